@@ -1,0 +1,3 @@
+"""Block on many queues at once."""
+
+__version__ = "0.1.0"
