@@ -1,0 +1,60 @@
+"""What is published: a body, where it is to go, and the properties an AMQP peer knows.
+
+A message is immutable and knows no queue. What happens to it on a queue (who holds it, how often it was
+delivered) is the business of the queue's entry, so one message can stand on many queues at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+_NO_HEADERS: Final[Mapping[str, object]] = MappingProxyType({})
+
+
+def _no_headers() -> Mapping[str, object]:
+    return _NO_HEADERS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Message:
+    """One message. Equality is identity: two messages with the same content are two messages.
+
+    `body` is bytes, or any object when the message stays in this process. Times are seconds: `expiration`
+    is the time to live counted from the put on each queue, `delay` how long the message is held on a queue
+    before anyone may have it, `timestamp` seconds since 1970, for the application alone. `priority` None
+    means that the publisher set none. `headers` is not copied: do not change it after publishing.
+    """
+
+    body: object = b""
+    routing_key: str = field(default="", kw_only=True)
+    exchange: str = field(default="", kw_only=True)
+    headers: Mapping[str, object] = field(default_factory=_no_headers, kw_only=True)
+    persistent: bool = field(default=False, kw_only=True)
+    priority: int | None = field(default=None, kw_only=True)
+    expiration: float | None = field(default=None, kw_only=True)
+    delay: float | None = field(default=None, kw_only=True)
+    content_type: str | None = field(default=None, kw_only=True)
+    content_encoding: str | None = field(default=None, kw_only=True)
+    correlation_id: str | None = field(default=None, kw_only=True)
+    reply_to: str | None = field(default=None, kw_only=True)
+    message_id: str | None = field(default=None, kw_only=True)
+    timestamp: float | None = field(default=None, kw_only=True)
+    type: str | None = field(default=None, kw_only=True)
+    user_id: str | None = field(default=None, kw_only=True)
+    app_id: str | None = field(default=None, kw_only=True)
+    # The connection that published it; a noLocal consumer of the same connection does not get it.
+    publisher: object = field(default=None, kw_only=True, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body, as depth limits and byte credit count them; 0 for a body that is no bytes."""
+        body = self.body
+        return len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
+
+    @property
+    def delivery_mode(self) -> int:
+        """AMQP's number: 2 for persistent, 1 for transient."""
+        return 2 if self.persistent else 1
