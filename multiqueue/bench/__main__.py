@@ -1,0 +1,14 @@
+"""`python -m multiqueue.bench`: the benchmarks without the rest of the command line."""
+
+from __future__ import annotations
+
+import sys
+
+try:
+    from .cli import bench
+except ModuleNotFoundError as error:
+    if error.name != "click":
+        raise
+    sys.exit("the benchmarks' command line needs click: pip install 'multiqueue[cli]'")
+
+bench(prog_name="python -m multiqueue.bench")

@@ -1,0 +1,144 @@
+"""`multiqueue bench`: a command for each suite, all with the same options."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from ._core_suite import SUITE
+from ._harness import run_suite
+from ._model import Suite
+from ._record import default_directory, record
+from ._report import Report
+from ._table import as_text, facts, tables
+
+ROUNDS = 9
+QUICK_ROUNDS = 3
+QUICK_FACTOR = 0.1  # small enough for a minute on two CPUs; too small to trust
+HERE = ""  # what `--record` without a directory stands for
+
+
+@click.group()
+def bench() -> None:
+    """Measure what multiqueue claims, beside its rivals, on this machine."""
+
+
+@bench.command(epilog="Workloads: " + ", ".join(workload.name for workload in SUITE.workloads))
+@click.option("--rounds", type=click.IntRange(min=1), help=f"How often each rival runs.  [default: {ROUNDS}]")
+@click.option("--only", multiple=True, metavar="WORKLOAD", help="Run just this workload; can be repeated.")
+@click.option("--quick", is_flag=True, help="A tenth of the work and 3 rounds: to see that it runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, every sample included.")
+@click.option(
+    "--record",
+    "directory",
+    is_flag=False,
+    flag_value=HERE,
+    metavar="[DIR]",
+    help="Write a page and its JSON into DIR, or without DIR into docs/measurements of the checkout.",
+)
+def core(
+    rounds: int | None, only: tuple[str, ...], quick: bool, as_json: bool, directory: str | None
+) -> None:
+    """The multi-queue beside queue.Queue, SimpleQueue, culsans, aiologic and janus.
+
+    Exits with 1 if a queue lost an item, raised or got stuck: the table says which.
+    """
+    suite = _chosen(SUITE, only)
+    record_to = None if directory is None else _directory(directory)
+    report = run_suite(
+        suite.scaled(QUICK_FACTOR) if quick else suite,
+        rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
+        command=_command(),
+        progress=lambda line: click.echo(line, err=True),
+    )
+    if as_json:
+        click.echo(json.dumps(report.as_json(), indent=1))
+    else:
+        _show(report)
+    if record_to is not None:
+        _keep(report, record_to)
+    if report.failures:
+        sys.exit(_failures(report))
+
+
+def _chosen(suite: Suite, only: tuple[str, ...]) -> Suite:
+    if not only:
+        return suite
+    try:
+        return suite.only(only)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--only") from None
+
+
+def _directory(given: str) -> Path:
+    """Where to record, settled before minutes of work are spent."""
+    directory = default_directory() if given == HERE else Path(given)
+    if directory is None:
+        raise click.UsageError(
+            "--record writes into a checkout of multiqueue, and this one is installed without; "
+            "name a directory: --record DIR"
+        )
+    if directory.exists() and not directory.is_dir():
+        raise click.UsageError(f"--record {directory}: that is a file; name a directory")
+    return directory
+
+
+def _command() -> str:
+    return shlex.join(["multiqueue", "bench", *_arguments(sys.argv)])
+
+
+def _arguments(argv: list[str]) -> list[str]:
+    """What follows `bench`, or the program where that is the benchmarks' own."""
+    return argv[argv.index("bench") + 1 :] if "bench" in argv else argv[1:]
+
+
+def _keep(report: Report, directory: Path) -> None:
+    try:
+        written = record(report, directory)
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot record into {directory}: {error.strerror}; --record DIR names another"
+        ) from error
+    click.echo(f"recorded: {', '.join(map(str, written))}", err=True)
+
+
+def _failures(report: Report) -> str:
+    return "\n".join(
+        f"FAILED {result.workload.name}: {rival.rival.name}: {rival.problem}"
+        for result, rival in report.failures
+    )
+
+
+def _show(report: Report) -> None:
+    """Tables by rich at a terminal where it is installed, plain text anywhere else."""
+    if not sys.stdout.isatty() or not _show_rich(report):
+        click.echo(as_text(report))
+
+
+def _show_rich(report: Report) -> bool:
+    try:
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.table import Table
+    except ModuleNotFoundError:
+        return False
+    console = Console(highlight=False)
+    for name, value in facts(report):
+        console.print(f"[dim]{name}:[/] {escape(value)}")
+    for table in tables(report):
+        drawn = Table(title=escape(table.title), title_justify="left", title_style="bold")
+        for number, column in enumerate(table.header):
+            drawn.add_column(escape(column), justify="right" if number else "left")
+        for row in table.rows:
+            drawn.add_row(*map(escape, row))
+        console.print(drawn)
+        for remark in table.remarks:
+            console.print(f"[dim]{escape(remark)}[/]")
+    console.print("[bold]What these figures do not show[/]")
+    for line in report.does_not_show:
+        console.print(f"- {escape(line)}")
+    return True
