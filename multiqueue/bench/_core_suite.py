@@ -153,7 +153,7 @@ def _blocked_on_eight() -> tuple[Workload, ...]:
             threads="8 + 1",
             goals=_at_least(1.3, against=BEST_RIVAL),
             divisor=EIGHT,
-            note="The consumer learns each item's source, but for the poll loops, which could tell at no cost. "
+            note="The consumer learns the source of an item; a poll loop could tell it at no cost. "
             "The slow ones carry fewer items.",
         ),
         Workload(

@@ -77,7 +77,7 @@ def as_markdown(report: Report) -> str:
 def quantity(value: float) -> str:
     """Three significant digits: `1.92 M`, `683 k`, `52.1`, `0.0123`."""
     for limit, unit in ((1e6, " M"), (1e3, " k")):
-        if abs(value) >= limit:
+        if abs(value) >= limit * 0.9995:  # 999.6 k would be written as 1000 k
             return f"{_digits(value / limit)}{unit}"
     return _digits(value)
 

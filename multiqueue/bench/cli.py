@@ -27,7 +27,12 @@ def bench() -> None:
     """Measure what multiqueue claims, beside its rivals, on this machine."""
 
 
-@bench.command(epilog="Workloads: " + ", ".join(workload.name for workload in SUITE.workloads))
+def _listed(suite: Suite) -> str:
+    """The workloads as lines that click does not wrap (`\\b`)."""
+    return "\n".join(["\b", "Workloads:", *(f"  {w.name:<15} {w.title}" for w in suite.workloads)])
+
+
+@bench.command(epilog=_listed(SUITE))
 @click.option("--rounds", type=click.IntRange(min=1), help=f"How often each rival runs.  [default: {ROUNDS}]")
 @click.option("--only", multiple=True, metavar="WORKLOAD", help="Run just this workload; can be repeated.")
 @click.option("--quick", is_flag=True, help="A tenth of the work and 3 rounds: to see that it runs.")
@@ -62,7 +67,7 @@ def core(
     if record_to is not None:
         _keep(report, record_to)
     if report.failures:
-        sys.exit(_failures(report))
+        raise click.ClickException(_failures(report))
 
 
 def _chosen(suite: Suite, only: tuple[str, ...]) -> Suite:
@@ -107,16 +112,19 @@ def _keep(report: Report, directory: Path) -> None:
 
 
 def _failures(report: Report) -> str:
-    return "\n".join(
-        f"FAILED {result.workload.name}: {rival.rival.name}: {rival.problem}"
-        for result, rival in report.failures
+    return "; ".join(
+        f"{result.workload.name}: {rival.rival.name}: {rival.problem}" for result, rival in report.failures
     )
 
 
 def _show(report: Report) -> None:
     """Tables by rich at a terminal where it is installed, plain text anywhere else."""
-    if not sys.stdout.isatty() or not _show_rich(report):
+    if not _is_terminal() or not _show_rich(report):
         click.echo(as_text(report))
+
+
+def _is_terminal() -> bool:
+    return sys.stdout.isatty()
 
 
 def _show_rich(report: Report) -> bool:

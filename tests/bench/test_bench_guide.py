@@ -1,0 +1,27 @@
+"""The guide says what is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from multiqueue.bench._core_suite import SUITE
+from multiqueue.bench.cli import core
+
+GUIDE = (Path(__file__).resolve().parents[2] / "docs/guides/benchmarks.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever copies the workload from the guide gets a ratio."""
+    (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
+    exec(compile(code, "benchmarks.md", "exec"), {})
+    assert float(capsys.readouterr().out) > 0
+
+
+def test_the_guide_explains_every_workload_and_option() -> None:
+    """A workload or an option that the guide does not mention is not finished."""
+    names = [workload.name for workload in SUITE.workloads if not workload.name.endswith("-100")]
+    options = [option for parameter in core.params for option in parameter.opts]
+    assert [name for name in (*names, *options) if name not in GUIDE] == []
