@@ -46,7 +46,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("load at the start", f"{load} on {cpus} CPUs{_advice(load, cpus)}"),
         (
             "rounds",
-            f"{report.rounds}, rivals interleaved; medians, spread: quartiles as a share of the median",
+            f"{report.rounds}, rivals interleaved; medians, quartiles in brackets or as a share of the median",
         ),
     ]
 
@@ -139,7 +139,7 @@ def _verdict(judged: GoalResult) -> str:
 
 
 def _ratio(summary: Summary | None) -> str:
-    return "" if summary is None else f"{summary.median:.2f}"
+    return "" if summary is None else f"{summary.median:.2f} ({summary.low:.2f}-{summary.high:.2f})"
 
 
 def _aligned(table: Table) -> list[str]:

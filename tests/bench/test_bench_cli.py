@@ -38,9 +38,9 @@ def test_a_table_shows_figures_ratios_goals_and_who_is_missing(run: Any) -> None
     result = run()
     assert result.exit_code == 0
     line = next(line for line in result.stdout.splitlines() if line.startswith("ours"))
-    assert line.split() == ["ours", "25", "0%", "2.50"]
+    assert line.split() == ["ours", "25", "0%", "2.50", "(2.50-2.50)"]
     assert "absent: no_such_module is not installed" in result.stdout
-    assert "2.50 yes" in result.stdout
+    assert "2.50 (2.50-2.50) yes" in result.stdout
     assert "Anything at all." in result.stdout
 
 
@@ -104,7 +104,7 @@ def test_record_writes_a_page_and_its_json(run: Any, tmp_path: Path) -> None:
     report = json.loads(data.read_text())
     assert page.stem == data.stem == f"{report['date'][:10]}-test-{report['machine']['build']}"
     text = page.read_text()
-    assert "| ours | 25 | 0% | 2.50 |" in text
+    assert "| ours | 25 | 0% | 2.50 (2.50-2.50) |" in text
     assert "## What these figures do not show" in text
     assert f"commit: {report['commit']}" in text
 
@@ -157,7 +157,7 @@ def test_a_terminal_with_rich_gets_the_same_figures(run: Any, monkeypatch: pytes
     pytest.importorskip("rich")
     monkeypatch.setattr(cli, "_is_terminal", lambda: True)
     shown = run().stdout
-    assert all(part in shown for part in ("2.50", "2.50 yes", "no_such_module is not installed"))
+    assert all(part in shown for part in ("(2.50-2.50)", "yes", "no_such_module is not installed"))
 
 
 def test_the_module_runs_by_itself() -> None:
