@@ -52,7 +52,9 @@ class Message:
     def size(self) -> int:
         """Bytes of the body, as depth limits and byte credit count them; 0 for a body that is no bytes."""
         body = self.body
-        return len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
+        if isinstance(body, bytes):
+            return len(body)
+        return memoryview(body).nbytes if isinstance(body, bytearray | memoryview) else 0
 
     @property
     def delivery_mode(self) -> int:

@@ -1,0 +1,150 @@
+"""Credit: how many messages and bytes more a consumer target may receive.
+
+Promise     What was taken and not settled never exceeds the limit, with one exception: a message larger than
+            the whole byte window passes when nothing is outstanding, or it could never be delivered.
+State       One small lock guards every field. It is a leaf: taken under a queue's lock, and nothing is taken
+            or called under it.
+Waiting     Nobody waits here. Whoever makes credit larger is told by the return value that somebody may have
+            been refused or stopped for lack of it, and must then ask the queues to look again.
+Source      RabbitMQ's prefetch (window) and AMQP 0-10's message and byte credit (credit mode).
+"""
+
+from __future__ import annotations
+
+import threading
+
+
+class Credit:
+    """Message and byte credit; None is unlimited. Any thread may call.
+
+    In window mode (`window=True`, a prefetch) settling a message restores what it took. In credit mode what
+    was taken is gone until `grant` adds to it.
+
+    Raises:
+        ValueError: a limit below 0.
+    """
+
+    __slots__ = (
+        "_bytes",
+        "_lock",
+        "_messages",
+        "_refused",
+        "_suspended",
+        "_taken",
+        "_taken_bytes",
+        "_window",
+    )
+
+    def __init__(
+        self, messages: int | None = None, size_bytes: int | None = None, *, window: bool = True
+    ) -> None:
+        _check(messages, size_bytes)
+        self._lock = threading.Lock()
+        self._messages = messages  # what is left; None is unlimited
+        self._bytes = size_bytes  # the same in bytes; below 0 while an oversized message is outstanding
+        self._taken = 0  # outstanding, in window mode only
+        self._taken_bytes = 0
+        self._window = window
+        self._refused = False  # somebody asked for more than there was
+        self._suspended = False
+
+    @property
+    def is_open(self) -> bool:
+        """True when the next message, if it is small enough, may be taken."""
+        messages, size_bytes = self._messages, self._bytes
+        return (
+            not self._suspended
+            and (messages is None or messages > 0)
+            and (size_bytes is None or size_bytes > 0)
+        )
+
+    def take(self, size: int) -> bool:
+        """Use credit for one message of `size` bytes; False, and nothing is used, when there is too little."""
+        with self._lock:
+            if not self._suffices(size):
+                self._refused = True
+                return False
+            self._add(-1, -size)
+            if self._window:
+                self._taken += 1
+                self._taken_bytes += size
+            return True
+
+    def settled(self, messages: int, size_bytes: int) -> bool:
+        """Messages were settled. In window mode their credit is back; True when someone may wait for it."""
+        if not self._window:
+            return False
+        with self._lock:
+            was_open = self.is_open
+            self._add(messages, size_bytes)
+            self._taken -= messages
+            self._taken_bytes -= size_bytes
+            return self._has_opened(was_open)
+
+    def grant(self, messages: int = 0, size_bytes: int = 0) -> bool:
+        """Add credit (credit mode); True when someone may wait for it. Unlimited credit stays unlimited."""
+        _check(messages, size_bytes)
+        with self._lock:
+            was_open = self.is_open
+            self._add(messages, size_bytes)
+            return self._has_opened(was_open)
+
+    def set_window(self, messages: int | None, size_bytes: int | None = None) -> bool:
+        """Change the limits of the window; what is outstanding counts. True when someone may wait for it."""
+        _check(messages, size_bytes)
+        with self._lock:
+            was_open = self.is_open
+            self._messages = None if messages is None else messages - self._taken
+            self._bytes = None if size_bytes is None else size_bytes - self._taken_bytes
+            return self._has_opened(was_open)
+
+    def suspend(self) -> None:
+        """Nothing more is taken until `resume`."""
+        with self._lock:
+            self._suspended = True
+
+    def resume(self) -> bool:
+        """End a suspension; True when someone may wait for that."""
+        with self._lock:
+            was_open = self.is_open
+            self._suspended = False
+            return self._has_opened(was_open)
+
+    def drain(self) -> None:
+        """Set the credit of credit mode to nothing."""
+        with self._lock:
+            if not self._window:
+                self._messages = 0
+
+    def _suffices(self, size: int) -> bool:
+        if not self.is_open:
+            return False
+        return self._bytes is None or size <= self._bytes or (self._window and not self._taken)
+
+    def _add(self, messages: int, size_bytes: int) -> None:
+        if self._messages is not None:
+            self._messages += messages
+        if self._bytes is not None:
+            self._bytes += size_bytes
+
+    def _has_opened(self, was_open: bool) -> bool:
+        useful = self.is_open and (self._refused or not was_open)
+        if useful:
+            self._refused = False
+        return useful
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when more is left, or given back, than there can be."""
+        with self._lock:
+            assert self._taken >= 0, "more settled than taken"
+            assert self._taken_bytes >= 0
+            assert self._taken or not self._taken_bytes
+
+    def __repr__(self) -> str:
+        return f"<credit messages={self._messages} bytes={self._bytes} suspended={self._suspended}>"
+
+
+def _check(messages: int | None, size_bytes: int | None) -> None:
+    for name, value in (("messages", messages), ("size_bytes", size_bytes)):
+        if value is not None and value < 0:
+            raise ValueError(f"{name} is {value}; credit is 0 or more, None is unlimited")

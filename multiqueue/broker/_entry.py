@@ -1,0 +1,194 @@
+"""The entry: one message's stay on one queue, as a table of states and steps.
+
+Promise     A step that the table does not allow, or that comes from a consumer which does not own the entry,
+            raises `IllegalStep`, names the entry's last steps and changes nothing.
+State       Every field but `message`, `queue` and `size` is guarded by the lock of the queue the entry stands
+            on. The table itself knows no lock, clock or queue: steps in, states out.
+Acquired    ACQUIRED is held by no consumer: housekeeping, management, a ring at its limit. LOCKED is held by
+            its owner and nobody may take it away: it is being sent or settled. UNLOCKED is with its owner's
+            client and may be stolen by management.
+Assumes     one caller at a time. The queue's lock is what makes each step atomic, so a transition needs no
+            compare-and-set.
+Source      Apache Qpid Broker-J, QueueEntryImpl and MessageInstance, for the states and who may move them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from multiqueue.errors import MultiQueueError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._message import Message
+    from ._queue import BrokerQueue
+
+
+class EntryState(IntEnum):
+    """Where an entry is in its life. IntEnum, because the states index the compiled table."""
+
+    AVAILABLE = 0
+    HELD = 1  # not valid before its time
+    ACQUIRED = 2  # by no consumer
+    LOCKED = 3  # by its owner; cannot be stolen
+    UNLOCKED = 4  # by its owner; can be stolen
+    DEQUEUED = 5  # logically gone
+    DELETED = 6  # gone
+
+
+class Step(IntEnum):
+    """What can happen to an entry. Each fits in four bits, as the history of an entry is kept."""
+
+    PUT = 1
+    HOLD = 2
+    UNHOLD = 3
+    ACQUIRE = 4
+    SEIZE = 5
+    LOCK = 6
+    UNLOCK = 7
+    STEAL = 8
+    RELEASE = 9
+    DEQUEUE = 10
+    DELETE = 11
+
+
+_S = EntryState
+
+# The whole state machine. LOCK and UNLOCK may be repeated by the owner; every other step moves.
+TRANSITIONS: Final[Mapping[Step, Mapping[EntryState, EntryState]]] = {
+    Step.HOLD: {_S.AVAILABLE: _S.HELD},
+    Step.UNHOLD: {_S.HELD: _S.AVAILABLE},
+    Step.ACQUIRE: {_S.AVAILABLE: _S.LOCKED},
+    Step.SEIZE: {_S.AVAILABLE: _S.ACQUIRED, _S.HELD: _S.ACQUIRED},
+    Step.LOCK: {_S.UNLOCKED: _S.LOCKED, _S.LOCKED: _S.LOCKED},
+    Step.UNLOCK: {_S.LOCKED: _S.UNLOCKED, _S.UNLOCKED: _S.UNLOCKED},
+    Step.STEAL: {_S.UNLOCKED: _S.ACQUIRED},
+    Step.RELEASE: {_S.ACQUIRED: _S.AVAILABLE, _S.LOCKED: _S.AVAILABLE, _S.UNLOCKED: _S.AVAILABLE},
+    Step.DEQUEUE: {_S.ACQUIRED: _S.DEQUEUED, _S.LOCKED: _S.DEQUEUED, _S.UNLOCKED: _S.DEQUEUED},
+    Step.DELETE: {_S.DEQUEUED: _S.DELETED},
+}
+
+# Steps that only the owner may take; of an entry ACQUIRED by no consumer the owner is None.
+OWNERS_STEPS: Final = frozenset({Step.LOCK, Step.UNLOCK, Step.RELEASE, Step.DEQUEUE})
+
+# TRANSITIONS as lists indexed by step and state: a list index costs a third of two dictionary look-ups.
+_COMPILED: Final[list[list[EntryState | None]]] = [
+    [TRANSITIONS.get(Step(number), {}).get(state) if number else None for state in EntryState]
+    for number in range(len(Step) + 1)
+]
+
+_STEP_BITS: Final = 4
+_HISTORY_MASK: Final = (1 << 16 * _STEP_BITS) - 1  # the last sixteen steps, in one machine word
+
+
+class IllegalStep(MultiQueueError, RuntimeError):
+    """A step that the entry's state or owner does not allow: the caller's mistake. Nothing was changed."""
+
+
+class Entry:
+    """A message on a queue. `position` orders it among its queue's entries for its whole life."""
+
+    __slots__ = (
+        "delivery_count",
+        "expires_at",
+        "group",
+        "key",
+        "message",
+        "owner",
+        "position",
+        "queue",
+        "refused_by",
+        "size",
+        "state",
+        "steps",
+        "superseded",
+    )
+
+    # Invariant: owner is not None if and only if state is LOCKED or UNLOCKED.
+    state: EntryState
+    owner: object | None
+    # Given by the entry list when the entry is added, never changed.
+    position: Position
+
+    def __init__(self, queue: BrokerQueue, message: Message, size: int) -> None:
+        self.queue = queue
+        self.message = message
+        self.size = size
+        self.state = EntryState.AVAILABLE
+        self.owner = None
+        self.steps = 1  # Step.PUT
+        self.delivery_count = 0
+        self.expires_at: float | None = None
+        self.group: Key = None
+        self.key: Key = None  # what the entry list orders or finds the entry by, made before it is added
+        self.refused_by: set[int] | None = None  # numbers of the consumers that do not want it again
+        self.superseded = False  # a last-value queue has a later one of its key
+
+    def apply(self, step: Step, consumer: object | None = None) -> None:
+        """Take one step of the table; the queue's lock must be held.
+
+        Raises:
+            IllegalStep: the table has no such step from here, or `consumer` is not the owner.
+        """
+        state = _COMPILED[step][self.state]
+        if state is None or (step in OWNERS_STEPS and self.owner is not consumer):
+            raise self._illegal(step, consumer)
+        self.state = state
+        self.steps = (self.steps << _STEP_BITS | step) & _HISTORY_MASK
+        if step is Step.ACQUIRE:
+            self.owner = consumer
+            self.delivery_count += 1
+        elif state is not EntryState.LOCKED and state is not EntryState.UNLOCKED:
+            self.owner = None
+
+    @property
+    def is_ready(self) -> bool:
+        """True while no one has it: available, or held until its time. What depth limits count."""
+        return self.state <= EntryState.HELD
+
+    @property
+    def is_acquired(self) -> bool:
+        """True while a consumer, or nobody in particular, holds it."""
+        return EntryState.ACQUIRED <= self.state <= EntryState.UNLOCKED
+
+    @property
+    def redelivered(self) -> bool:
+        """True when a consumer had it before the present delivery."""
+        return self.delivery_count > 1
+
+    @property
+    def was_stolen(self) -> bool:
+        """True when, among the last steps, it was taken away from a consumer."""
+        return Step.STEAL in self.history
+
+    @property
+    def history(self) -> list[Step]:
+        """The last sixteen steps, oldest first."""
+        steps: list[Step] = []
+        packed = self.steps
+        while packed:
+            steps.append(Step(packed & 0xF))
+            packed >>= _STEP_BITS
+        return steps[::-1]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when owner and state contradict each other."""
+        owned = self.state in (EntryState.LOCKED, EntryState.UNLOCKED)
+        assert (self.owner is not None) == owned, f"{self!r} is owned by {self.owner!r}"
+
+    def _illegal(self, step: Step, consumer: object | None) -> IllegalStep:
+        holder = f", owned by {self.owner!r}" if self.owner is not None else ""
+        asker = f" by {consumer!r}" if consumer is not None else ""
+        past = ", ".join(taken.name.lower() for taken in self.history)
+        return IllegalStep(f"{self!r} cannot take step {step.name}{asker}{holder}; its last steps: {past}")
+
+    def __repr__(self) -> str:
+        return f"<entry {self.position} of queue {self.queue.name!r}, {self.state.name}>"
+
+
+# Plain values only, so that comparing and hashing them under the queue's lock runs no user code.
+Key = int | float | str | None
+# Where an entry stands: an int or a tuple, of one type within one list, rising in service order.
+Position = Any
