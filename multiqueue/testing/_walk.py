@@ -1,0 +1,187 @@
+"""The tree of schedules: which thread goes next, and which orders are still to be tried.
+
+Promise     `EveryOrder` proposes at least one schedule of every class of schedules that differ only in the
+            order of steps that touch different locks. `FewPreemptions` proposes every schedule that takes the
+            processor from a running thread at most `bound` times. `Replay` proposes the one it was given.
+State       the path of nodes from the root to the end of the schedule that is running or ran last. No
+            thread, lock or clock is touched here: options go in, a choice comes out.
+Waiting     nothing here waits.
+Assumes     the same choices lead to the same options. A path that meets other options than the last time
+            raises `NotDeterministic`.
+Source      stateless search with sleep sets: P. Godefroid, Partial-Order Methods (1996);
+            bounded preemptions: M. Musuvathi and S. Qadeer, CHESS (2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ._errors import NotDeterministic
+
+GO, EXPIRE, INTERRUPT = "go", "expire", "interrupt"
+
+# What a step touches, beside the number of a lock: nothing that is shared, or possibly everything.
+NOTHING, EVERYTHING = 0, -1
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One step that could come next: a thread, what happens to it, and the lock it touches."""
+
+    thread: str
+    verdict: str
+    touches: int
+
+    def __str__(self) -> str:
+        return self.thread if self.verdict == GO else f"{self.thread}!{self.verdict}"
+
+
+def commute(one: Choice, other: Choice) -> bool:
+    """True if the two steps lead to the same state in either order.
+
+    They do if they touch different locks, because shared state belongs to a lock. A wait that expires moves
+    the clock, which every thread may read.
+    """
+    if one.thread == other.thread or EXPIRE in (one.verdict, other.verdict):
+        return False
+    if EVERYTHING in (one.touches, other.touches):
+        return False
+    return one.touches != other.touches or one.touches == NOTHING
+
+
+class Walk(Protocol):
+    """Proposes one schedule after the other."""
+
+    # True if a holder's release needs no step of its own: among steps that commute by their locks it moves
+    # freely towards the acquire before it.
+    merges_releases: bool
+
+    def choose(self, options: Sequence[Choice], running: str | None) -> Choice | None:
+        """The step to take, or None if whatever follows has been seen in another order."""
+
+    def advance(self) -> bool:
+        """Move on to the next schedule; False when there is none."""
+
+
+@dataclass(slots=True)
+class _Node:
+    options: tuple[Choice, ...]
+    index: int
+    asleep: frozenset[Choice]  # steps whose continuations a sibling of an ancestor has shown already
+    runner: str | None = None  # the thread that could have gone on without a switch
+    preemptions: int = 0  # on the path down to here, this node's own not counted
+
+    @property
+    def chosen(self) -> Choice:
+        return self.options[self.index]
+
+
+class _Tree:
+    """A path through the tree of schedules, and the step to the next path."""
+
+    merges_releases = False
+
+    def __init__(self) -> None:
+        self._path: list[_Node] = []
+        self._depth = 0
+
+    def choose(self, options: Sequence[Choice], running: str | None) -> Choice | None:
+        if self._depth < len(self._path):
+            node = self._path[self._depth]
+            # Only what was chosen is compared: a bounded walk keeps fewer options than it was offered.
+            if node.chosen not in options:
+                raise NotDeterministic.at_step(self._depth, str(node.chosen), [str(o) for o in options])
+        else:
+            grown = self._grow(tuple(options), running)
+            if grown is None:
+                return None
+            self._path.append(grown)
+            node = grown
+        self._depth += 1
+        return node.chosen
+
+    def advance(self) -> bool:
+        self._depth = 0
+        while self._path:
+            node = self._path[-1]
+            following = self._awake(node.options, node.asleep, node.index + 1)
+            if following is not None:
+                node.index = following
+                return True
+            self._path.pop()
+        return False
+
+    def _grow(self, options: tuple[Choice, ...], running: str | None) -> _Node | None:
+        raise NotImplementedError
+
+    @staticmethod
+    def _awake(options: Sequence[Choice], asleep: frozenset[Choice], start: int) -> int | None:
+        for index in range(start, len(options)):
+            if options[index] not in asleep:
+                return index
+        return None
+
+
+class EveryOrder(_Tree):
+    """Every schedule, but of those that differ only in the order of commuting steps just one.
+
+    A step whose continuations have been shown is put to sleep in its later siblings, until a step that does
+    not commute with it wakes it. A schedule all of whose next steps are asleep is cut: it is a known one.
+    """
+
+    merges_releases = True
+
+    def _grow(self, options: tuple[Choice, ...], running: str | None) -> _Node | None:
+        asleep: frozenset[Choice] = frozenset()
+        if self._path:
+            parent = self._path[-1]
+            shown = parent.asleep.union(parent.options[: parent.index])
+            asleep = frozenset(choice for choice in shown if commute(choice, parent.chosen))
+        first = self._awake(options, asleep, 0)
+        return None if first is None else _Node(options, first, asleep)
+
+
+class FewPreemptions(_Tree):
+    """Every schedule in which a thread that could go on is stopped at most `bound` times."""
+
+    def __init__(self, bound: int) -> None:
+        super().__init__()
+        self._bound = bound
+
+    def _grow(self, options: tuple[Choice, ...], running: str | None) -> _Node | None:
+        runner = next((o.thread for o in options if o.thread == running and o.verdict == GO), None)
+        used = self._used()
+        if runner is not None and used >= self._bound:
+            options = tuple(choice for choice in options if choice.thread == runner)
+        return _Node(options, 0, frozenset(), runner, used)
+
+    def _used(self) -> int:
+        if not self._path:
+            return 0
+        parent = self._path[-1]
+        stopped = parent.runner is not None and parent.chosen.thread != parent.runner
+        return parent.preemptions + stopped
+
+
+class Replay:
+    """One schedule, given as the names printed for the steps at which there was a choice."""
+
+    def __init__(self, schedule: Sequence[str], *, merges_releases: bool) -> None:
+        self.merges_releases = merges_releases
+        self._schedule = list(schedule)
+        self._position = 0
+
+    def choose(self, options: Sequence[Choice], running: str | None) -> Choice | None:
+        if len(options) == 1 or self._position == len(self._schedule):
+            return options[0]
+        wanted = self._schedule[self._position]
+        for choice in options:
+            if str(choice) == wanted:
+                self._position += 1
+                return choice
+        raise NotDeterministic.at_step(self._position, wanted, [str(o) for o in options])
+
+    def advance(self) -> bool:
+        return False
