@@ -1,3 +1,43 @@
-"""Block on many queues at once."""
+"""multiqueue: block on many queues at once; feed threads and Spark fairly.
+
+    from multiqueue import LinkedBlockingMultiQueue
+
+    inbox = LinkedBlockingMultiQueue()
+    orders, mail = inbox.add_subqueue("orders", capacity=1000), inbox.add_subqueue("mail", priority=1)
+    orders.put("two coffees")
+    subqueue, item = inbox.take()
+
+`import multiqueue as queue` is a drop-in for the standard library's `queue`. This door opens the core alone: no
+sockets, no files, no Spark. The other rooms, along the path of a message, are imported by name:
+
+    core       the engine room: multi-queue, sub-queue, drop-in Queue, executor with lanes
+    broker     the sorting office: broker queues, exchanges, consumers, in process
+    spark      the loading dock: the executor with Spark behind it; the only room that imports pyspark
+    pipeline   the main job: files to Spark jobs to output, restartable
+    bench      what we claim, measured beside its rivals
+    testing    public tools for deterministic tests of threaded code
+    cli        the command line
+"""
+
+from __future__ import annotations
+
+from queue import LifoQueue as LifoQueue
+from queue import PriorityQueue as PriorityQueue
+from queue import SimpleQueue as SimpleQueue
+
+from .core import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
+from .core import Offerable as Offerable
+from .core import Pollable as Pollable
+from .core import Queue as Queue
+from .core import SubQueue as SubQueue
+from .core import SubQueueSelection as SubQueueSelection
+from .core import Taken as Taken
+from .errors import Detached as Detached
+from .errors import Empty as Empty
+from .errors import Full as Full
+from .errors import InvalidSelection as InvalidSelection
+from .errors import MultiQueueError as MultiQueueError
+from .errors import ShutDown as ShutDown
+from .errors import SubQueueExists as SubQueueExists
 
 __version__ = "0.1.0"

@@ -28,3 +28,7 @@ class SubQueueExists(MultiQueueError, ValueError):
 
 class Detached(MultiQueueError, ShutDown):
     """The sub-queue was removed from its multi-queue and accepts nothing more. Do not retry on it."""
+
+
+class InvalidSelection(MultiQueueError):
+    """A `SubQueueSelection` answered something that was not among its choices. Nothing was taken."""

@@ -1,0 +1,18 @@
+"""The engine room: the multi-queue, its sub-queues, the drop-in `Queue`, the executor with lanes.
+
+Promises     an element put is taken once, in order; no wait loses an element or a wake-up; O(1) however many.
+May know     the standard library and `multiqueue.errors`, no other room.
+Does         no I/O, and has no threads of its own, the executor aside.
+"""
+
+from __future__ import annotations
+
+from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
+from ._protocols import Offerable as Offerable
+from ._protocols import Pollable as Pollable
+from ._queue import Queue as Queue
+from ._selection import SubQueueSelection as SubQueueSelection
+from ._statistics import MultiQueueStatistics as MultiQueueStatistics
+from ._statistics import SubQueueStatistics as SubQueueStatistics
+from ._sub_queue import SubQueue as SubQueue
+from ._sub_queue import Taken as Taken

@@ -1,0 +1,415 @@
+"""One queue with its own tail, taken from through a take side: what `SubQueue` and `Queue` have in common.
+
+State       The fields named here belong to the take side and are guarded by its lock: see `_take_side`, State.
+            `_items` is appended to under the put lock, deleted from under the take lock, replaced under both.
+            Counts: every element ever put is in `_items`, or was taken (`_in_flight` + `_finished`), or was
+            discarded. `task_done()` moves one from `_in_flight` to `_finished`; what `join()` waits for is that
+            `len(_items) + _in_flight` is 0, so that `_in_flight` is below 0 for as long as `task_done()` is ahead.
+Waiting     `join()` parks in `_joiners` under the take lock; `task_done()` and whatever discards elements wake all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ..errors import Empty, ShutDown
+from . import _sync
+from ._parking import Places, leave, wake_all
+from ._put_side import PutSide
+from ._statistics import SubQueueStatistics
+from ._sync import ReentrantLock, holding
+
+if TYPE_CHECKING:
+    from ._priority_groups import PriorityGroup
+    from ._take_side import TakeSide
+
+T = TypeVar("T")
+
+
+class Fifo(PutSide[T]):
+    """A queue that can be put to, taken from, inspected and closed."""
+
+    __slots__ = (
+        "__weakref__",
+        "_attached",
+        "_discarded",
+        "_finished",
+        "_group",
+        "_in_flight",
+        "_joiners",
+        "_max_in_flight",
+        "_next",
+        "_own_takers",
+        "_plain",
+        "_previous",
+        "_priority",
+        "_reasons",
+        "_turn",
+        "_weight",
+    )
+
+    def __init__(self, take_side: TakeSide[T], capacity: int | None) -> None:
+        super().__init__(take_side, capacity)
+        self._own_takers: Places = deque()
+        self._joiners: Places = deque()
+        self._in_flight = 0
+        self._finished = 0
+        self._discarded = 0
+        self._attached = False  # whether the multi-queue takes from it
+        self._reasons: frozenset[Hashable] = frozenset()  # why it is disabled
+        self._priority = 0
+        self._weight = 1
+        self._max_in_flight: int | None = None
+        self._turn = 0  # elements it has given in its present turn
+        self._plain = True  # weight 1, no in-flight limit, nobody parked on it alone: nothing to do after a take
+        self._group: PriorityGroup[T] | None = None  # the one it is or was linked in
+        self._next: Fifo[T] | None = None  # in the ring; None when it is in none
+        self._previous: Fifo[T] | None = None
+
+    # ---- taking ---------------------------------------------------------------------------------------------
+
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
+        """Take the element at the head, waiting while there is none; enabled or not, it is this queue's alone.
+
+        Ends by an element, by shutdown or removal once nothing is left, or after `timeout` seconds; with
+        `block=False` at once. Any thread. It counts as in flight until `task_done()`.
+
+        Raises:
+            Empty: there was none in time.
+            ShutDown: nothing is left and nothing can come any more (`Detached` for a removed sub-queue).
+            ValueError: `timeout` is negative.
+        """
+        pair = self._take_side._take_one(self, block, timeout)
+        if pair is None:
+            raise Empty
+        return pair[1]
+
+    def get_nowait(self) -> T:
+        """`get(block=False)`."""
+        return self.get(False)
+
+    def poll(self, timeout: float | None = 0.0, default: Any = None) -> T | Any:
+        """Take the element at the head, or return `default` when there is none within `timeout` seconds, or ever."""
+        try:
+            pair = self._take_side._take_one(self, timeout is None or timeout != 0, timeout)
+        except ShutDown:
+            return default
+        return default if pair is None else pair[1]
+
+    def peek(self, default: Any = None) -> T | Any:
+        """The element at the head, which stays where it is, or `default`. It may be taken at any time."""
+        try:
+            return self._items[0]
+        except IndexError:
+            return default
+
+    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
+        """Take 1 to `max_items` elements in order; waits only for the first.
+
+        Raises:
+            Empty, ShutDown: as for `get`.
+            ValueError: `max_items` is less than 1, or `timeout` is negative.
+        """
+        return get_many(self._take_side, self, max_items, block, timeout)
+
+    def drain_to(self, target: Any, max_items: int | None = None) -> int:
+        """Take what is here now, `max_items` at most, and hand it to `target` in order; how many it accepted.
+
+        `target` is a callable, or has `append`, `add`, `put_nowait` or `put`. It is called without a lock held,
+        once for each element. Does not wait for elements.
+
+        Raises:
+            ValueError: `target` is this very queue.
+            What `target` raises: the element in hand and all behind it are still here, in order.
+        """
+        return drain_to(self._take_side, self, target, max_items)
+
+    async def async_get(self) -> T:
+        """`get()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
+        return (await self._take_side._take_async(self))[1]
+
+    def put_first(self, item: T) -> None:
+        """Put `item` at the head, capacity notwithstanding: for an element that was taken and is given back.
+
+        Does not wait. The take that it undoes still counts as in flight until `task_done()`.
+
+        Raises:
+            ShutDown: as for `put`. The exception's `item` is the element.
+        """
+        self._take_side._locked(self._put_first_locked, item)
+
+    def _put_first_locked(self, item: T) -> None:
+        if self._closed is not None:
+            raise self._refusal(self._closed, item, None)
+        self._take_side._news.append(self)
+        self._items.appendleft(item)
+
+    # ---- what is here ---------------------------------------------------------------------------------------
+
+    def qsize(self) -> int:
+        """The number of elements here, at this moment."""
+        return len(self._items)
+
+    __len__ = qsize
+
+    def empty(self) -> bool:
+        """Was there nothing here, at this moment?"""
+        return not self._items
+
+    def full(self) -> bool:
+        """Was there no room, at this moment?"""
+        return self._capacity is not None and len(self._items) >= self._capacity
+
+    @property
+    def maxsize(self) -> int:
+        """The capacity as `queue.Queue` has it: 0 means unbounded."""
+        return self._capacity or 0
+
+    def remaining_capacity(self) -> int | None:
+        """How many elements there was room for, at this moment; None means any number."""
+        return None if self._capacity is None else max(0, self._capacity - len(self._items))
+
+    def __iter__(self) -> Iterator[T]:
+        """The elements that were here when the iteration began, in order, each once, taken since or not."""
+        return iter(self._snapshot())
+
+    def __contains__(self, item: object) -> bool:
+        """Was an element here that is or equals `item`? `==` runs without a lock held."""
+        return item in self._snapshot()
+
+    def remove(self, item: object) -> bool:
+        """Remove the first element that is or equals `item`; False if there was none. `==` runs without a lock held."""
+        for candidate in self._snapshot():
+            if (candidate is item or candidate == item) and self._with_both_locks(self._remove_locked, candidate):
+                return True
+        return False
+
+    def clear(self) -> int:
+        """Discard all elements; how many. Putters that wait for room go on."""
+        items = self._with_both_locks(self._discard_locked)
+        return len(items)
+
+    def _snapshot(self) -> list[T]:
+        return cast("list[T]", self._with_both_locks(self._list_locked))
+
+    def _list_locked(self) -> list[T]:
+        return list(self._items)
+
+    def _remove_locked(self, wanted: T) -> bool:
+        """Remove the element that is `wanted`, the same object, unless it has been taken."""
+        for index, item in enumerate(self._items):
+            if item is wanted:
+                self._take_side._news.append(self)
+                del self._items[index]
+                self._discarded += 1
+                self._wake_putter_locked()
+                self._wake_joiners_locked()
+                return True
+        return False
+
+    def _discard_locked(self) -> deque[T]:
+        self._take_side._news.append(self)
+        items = self._swap_items_locked()
+        self._discarded += len(items)
+        self._wake_joiners_locked()
+        return items
+
+    # ---- completion -----------------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Elements that were taken and for which `task_done()` has not been called."""
+        return max(0, self._in_flight)
+
+    def task_done(self) -> None:
+        """Say that an element that was taken is dealt with. Any thread.
+
+        Raises:
+            ValueError: called more often than there were elements.
+        """
+        self._take_side._locked(self._task_done_locked)
+
+    def join(self) -> None:
+        """Wait until `task_done()` was called for every element that was put and not discarded."""
+        lock = self._take_side._take_lock
+        while (place := holding(lock, self._enter_joiners_locked)) is not None:
+            try:
+                place.acquire()
+            except BaseException:
+                holding(lock, leave, self._joiners, place)
+                raise
+
+    def _task_done_locked(self) -> None:
+        if self._unfinished() <= 0:
+            raise ValueError("task_done() called too many times")
+        if self._max_in_flight is not None:
+            self._take_side._news.append(self)
+        self._in_flight -= 1
+        self._finished += 1
+        self._wake_joiners_locked()
+
+    def _unfinished(self) -> int:
+        return len(self._items) + self._in_flight
+
+    def _enter_joiners_locked(self) -> _sync.Parking | None:
+        if self._unfinished() <= 0:
+            return None
+        place = _sync.allocate_lock()
+        place.acquire()
+        self._joiners.append(place)
+        return place
+
+    def _wake_joiners_locked(self) -> None:
+        if self._joiners and self._unfinished() <= 0:
+            wake_all(self._joiners)
+
+    # ---- closing --------------------------------------------------------------------------------------------
+
+    @property
+    def is_shutdown(self) -> bool:
+        """Does it refuse every put, because of `shutdown()` or of its removal?"""
+        return self._closed is not None
+
+    def shutdown(self, immediate: bool = False) -> None:
+        """Refuse puts from now on; takes go on until nothing is left. As CPython 3.13's `queue.Queue`.
+
+        Putters that wait are woken with `ShutDown`; with `immediate` all elements are discarded, so that takers
+        are too. Any thread; again has no effect.
+        """
+        items = self._with_both_locks(self._shutdown_locked, immediate)
+        del items  # outside the locks: dropping an element may run code of the user
+
+    def _shutdown_locked(self, immediate: bool) -> deque[T] | None:
+        self._take_side._news.append(self)
+        if self._closed is None:
+            self._close_locked(ShutDown)
+        return self._discard_locked() if immediate else None
+
+    # ---- for the take side ----------------------------------------------------------------------------------
+
+    def _is_eligible(self) -> bool:
+        """May the multi-queue take from it, when it has elements? The one place where that is decided."""
+        return (
+            self._attached
+            and not self._reasons
+            and (self._max_in_flight is None or self._in_flight < self._max_in_flight)
+        )
+
+    def _settle_locked(self) -> None:
+        self._plain = self._weight == 1 and self._max_in_flight is None and not self._own_takers
+
+    def _renew_locks(self) -> None:
+        """In the child after a fork."""
+        self._put_lock = cast(ReentrantLock, _sync.RLock())
+        self._putters.clear()
+        self._own_takers.clear()
+        self._joiners.clear()
+        self._settle_locked()
+
+    def _with_both_locks(self, function: Callable[..., Any], *args: Any) -> Any:
+        return self._take_side._locked(holding, self._put_lock, function, *args)
+
+    # ---- looking at it --------------------------------------------------------------------------------------
+
+    def statistics(self) -> SubQueueStatistics:
+        """What it has done and holds, as one consistent snapshot."""
+        statistics: SubQueueStatistics = self._with_both_locks(self._statistics_locked)
+        return statistics
+
+    def _statistics_locked(self) -> SubQueueStatistics:
+        taken = self._finished + self._in_flight
+        size = len(self._items)
+        return SubQueueStatistics(
+            key=getattr(self, "key", None),
+            size=size,
+            capacity=self._capacity,
+            put=taken + self._discarded + size,
+            taken=taken,
+            completed=self._finished,
+            in_flight=self._in_flight,
+            discarded=self._discarded,
+            waiting_putters=len(self._putters),
+            waiting_takers=len(self._own_takers),
+            is_enabled=not self._reasons,
+            is_attached=self._attached,
+            is_shutdown=self._closed is not None,
+        )
+
+    def check_invariants(self) -> None:
+        """Assert what must be true whenever no operation is under way. For tests; takes both locks."""
+        self._with_both_locks(self._check_locked)
+
+    def _check_locked(self) -> None:
+        linked = self._next is not None
+        assert self._told or not self._items, "a queue with elements has told its take side"
+        assert (self._closed is not None) == (self._limit == -1), "closed means that no length is low enough"
+        assert self._plain == (self._weight == 1 and self._max_in_flight is None and not self._own_takers)
+        assert not (self._putters and len(self._items) < self._limit), "nobody waits for room while there is room"
+        assert not (self._own_takers and self._items), "nobody waits for an element while there is one"
+        assert not (self._joiners and self._unfinished() <= 0), "nobody waits for a join that is fulfilled"
+        if self._items:
+            assert linked == self._is_eligible(), "what is ready is linked, and nothing else"
+        if linked:
+            assert self._is_eligible()
+            assert self._group is not None
+            assert self._group.priority == self._priority
+            assert self._next._previous is self, "the ring is closed"  # type: ignore[union-attr]
+            assert self._items or self._next is self, "a linked one without elements is alone"
+
+
+def get_many(
+    take_side: TakeSide[T], own: Fifo[T] | None, max_items: int, block: bool, timeout: float | None
+) -> list[T]:
+    """`get_many` of a queue (`own`) or of the multi-queue."""
+    if max_items < 1:
+        raise ValueError(f"'max_items' must be at least 1, not {max_items!r}")
+    taken = take_side._take_many(own, max_items, block, timeout)
+    if not taken:
+        raise Empty
+    return taken
+
+
+def drain_to(take_side: TakeSide[T], own: Fifo[T] | None, target: Any, max_items: int | None) -> int:
+    """`drain_to` of a queue (`own`) or of the multi-queue: what is there now, one at a time."""
+    accept = _acceptor(take_side, own, target)
+    if max_items is not None and max_items < 0:
+        raise ValueError(f"'max_items' must be at least 0 or None, not {max_items!r}")
+    count = 0
+    limit = take_side._locked(take_side._size_locked) if own is None else len(own._items)
+    if max_items is not None:
+        limit = min(limit, max_items)
+    while count < limit:
+        sub = item = None
+        try:
+            pair = take_side._take_one(own, False)
+            if pair is None:
+                break
+            sub, item = pair
+            accept(item)
+            sub = None
+            count += 1
+        except BaseException as error:
+            if sub is not None:
+                take_side._undo_take(sub, item)
+            elif isinstance(error, ShutDown):
+                break
+            raise
+    return count
+
+
+def _acceptor(take_side: TakeSide[Any], own: Fifo[Any] | None, target: Any) -> Callable[[Any], object]:
+    """How `target` is given an element."""
+    owner = getattr(target, "__self__", target)  # of a bound method
+    if owner is (take_side if own is None else own) or (
+        own is None and getattr(owner, "_take_side", None) is take_side
+    ):
+        raise ValueError(f"cannot drain {target!r} into itself: use another queue or a list")
+    if callable(target):
+        return cast("Callable[[Any], object]", target)
+    for name in ("append", "add", "put_nowait", "put"):
+        method = getattr(target, name, None)
+        if method is not None:
+            return cast("Callable[[Any], object]", method)
+    raise TypeError(f"cannot drain to {target!r}: it is not callable and has none of append, add, put_nowait and put")

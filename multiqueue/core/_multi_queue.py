@@ -1,0 +1,314 @@
+"""`LinkedBlockingMultiQueue`: many tails that meet at one blocking head.
+
+Promise     1. A take serves the ready sub-queue of the lowest priority number whose turn it is; its cost does not
+               depend on how many sub-queues there are.
+            2. Adding a sub-queue registers it completely, or raises and registers nothing.
+            3. A removed sub-queue keeps its elements for whoever removed it and is never served again.
+State       `_subqueues`, by key, and `_is_shutdown` are changed under the registry lock, which is held while the
+            user's `__hash__` and `__eq__` of keys run; reading one entry needs no lock. For the rest see
+            `_take_side` and `_put_side`, whose locks come after the registry lock.
+Membership  A removed sub-queue goes on using the take lock it was born with, and nothing else of the multi-queue.
+Source      M. Barrios, LinkedBlockingMultiQueue: sub-queues, priorities, enabling, the one blocking head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+from ..errors import Empty, ShutDown, SubQueueExists
+from . import _sync
+from ._fifo import drain_to, get_many
+from ._fork import renew_after_fork
+from ._parking import wake_all
+from ._selection import SubQueueSelection
+from ._statistics import MultiQueueStatistics
+from ._sub_queue import SubQueue, Taken, check_count, check_optional, check_priority
+from ._sync import ReentrantLock, holding
+from ._take_side import TakeSide
+
+T = TypeVar("T")
+
+
+class LinkedBlockingMultiQueue(TakeSide[T]):
+    """A set of FIFO queues with independent tails and one head on which a taker waits for all of them at once.
+
+    Elements are put into sub-queues (`add_subqueue`) and taken from the multi-queue: by priority, and in turns
+    among those of equal priority, so that a prolific producer does not starve an occasional one. Each sub-queue
+    can be bounded, weighted, limited in flight, disabled and removed at any time. Every method may be called from
+    any thread.
+    """
+
+    __slots__ = ("_is_shutdown", "_registry_lock", "_subqueues")
+
+    def __init__(self, *, selection: SubQueueSelection[T] | None = None) -> None:
+        """`selection` decides whose turn it is in the place of priorities, weights and round-robin."""
+        super().__init__()
+        if selection is not None and not isinstance(selection, SubQueueSelection):
+            raise TypeError(f"'selection' must have the methods select and taken; {selection!r} has not")
+        self._selection = selection
+        self._registry_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
+        self._subqueues: dict[Hashable, SubQueue[T]] = {}
+        self._is_shutdown = False
+        renew_after_fork(self)
+
+    # ---- sub-queues -----------------------------------------------------------------------------------------
+
+    def add_subqueue(
+        self,
+        key: Hashable,
+        priority: int = 0,
+        capacity: int | None = None,
+        *,
+        max_in_flight: int | None = None,
+        weight: int = 1,
+    ) -> SubQueue[T]:
+        """A new, enabled, empty sub-queue; it joins at the end of its priority's round.
+
+        Lower `priority` is served first. `capacity` is in elements, None for unbounded. At `max_in_flight` elements
+        taken and not yet `task_done()` it is passed over. `weight` elements are taken from it at each turn.
+
+        Raises:
+            SubQueueExists: `key` is in use (a `ValueError`).
+            ValueError: `capacity`, `max_in_flight` or `weight` is less than 1.
+            ShutDown: the multi-queue is shut down.
+        """
+        subqueue = SubQueue[T](
+            self,
+            key,
+            check_priority(priority),
+            check_optional("capacity", capacity),
+            check_optional("max_in_flight", max_in_flight),
+            check_count("weight", weight),
+        )
+        holding(self._registry_lock, self._register_locked, subqueue)
+        return subqueue
+
+    def get_subqueue(self, key: Hashable) -> SubQueue[T]:
+        """The sub-queue registered under `key`.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return self._subqueues[key]
+
+    def remove_subqueue(self, key: Hashable) -> SubQueue[T]:
+        """Detach the sub-queue registered under `key`, and return it with the elements that it holds.
+
+        Its putters that wait, and all later puts, raise `Detached`. Its elements can be iterated, taken by its own
+        methods, drained and cleared; the multi-queue never serves it again. The key can be used again.
+
+        Raises:
+            KeyError: there is none.
+        """
+        return holding(self._registry_lock, self._unregister_locked, key)
+
+    @property
+    def subqueues(self) -> Mapping[Hashable, SubQueue[T]]:
+        """A live, read-only view of the sub-queues by key. Iterating it goes over a snapshot of the keys."""
+        return _SubQueuesView(self._subqueues)
+
+    def _register_locked(self, subqueue: SubQueue[T]) -> None:
+        if self._is_shutdown:
+            raise ShutDown("the multi-queue is shut down and accepts no new sub-queue")
+        if subqueue.key in self._subqueues:
+            raise SubQueueExists(
+                f"there is a sub-queue {subqueue.key!r} already; get_subqueue() returns it, or use another key"
+            )
+        self._subqueues[subqueue.key] = subqueue
+
+    def _unregister_locked(self, key: Hashable) -> SubQueue[T]:
+        subqueue = self._subqueues[key]
+        subqueue._with_both_locks(subqueue._detach_locked)
+        del self._subqueues[key]
+        return subqueue
+
+    # ---- taking ---------------------------------------------------------------------------------------------
+
+    def get(self, block: bool = True, timeout: float | None = None) -> T:
+        """Take the element that is due, waiting while there is none in any enabled sub-queue.
+
+        Ends by an element, by shutdown once nothing is left, or after `timeout` seconds; with `block=False` at
+        once. Any thread. FIFO within a sub-queue; across sub-queues by priority and turn. It counts as in flight
+        for its sub-queue until that one's `task_done()`.
+
+        Raises:
+            Empty: there was none in time.
+            ShutDown: the multi-queue is shut down, and nothing is left in any sub-queue.
+            ValueError: `timeout` is negative.
+        """
+        pair = self._take_one(None, block, timeout)
+        if pair is None:
+            raise Empty
+        return pair[1]
+
+    def get_nowait(self) -> T:
+        """`get(block=False)`."""
+        return self.get(False)
+
+    def take(self, block: bool = True, timeout: float | None = None) -> Taken[T]:
+        """`get`, with the sub-queue that the element came from."""
+        pair = self._take_one(None, block, timeout)
+        if pair is None:
+            raise Empty
+        return self._as_taken(pair)
+
+    def poll(self, timeout: float | None = 0.0, default: Any = None) -> T | Any:
+        """Take the element that is due, or return `default` when there is none within `timeout` seconds, or ever."""
+        try:
+            pair = self._take_one(None, timeout is None or timeout != 0, timeout)
+        except ShutDown:
+            return default
+        return default if pair is None else pair[1]
+
+    def peek(self, default: Any = None) -> T | Any:
+        """The element that would be taken now, or `default`. It stays, and so does the order of service."""
+        selection = self._selection
+        if selection is None:
+            return self._locked(self._peek_locked, default)
+        ready = self._locked(self._ready_locked)
+        return self._checked(selection.select(cast(Any, ready)), ready).peek(default) if ready else default
+
+    def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
+        """Take 1 to `max_items` elements in the order of service; waits only for the first.
+
+        Raises:
+            Empty, ShutDown: as for `get`.
+            ValueError: `max_items` is less than 1, or `timeout` is negative.
+        """
+        return get_many(self, None, max_items, block, timeout)
+
+    def drain_to(self, target: Any, max_items: int | None = None) -> int:
+        """Take what could be taken now, `max_items` at most, and hand it to `target` in the order of service.
+
+        `target` is a callable, or has `append`, `add`, `put_nowait` or `put`. It is called without a lock held,
+        once for each element. Does not wait for elements. Returns how many were accepted.
+
+        Raises:
+            ValueError: `target` is this multi-queue or one of its sub-queues.
+            What `target` raises: the element in hand and all behind it are still here, in order.
+        """
+        return drain_to(self, None, target, max_items)
+
+    async def async_get(self) -> T:
+        """`get()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
+        return (await self._take_async(None))[1]
+
+    async def async_take(self) -> Taken[T]:
+        """`take()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
+        return self._as_taken(await self._take_async(None))
+
+    def _as_taken(self, pair: tuple[Any, T]) -> Taken[T]:
+        try:
+            return Taken(*pair)
+        except BaseException:
+            self._undo_take(*pair)
+            raise
+
+    def _peek_locked(self, default: Any) -> Any:
+        sub = self._best_locked()
+        return default if sub is None else sub._items[0]
+
+    # ---- the whole ------------------------------------------------------------------------------------------
+
+    def qsize(self) -> int:
+        """How many elements could be taken now: of sub-queues that are enabled and below their in-flight limit."""
+        return self._locked(self._size_locked)
+
+    def empty(self) -> bool:
+        """Could nothing be taken, at this moment?"""
+        return self._locked(self._best_locked) is None
+
+    def join(self) -> None:
+        """Wait until `task_done()` was called for every element that was put into the sub-queues attached now or
+        added meanwhile, and not discarded."""
+        while True:
+            waiting = [sub for sub in self._snapshot() if sub._unfinished() > 0]
+            if not waiting:
+                return
+            for sub in waiting:
+                sub.join()
+
+    @property
+    def is_shutdown(self) -> bool:
+        """Was `shutdown()` called?"""
+        return self._is_shutdown
+
+    def shutdown(self, immediate: bool = False) -> None:
+        """Refuse puts to all sub-queues, and new sub-queues; takes go on until nothing is left.
+
+        Putters that wait raise `ShutDown`; so do takers once nothing is left in any sub-queue, disabled ones
+        included. With `immediate` all elements are discarded, so that takers raise at once. Again has no effect.
+        """
+        holding(self._registry_lock, self._set_shutdown_locked)
+        for sub in self._snapshot():
+            sub.shutdown(immediate)
+        self._locked(self._wake_finished_locked)
+
+    def _set_shutdown_locked(self) -> None:
+        self._is_shutdown = True
+
+    def _wake_finished_locked(self) -> None:
+        if self._is_finished_locked():
+            wake_all(self._takers)
+
+    def _is_finished_locked(self) -> bool:
+        return self._is_shutdown and not any(sub._items for sub in self._snapshot())
+
+    def _snapshot(self) -> list[SubQueue[T]]:
+        """The attached sub-queues. Copying the dict first is atomic, on free-threaded builds too."""
+        return list(self._subqueues.copy().values())
+
+    def statistics(self) -> MultiQueueStatistics:
+        """What all sub-queues have done and hold. Consistent for each sub-queue, not across them."""
+        return MultiQueueStatistics(
+            size=self.qsize(),
+            waiting_takers=len(self._takers),
+            is_shutdown=self._is_shutdown,
+            subqueues=tuple(sub.statistics() for sub in self._snapshot()),
+        )
+
+    def check_invariants(self) -> None:
+        """Assert what must be true whenever no operation is under way. For tests."""
+        for sub in self._snapshot():
+            sub.check_invariants()
+        self._locked(self._check_ready_locked)
+
+    def _check_ready_locked(self) -> None:
+        attached = self._snapshot()
+        linked = list(self._ready)
+        assert len(set(map(id, linked))) == len(linked), "each sub-queue is linked once"
+        assert all(any(sub is one for one in attached) for sub in linked), "a removed sub-queue is not linked"
+        priorities = [group.priority for group in self._ready.groups]
+        assert priorities == sorted(set(priorities)), "groups stand in ascending order, each once"
+        ready = [sub for sub in attached if sub._items and sub._is_eligible()]
+        assert all(sub._next is not None for sub in ready), "what is ready is linked"
+        assert not (self._takers and ready), "nobody waits while something is ready"
+
+    def _renew_after_fork(self) -> None:
+        self._registry_lock = cast(ReentrantLock, _sync.RLock())
+        self._renew_locks_of(cast(Any, self._snapshot()))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} subqueues={len(self._subqueues)} size={self.qsize()}>"
+
+
+class _SubQueuesView(Mapping[Hashable, SubQueue[T]]):
+    """A mapping that cannot be written to, over a dict that others change."""
+
+    __slots__ = ("_subqueues",)
+
+    def __init__(self, subqueues: dict[Hashable, SubQueue[T]]) -> None:
+        self._subqueues = subqueues
+
+    def __getitem__(self, key: Hashable) -> SubQueue[T]:
+        return self._subqueues[key]
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(list(self._subqueues))
+
+    def __len__(self) -> int:
+        return len(self._subqueues)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__.lstrip('_')}({self._subqueues.copy()!r})"

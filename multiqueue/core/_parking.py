@@ -1,0 +1,104 @@
+"""Waiting and waking: every waiter parks on a lock of its own, in a deque of such places.
+
+Promise     A waiter that is woken knows it; a wake-up that its waiter does not use is passed on by that waiter.
+State       A deque of places belongs to the lock its owner names; it is read and changed under that lock only.
+Waiting     A place is made locked. Its waiter acquires it, and so sleeps; whoever wakes it takes it out of the
+            deque and releases it. Nobody is woken unless somebody is parked, so an uncontended put or take
+            pays nothing for waiting.
+            A wake-up is given under the owner's lock: it neither blocks nor runs code of the user, and between
+            taking a place out and releasing it there is no instruction at which an exception could strike, so
+            that no wake-up is lost on the way.
+Assumes     CPython delivers signals, asynchronous exceptions and thread switches at a function's entry, after
+            a call and at a backward jump, not between `place = places[0]` and `del places[0]`.
+Source      Parked locks instead of conditions: Waiter objects of `threading.Condition`, without its lost
+            notification when a timeout or an exception ends the wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TypeAlias
+
+from . import _sync
+from ._sync import Place
+
+Places: TypeAlias = "deque[Place]"
+
+LONGEST_WAIT = _sync.TIMEOUT_MAX  # seconds; what the platform's timed lock can count, about 292 years here
+
+
+def deadline_after(timeout: float | None) -> float | None:
+    """The monotonic time at which a call of `timeout` seconds ends; None means never.
+
+    Raises:
+        ValueError: `timeout` is negative or not a number of seconds.
+    """
+    if timeout is None:
+        return None
+    if not timeout >= 0:
+        raise ValueError(f"'timeout' must be a non-negative number of seconds, not {timeout!r}")
+    return _sync.monotonic() + timeout
+
+
+def acquire_before(lock: _sync.ReentrantLock, deadline: float | None) -> bool:
+    """Acquire `lock`, waiting no longer than `deadline`. Tries once even when that has passed."""
+    if deadline is None:
+        return lock.acquire()
+    return lock.acquire(True, seconds_left(deadline))
+
+
+def seconds_left(deadline: float | None) -> float:
+    """What is left until `deadline`, as the timeout of a lock: 0 when it has passed, -1 for no deadline."""
+    if deadline is None:
+        return -1
+    return min(max(deadline - _sync.monotonic(), 0.0), LONGEST_WAIT)
+
+
+def wake_one(places: Places) -> None:
+    """Wake the waiter that has been parked longest, if any. The caller holds the lock of `places`."""
+    while places:
+        place = places[0]
+        del places[0]
+        try:
+            place.release()
+        except RuntimeError:  # a coroutine whose event loop is closed: the wake-up goes to the next one
+            continue
+        return
+
+
+def wake_all(places: Places) -> None:
+    """Wake every parked waiter. The caller holds the lock of `places`."""
+    while places:
+        wake_one(places)
+
+
+def leave(places: Places, place: Place) -> bool:
+    """Take `place` out of `places`; False if it has been woken already. The caller holds the lock of `places`."""
+    try:
+        places.remove(place)
+    except ValueError:
+        return False
+    return True
+
+
+class AsyncPlace:
+    """The parking place of a coroutine, made in its event loop; awaiting `woken` is the wait."""
+
+    __slots__ = ("_loop", "woken")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.woken: asyncio.Future[None] = self._loop.create_future()
+
+    def release(self) -> None:
+        """Wake the coroutine, from any thread.
+
+        Raises:
+            RuntimeError: its event loop is closed, and so nothing waits here any more.
+        """
+        self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if not self.woken.done():
+            self.woken.set_result(None)

@@ -1,0 +1,108 @@
+"""The ready sets: which sub-queues are served next, in O(1) however many there are.
+
+Promise     Groups are served in ascending order of priority; within a group the members take turns, and one
+            that joins stands at the end of the round. Removing one never costs another its turn.
+State       A group's members form a ring of doubly linked sub-queues. The ring is read from `cursor`, whose turn
+            it is; the end of the round is the place before it. A sub-queue is in a ring if and only if its
+            `_next` is not None. `ActiveGroups` lists, by ascending priority, the groups that have members; one
+            that has lost its last member leaves lazily, when it is met.
+            All of it is guarded by the take lock of the side that owns it.
+Assumes     Linking and unlinking change several fields, but contain neither a call nor a backward jump, and so
+            nothing can interrupt them half-way: see `_parking`.
+Source      The ready list of a weighted round-robin scheduler; the original scans all of a group's members.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from ._fifo import Fifo
+
+T = TypeVar("T")
+
+_priority = attrgetter("priority")
+
+
+class PriorityGroup(Generic[T]):
+    """The ready sub-queues of one priority, as a ring."""
+
+    __slots__ = ("cursor", "is_active", "priority")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.cursor: Fifo[T] | None = None  # None: no members
+        self.is_active = False  # listed in ActiveGroups
+
+    def link(self, member: Fifo[T]) -> None:
+        """Add `member` at the end of the round."""
+        cursor = self.cursor
+        if cursor is None:
+            member._next = member._previous = member
+            self.cursor = member
+        else:
+            last = cursor._previous
+            member._previous, member._next = last, cursor
+            last._next = cursor._previous = member  # type: ignore[union-attr]
+        member._group = self
+
+    def unlink(self, member: Fifo[T]) -> None:
+        """Remove `member`; if it was its turn, it is now its follower's."""
+        following, previous = member._next, member._previous
+        if following is member:
+            self.cursor = None
+        else:
+            if self.cursor is member:
+                self.cursor = following
+            previous._next, following._previous = following, previous  # type: ignore[union-attr]
+        member._next = member._previous = None
+
+
+class ActiveGroups(Generic[T]):
+    """The groups that have members, by ascending priority. A list whose first element is the best group."""
+
+    __slots__ = ("groups",)
+
+    def __init__(self) -> None:
+        self.groups: list[PriorityGroup[T]] = []
+
+    def group(self, priority: int, spare: PriorityGroup[T] | None) -> PriorityGroup[T]:
+        """The listed group of `priority`; when there is none, `spare` or a new group is listed."""
+        groups = self.groups
+        index = bisect_left(groups, priority, key=_priority) if groups else 0
+        if index < len(groups) and groups[index].priority == priority:
+            return groups[index]
+        if spare is None or spare.priority != priority or spare.is_active:
+            spare = PriorityGroup(priority)
+        spare.is_active = True
+        groups.insert(index, spare)
+        return spare
+
+    def best(self) -> Fifo[T] | None:
+        """The sub-queue whose turn it is in the best group that has members."""
+        groups = self.groups
+        while groups:
+            cursor = groups[0].cursor
+            if cursor is not None:
+                return cursor
+            groups[0].is_active = False
+            del groups[0]
+        return None
+
+    def __iter__(self) -> Iterator[Fifo[T]]:
+        """All members in the order in which they would be served, each once."""
+        for group in self.groups:
+            member: Any = group.cursor
+            while member is not None:
+                yield member
+                member = member._next
+                if member is group.cursor:
+                    break
+
+    def clear(self) -> None:
+        for member in list(self):
+            member._next = member._previous = member._group = None
+        self.groups = []

@@ -1,0 +1,293 @@
+"""The put side: one tail, with a lock of its own.
+
+Promise     1. An element is in the queue whole or not at all. Of elements put by one thread, none overtakes another.
+            2. A put that raises `Full`, `ShutDown` or `Detached` has put nothing, and the element is on the exception.
+            3. No putter sleeps while there is room and no putter awake to use it.
+State       The put lock guards the append of elements, `_limit` and `_putters`. `_limit` is what `len(_items)` must be
+            below: the capacity, or a number that is never reached, or -1 once closed, so that an open queue pays
+            one comparison for all of it. `_closed` is the error that puts raise, None while open. Setting `_limit`,
+            `_capacity` or `_closed`, and replacing `_items`, takes both locks; so either is enough to read them.
+Lock order  take lock -> put lock. A put never asks for the take lock while it holds this one.
+Waiting     Putters wait for room, each parked on a place of its own. A take from a full queue wakes one putter once
+            it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers
+            first and then looks again, a taker deletes first and then looks for putters: one sees the other. Closing
+            wakes all; so does raising the capacity. One that a timeout or an exception ends passes its wake-up on.
+Hazards     As in `_take_side`. A put by a signal handler in the middle of a put of the same thread to the same queue
+            goes ahead of it, and may exceed the capacity by this one element.
+Source      Doug Lea, LinkedBlockingQueue. Waking on the change from full to not full, and then in a cascade, instead
+            of for each element taken: 5 instead of 63 thread switches per 1000 elements.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from ..errors import Full, ShutDown
+from . import _sync
+from ._parking import (
+    AsyncPlace,
+    Places,
+    acquire_before,
+    deadline_after,
+    leave,
+    seconds_left,
+    wake_all,
+    wake_one,
+)
+from ._sync import ReentrantLock, holding
+
+if TYPE_CHECKING:
+    from ._take_side import TakeSide
+
+T = TypeVar("T")
+
+UNBOUNDED = sys.maxsize
+
+
+class PutSide(Generic[T]):
+    """What can be done at the tail."""
+
+    __slots__ = ("_capacity", "_closed", "_items", "_limit", "_put_lock", "_putters", "_take_side", "_told")
+
+    def __init__(self, take_side: TakeSide[T], capacity: int | None) -> None:
+        self._take_side = take_side
+        self._items: deque[T] = deque()
+        self._put_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
+        self._putters: Places = deque()
+        self._capacity = capacity
+        self._limit = UNBOUNDED if capacity is None else capacity
+        self._closed: type[ShutDown] | None = None
+        self._told = False  # the take side knows that this is not empty; guarded by its lock
+
+    def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
+        """Put `item` at the tail, waiting while the queue is full.
+
+        Any object, None too. Waits until there is room, the queue is closed, or `timeout` seconds are over; with
+        `block=False` not at all. Any thread; also from a signal handler, `__del__` or a weakref callback, except
+        that it can not wait for room there if it interrupted a put to this very queue.
+
+        Raises:
+            Full: there was no room in time. The exception's `item` is the element.
+            ShutDown: `shutdown()` was called, before or while waiting. `Detached` (a `ShutDown`): the sub-queue was
+                removed from its multi-queue. The exception's `item` is the element.
+            ValueError: `timeout` is negative.
+        """
+        deadline = deadline_after(timeout) if block and timeout is not None else None
+        lock = self._put_lock
+        refused = None
+        try:
+            if deadline is None:
+                lock.acquire()
+            elif not acquire_before(lock, deadline):
+                raise self._refusal(Full, item, timeout)
+            if len(self._items) < self._limit or (refused := self._wait_for_room_locked(block, deadline)) is None:
+                self._items.append(item)
+            lock.release()
+            if not self._told:
+                self._take_side._tell(cast(Any, self))
+        except BaseException:
+            self._mend_put()
+            raise
+        if refused is not None:
+            raise self._refusal(refused, item, timeout if block else 0.0)
+
+    def put_nowait(self, item: T) -> None:
+        """`put(item, block=False)`."""
+        self.put(item, False)
+
+    def offer(self, item: T, timeout: float | None = 0.0) -> bool:
+        """Put `item` and return True, or return False when there was no room within `timeout` seconds.
+
+        Raises:
+            ShutDown: as for `put`.
+        """
+        try:
+            self.put(item, timeout is None or timeout != 0, timeout)
+        except Full:
+            return False
+        return True
+
+    def put_many(self, items: Iterable[T], timeout: float | None = None) -> int:
+        """Put `items` in order, as many at once as there is room for; how many were accepted.
+
+        That is all of them, unless `timeout` seconds were over before: then the rest was not put. Elements of
+        other threads may come in between where it had to wait. `items` is read to its end first.
+
+        Raises:
+            ShutDown: as for `put`. The exception's `accepted` is the number of those put, its `rest` a list of
+                the others.
+            ValueError: `timeout` is negative.
+        """
+        batch = list(items)
+        deadline = deadline_after(timeout)
+        accepted = 0
+        while accepted < len(batch):
+            count, refused = self._put_some(batch, accepted, deadline)
+            accepted += count
+            if refused is Full:
+                break
+            if refused is not None:
+                error = self._refusal(refused, batch[accepted], timeout)
+                vars(error).update(accepted=accepted, rest=batch[accepted:])
+                raise error
+        return accepted
+
+    async def async_put(self, item: T) -> None:
+        """`put(item)` for a coroutine, from any event loop; one that is cancelled while it waits has put nothing.
+
+        Raises:
+            ShutDown: as for `put`.
+        """
+        while not self.offer(item):
+            place = AsyncPlace()
+            try:
+                if holding(self._put_lock, self._enter_putters_locked, place):
+                    await place.woken
+            except BaseException:
+                holding(self._put_lock, self._leave_putters_locked, place)
+                raise
+
+    def _put_some(
+        self, batch: list[T], start: int, deadline: float | None
+    ) -> tuple[int, type[Full] | type[ShutDown] | None]:
+        """Put as much of `batch` from `start` on as there is room for, waiting for the first."""
+        lock = self._put_lock
+        count, refused = 0, None
+        try:
+            if not acquire_before(lock, deadline):
+                return 0, Full
+            if len(self._items) >= self._limit:
+                refused = self._wait_for_room_locked(True, deadline)
+            if refused is None:
+                count = min(len(batch) - start, self._limit - len(self._items))
+                self._items.extend(batch[start : start + count])
+            lock.release()
+            if not self._told:
+                self._take_side._tell(cast(Any, self))
+        except BaseException:
+            self._mend_put()
+            raise
+        return count, refused
+
+    # ---- waiting for room -----------------------------------------------------------------------------------
+
+    def _wait_for_room_locked(self, block: bool, deadline: float | None) -> type[Full] | type[ShutDown] | None:
+        """Wait until there is room, and answer None, or why there will not be. Lets go of the lock meanwhile."""
+        putters = self._putters
+        waited = False
+        while len(self._items) >= self._limit:
+            if self._closed is not None:
+                return self._closed
+            if not block:
+                return Full
+            place = _sync.allocate_lock()
+            place.acquire()
+            if waited:
+                putters.appendleft(place)  # it was its turn; somebody who had not waited was faster
+            else:
+                putters.append(place)
+            waited = True
+            try:
+                if len(self._items) < self._limit:  # a take that did not see this place has made room
+                    leave(putters, place)
+                    break
+                block = self._park(place, deadline) or not leave(putters, place)
+            except BaseException:
+                if not self._put_lock._is_owned():
+                    self._put_lock.acquire()
+                self._leave_putters_locked(place)
+                raise
+        if waited and len(self._items) + 1 < self._limit:
+            wake_one(putters)
+        return None
+
+    def _park(self, place: _sync.Parking, deadline: float | None) -> bool:
+        """Sleep on `place` without the put lock, which is held again afterwards; was it a wake-up?"""
+        lock = self._put_lock
+        lock.release()
+        if lock._is_owned():
+            lock.acquire()
+            raise RuntimeError(
+                "a blocking put inside a signal handler or __del__ that interrupted a put to this very queue, which "
+                "is full, would wait for ever; use put_nowait() or offer() there"
+            )
+        woken = place.acquire(True, seconds_left(deadline))
+        lock.acquire()
+        return woken
+
+    def _enter_putters_locked(self, place: AsyncPlace) -> bool:
+        """Park `place`, unless there is room or the queue is closed."""
+        self._putters.append(place)
+        if len(self._items) < self._limit or self._closed is not None:
+            leave(self._putters, place)
+            return False
+        return True
+
+    def _leave_putters_locked(self, place: _sync.Place) -> None:
+        """Take `place` away; if it was woken already, wake another one in its stead."""
+        if not leave(self._putters, place):
+            self._wake_putter_locked()
+
+    def _wake_putter(self) -> None:
+        """Wake a putter if one waits and there is room. The caller holds no lock, or the take lock."""
+        if self._putters:
+            holding(self._put_lock, self._wake_putter_locked)
+
+    def _wake_putter_locked(self) -> None:
+        if len(self._items) < self._limit:
+            wake_one(self._putters)
+        elif self._closed is not None:
+            wake_all(self._putters)
+
+    def _mend_put(self) -> None:
+        """After an exception: let go of the lock if it is held, and do what the put may have left undone."""
+        lock = self._put_lock
+        if lock._is_owned():
+            lock.release()
+        self._wake_putter()
+        self._take_side._tell(cast(Any, self))
+
+    # ---- closing, clearing: with both locks -----------------------------------------------------------------
+
+    def _set_limit_locked(self, capacity: int | None) -> None:
+        self._capacity = capacity
+        if self._closed is None:
+            self._limit = UNBOUNDED if capacity is None else capacity
+            self._wake_putter_locked()
+
+    def _close_locked(self, error: type[ShutDown]) -> None:
+        self._closed = error
+        self._limit = -1
+        wake_all(self._putters)
+
+    def _swap_items_locked(self) -> deque[T]:
+        """Empty the queue; its elements are the caller's, to be dropped without a lock held."""
+        items, self._items = self._items, deque()
+        self._wake_putter_locked()
+        return items
+
+    # ---- errors ---------------------------------------------------------------------------------------------
+
+    def _name(self) -> str:
+        """How error messages call this queue."""
+        return "the queue"
+
+    def _closed_error(self) -> ShutDown:
+        return ShutDown(f"{self._name()} is shut down")
+
+    def _refusal(self, refused: type[Full] | type[ShutDown], item: object, timeout: float | None) -> Full | ShutDown:
+        """The error for an element that was not put; the element is on it."""
+        error: Full | ShutDown
+        if refused is Full:
+            waited = f" after waiting {timeout} s" if timeout else ""
+            error = Full(
+                f"{self._name()} is full: {len(self._items)} of {self._capacity} items{waited}; "
+                "raise its capacity or slow the producer"
+            )
+        else:
+            error = self._closed_error()
+        vars(error)["item"] = item
+        return error

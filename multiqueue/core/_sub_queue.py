@@ -1,0 +1,188 @@
+"""`SubQueue`: one of the many tails of a multi-queue, with its settings and its switch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from ..errors import Detached, ShutDown
+from ._fifo import Fifo
+
+if TYPE_CHECKING:
+    from ._take_side import TakeSide
+
+T = TypeVar("T")
+
+
+class SubQueue(Fifo[T]):
+    """One of a multi-queue's sub-queues. Made by `LinkedBlockingMultiQueue.add_subqueue`, not directly.
+
+    Every method and every assignment may be used from any thread at any time.
+    """
+
+    __slots__ = ("_key",)
+
+    def __init__(
+        self,
+        take_side: TakeSide[T],
+        key: Hashable,
+        priority: int,
+        capacity: int | None,
+        max_in_flight: int | None,
+        weight: int,
+    ) -> None:
+        super().__init__(take_side, capacity)
+        self._key = key
+        self._priority = priority
+        self._max_in_flight = max_in_flight
+        self._weight = weight
+        self._attached = True
+        self._settle_locked()
+
+    # ---- settings -------------------------------------------------------------------------------------------
+
+    @property
+    def key(self) -> Hashable:
+        """What it was registered under."""
+        return self._key
+
+    @property
+    def priority(self) -> int:
+        """The group it is served in: lower numbers first. Assigned, it goes to the end of the new group's round."""
+        return self._priority
+
+    @priority.setter
+    def priority(self, priority: int) -> None:
+        self._take_side._locked(self._set_priority_locked, check_priority(priority))
+
+    @property
+    def capacity(self) -> int | None:
+        """How many elements it accepts; None means any number.
+
+        Assigned, elements that are here stay, also when they are more than the new capacity; putters that now have
+        room go on.
+        """
+        return self._capacity
+
+    @capacity.setter
+    def capacity(self, capacity: int | None) -> None:
+        self._with_both_locks(self._set_limit_locked, check_optional("capacity", capacity))
+
+    @property
+    def weight(self) -> int:
+        """How many elements it gives when it is its turn."""
+        return self._weight
+
+    @weight.setter
+    def weight(self, weight: int) -> None:
+        self._take_side._locked(self._set_weight_locked, check_count("weight", weight))
+
+    @property
+    def max_in_flight(self) -> int | None:
+        """How many elements may be in flight before the multi-queue passes it over; None means any number."""
+        return self._max_in_flight
+
+    @max_in_flight.setter
+    def max_in_flight(self, max_in_flight: int | None) -> None:
+        self._take_side._locked(self._set_max_in_flight_locked, check_optional("max_in_flight", max_in_flight))
+
+    def _set_priority_locked(self, priority: int) -> None:
+        self._take_side._news.append(self)
+        self._priority = priority
+
+    def _set_weight_locked(self, weight: int) -> None:
+        self._weight = weight
+        self._settle_locked()
+
+    def _set_max_in_flight_locked(self, max_in_flight: int | None) -> None:
+        self._take_side._news.append(self)
+        self._max_in_flight = max_in_flight
+        self._settle_locked()
+
+    # ---- the switch -----------------------------------------------------------------------------------------
+
+    @property
+    def enabled(self) -> bool:
+        """Does the multi-queue take from it? False while any reason to disable it stands."""
+        return not self._reasons
+
+    def enable(self, reason: Hashable = None) -> None:
+        """Withdraw `reason`. When no other one stands, the multi-queue takes from it again, last in the round.
+
+        Without effect if `reason` does not stand; only the reason that was given to `disable` withdraws it.
+        """
+        self._change_reasons(frozenset.difference, reason)
+
+    def disable(self, reason: Hashable = None) -> None:
+        """Have the multi-queue pass it over while `reason` stands.
+
+        No take from the multi-queue that begins after this returns takes from it. Puts are accepted up to its
+        capacity, and its own `get` goes on. Again with the same reason has no effect.
+        """
+        self._change_reasons(frozenset.union, reason)
+
+    def _change_reasons(self, change: object, reason: Hashable) -> None:
+        """Replace the set of reasons; made outside the lock, for hashing and comparing may run code of the user."""
+        while True:
+            before = self._reasons
+            after = before | {reason} if change is frozenset.union else before - {reason}
+            if self._take_side._locked(self._replace_reasons_locked, before, after):
+                return
+
+    def _replace_reasons_locked(self, before: frozenset[Hashable], after: frozenset[Hashable]) -> bool:
+        if self._reasons is not before:
+            return False
+        self._take_side._news.append(self)
+        self._reasons = after
+        return True
+
+    # ---- removal --------------------------------------------------------------------------------------------
+
+    def _detach_locked(self) -> None:
+        """From here on nothing of the multi-queue is used but its lock, and the multi-queue knows it no more."""
+        self._take_side._news.append(self)
+        self._attached = False
+        self._close_locked(Detached)
+
+    def _closed_error(self) -> ShutDown:
+        if self._closed is Detached:
+            return Detached(f"{self._name()} was removed from its multi-queue")
+        return super()._closed_error()
+
+    def _name(self) -> str:
+        return f"sub-queue {self._key!r}"
+
+    def __repr__(self) -> str:
+        states = "" if self._attached else " detached"
+        states += "" if self.enabled else " disabled"
+        return f"<SubQueue {self._key!r} priority={self._priority} size={len(self)} capacity={self._capacity}{states}>"
+
+
+class Taken(NamedTuple, Generic[T]):
+    """An element and the sub-queue it was taken from."""
+
+    subqueue: SubQueue[T]
+    item: T
+
+
+def check_priority(priority: int) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise TypeError(f"'priority' must be an int, not {priority!r}")
+    return priority
+
+
+def check_count(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name!r} must be an int, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name!r} must be at least 1, not {value}")
+    return value
+
+
+def check_optional(name: str, value: int | None) -> int | None:
+    if value is None:
+        return None
+    try:
+        return check_count(name, value)
+    except ValueError:
+        raise ValueError(f"{name!r} must be at least 1, or None for no limit, not {value}") from None

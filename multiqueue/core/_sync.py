@@ -1,0 +1,66 @@
+"""Where the core gets its locks and its clock from.
+
+The other modules look these names up here at each use (`_sync.RLock()`), never by `from ._sync import`, so that
+`multiqueue.testing` can put locks that yield where told, and a clock that it moves, in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import TIMEOUT_MAX, Lock, RLock
+from time import monotonic
+from typing import ParamSpec, Protocol, TypeVar
+
+__all__ = [
+    "TIMEOUT_MAX",
+    "Parking",
+    "Place",
+    "RLock",
+    "ReentrantLock",
+    "allocate_lock",
+    "holding",
+    "monotonic",
+]
+
+allocate_lock = Lock
+
+
+class ReentrantLock(Protocol):
+    """What the core needs of a `threading.RLock`.
+
+    `_is_owned` is what `threading.Condition` asks a lock as well: does the calling thread hold it?
+    """
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+    def release(self) -> None: ...
+    def _is_owned(self) -> bool: ...
+
+
+class Parking(Protocol):
+    """A raw lock as a thread's parking place: its waiter acquires it, whoever wakes it releases it."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+    def release(self) -> None: ...
+
+
+class Place(Protocol):
+    """One waiter's parking place: `release` lets it go on, from any thread, without blocking."""
+
+    def release(self) -> None: ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def holding(lock: ReentrantLock, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call `function` with `lock` held. Whatever is raised, and wherever, the lock is let go of once."""
+    try:
+        lock.acquire()
+        result = function(*args, **kwargs)
+        lock.release()
+    except BaseException:
+        if lock._is_owned():
+            lock.release()
+        raise
+    return result

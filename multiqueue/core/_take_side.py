@@ -1,0 +1,499 @@
+"""The take side of the multi-queue: one head, many tails.
+
+Promise     1. An element put is taken by exactly one taker, in put order within its sub-queue.
+            2. An element whose put has returned is seen by every take that begins later.
+            3. A take that raises has taken nothing: an interrupted one gives its element back to the head.
+            4. Nobody sleeps while there is something to take and nobody awake to take it.
+State       The take lock guards everything in this module: who is ready (`_priority_groups`), who is parked
+            (`_takers`, and each sub-queue's `_own_takers` and `_joiners`), and on every sub-queue `_told`,
+            `_in_flight`, `_finished`, `_turn`, `_plain` and the removal of elements. `_news` is a deque that
+            anybody may append to: sub-queues whose place in the ready sets may be out of date.
+Lock order  take lock -> put lock; docs/design/locks.md has the whole house. A put takes its put lock alone and
+            lets go of it before it turns to the take side, and there it never waits: it leaves a note in `_news`
+            and reads the news if the take lock is free. So a put made by a signal handler, by `__del__` or by a
+            weakref callback in the middle of any operation of this module has nothing to wait for.
+News        A put tells the take side only when `_told` is False, that is, once after the sub-queue was found
+            empty. It appends the element, then reads `_told`; the take side clears `_told`, then looks for
+            elements: one of the two sees the other. Whoever holds the take lock reads the news after acquiring it
+            and once more after releasing it, so that a note whose writer found the lock taken is read by its
+            holder: the note was written before the attempt, and the attempt failed before the release.
+Ready       Eligible is one predicate, `_is_eligible`: attached, enabled, below its in-flight limit; ready is
+            eligible and not empty. Every ready sub-queue is linked, or in the news. A linked one has elements,
+            except one that is alone in its group: emptying it and filling it again then costs no relinking.
+            Whoever wants to link another, or finds it empty, unlinks it first.
+Waiting     A taker parks only after it found nothing ready. Reading news that makes something ready wakes one
+            taker of that sub-queue and one of the multi-queue; a taker that leaves more behind wakes the next.
+            A taker that a timeout or an exception ends passes a wake-up that it got in the meantime on.
+            Nobody but a taker, `_locked` or `_read_news` changes what is ready, and each of them wakes.
+Membership  A sub-queue that is removed, closed or cleared is written into the news like any other change. The
+            reader unlinks it, and wakes those for whom the wait has become hopeless.
+Hazards     What the interpreter may do between two bytecodes, and what is done about it:
+            - a signal handler raises, or an exception arrives from another thread: CPython delivers both at a
+              function's entry, after a call and at a backward jump. What belongs together is written without
+              these in between, and one handler per operation releases the lock if it is held, gives back,
+              and reads the news again.
+            - code of the user runs where we hold a lock (a signal handler, `__del__`): the locks are re-entrant,
+              a put never waits for the take lock, and a wait in such a place is refused instead of hanging.
+            - `x += 1` is not atomic: every count has one lock. Emptiness is never counted, but read from the deque.
+            - the thread switches inside a critical section: sections are a few microseconds.
+            - fork: the child gets new locks, no parked threads, and ready sets made anew.
+            What is left: a signal handler that itself takes from the queue it interrupted, and is itself ended by
+            an exception at the one instruction after its release, releases the lock of the take it interrupted.
+Assumes     `deque.append`, `len` and truth of a deque are atomic, and a deque is safe to append to at its tail while
+            its head is read and deleted; both hold on free-threaded builds too, whose deque methods lock the
+            deque. `rotate(0)` is there for that lock: it orders the write of `_told` before the look at the elements.
+Source      Doug Lea, LinkedBlockingQueue; M. Barrios, LinkedBlockingMultiQueue: two locks, cascading wake-ups.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from ..errors import InvalidSelection, ShutDown
+from . import _sync
+from ._parking import (
+    AsyncPlace,
+    Places,
+    acquire_before,
+    deadline_after,
+    leave,
+    seconds_left,
+    wake_all,
+    wake_one,
+)
+from ._priority_groups import ActiveGroups
+from ._sync import Parking, ReentrantLock
+
+if TYPE_CHECKING:
+    from ._fifo import Fifo
+    from ._selection import SubQueueSelection
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+LONGEST_RUN = 256  # elements taken at once: bounds how long others wait for the take lock, to about 30 us
+NOTHING = object()
+
+
+class TakeSide(Generic[T]):
+    """What takes have in common, from the multi-queue or from one sub-queue alone."""
+
+    __slots__ = ("__weakref__", "_news", "_ready", "_selection", "_take_lock", "_takers")
+
+    def __init__(self) -> None:
+        self._take_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
+        self._news: deque[Fifo[T]] = deque()
+        self._ready: ActiveGroups[T] = ActiveGroups()
+        self._takers: Places = deque()
+        self._selection: SubQueueSelection[T] | None = None
+
+    # ---- taking ---------------------------------------------------------------------------------------------
+
+    def _take_one(
+        self, own: Fifo[T] | None, block: bool = True, timeout: float | None = None
+    ) -> tuple[Fifo[T], T] | None:
+        """Take the element that is due, from `own` alone if given; None when the time is up.
+
+        Raises:
+            ShutDown: nothing is left, and nothing can come any more.
+        """
+        if own is None and self._selection is not None:
+            return self._take_selected(block, timeout)
+        deadline = deadline_after(timeout) if block and timeout is not None else None
+        lock = self._take_lock
+        sub = item = None
+        try:
+            if deadline is None:
+                lock.acquire()
+            elif not acquire_before(lock, deadline):
+                return None
+            if self._news:
+                self._read_news_locked()
+            groups = self._ready.groups
+            chosen = own if own is not None else groups[0].cursor if groups else None
+            if chosen is None or not chosen._items:
+                chosen = self._wait_locked(own, block, deadline)
+            wake_putter = False
+            if chosen is not None:
+                items = chosen._items
+                item = items[0]
+                sub = chosen
+                del items[0]
+                sub._in_flight += 1
+                if not sub._plain:
+                    self._served_locked(sub, own is None)
+                elif (following := sub._next) is not sub and following is not None:
+                    if not items:
+                        self._refresh_locked(sub)
+                    elif own is None:
+                        sub._group.cursor = following  # type: ignore[union-attr]
+                if self._takers:
+                    self._wake_taker_locked()
+                wake_putter = bool(sub._putters) and len(items) == sub._limit - 1
+            lock.release()
+            if wake_putter:
+                sub._wake_putter()  # type: ignore[union-attr]
+            if self._news:
+                self._read_news()
+        except BaseException:
+            self._undo_take(sub, item)
+            raise
+        return None if sub is None else (sub, cast(T, item))
+
+    def _take_many(self, own: Fifo[T] | None, max_items: int, block: bool, timeout: float | None) -> list[T]:
+        """As `_take_one`, up to `max_items` in service order; waits only for the first. [] when the time is up."""
+        pair = self._take_one(own, block, timeout)
+        if pair is None:
+            return []
+        taken = [pair[1]]
+        runs = [(pair[0], 0)]  # who gave what: the sub-queue, and where in `taken` its run begins
+        try:
+            if own is None and self._selection is not None:
+                while len(taken) < max_items and (pair := self._take_one(None, False)) is not None:
+                    runs.append((pair[0], len(taken)))
+                    taken.append(pair[1])
+            else:
+                while len(taken) < max_items and self._locked(self._take_runs_locked, own, max_items, taken, runs):
+                    pass
+                for sub, _ in runs:
+                    sub._wake_putter()
+        except ShutDown:
+            pass  # nothing is left; what was taken counts
+        except BaseException:
+            while runs:
+                sub, start = runs.pop()
+                while len(taken) > start:
+                    self._undo_take(sub, taken.pop())
+            raise
+        return taken
+
+    def _take_runs_locked(
+        self, own: Fifo[T] | None, max_items: int, taken: list[T], runs: list[tuple[Fifo[T], int]]
+    ) -> bool:
+        """Append up to LONGEST_RUN elements to `taken`; False when nothing more is ready."""
+        end = min(max_items, len(taken) + LONGEST_RUN)
+        append = taken.append
+        while len(taken) < end:
+            sub = self._due_locked(own)
+            if sub is None:
+                return False
+            runs.append((sub, len(taken)))
+            items = sub._items
+            alone = sub._plain and (own is not None or sub._next is sub)
+            for _ in range(min(end - len(taken), len(items)) if alone else 1):
+                if not items:  # a signal handler took from it
+                    break
+                item = items[0]
+                del items[0]
+                sub._in_flight += 1
+                append(item)
+            self._turn_locked(sub, own is None)
+        return True
+
+    def _take_selected(self, block: bool, timeout: float | None) -> tuple[Fifo[T], T] | None:
+        """Take from the sub-queue that the user's selection names. It is asked without any lock held."""
+        selection = cast("SubQueueSelection[T]", self._selection)
+        deadline = deadline_after(timeout) if block else None
+        hand: list[T] = []
+        chosen = None
+        try:
+            while not hand:  # unless somebody else was faster
+                ready = self._locked(self._wait_ready_locked, block, deadline)
+                if not ready:
+                    return None
+                chosen = self._checked(selection.select(cast(Any, ready)), ready)
+                self._locked(self._take_chosen_locked, chosen, hand)
+            chosen = cast("Fifo[T]", chosen)
+            chosen._wake_putter()
+            selection.taken(cast(Any, chosen))
+        except BaseException:
+            if hand:
+                self._undo_take(chosen, hand[0])
+            raise
+        return chosen, hand[0]
+
+    def _checked(self, answer: object, ready: Sequence[Fifo[T]]) -> Fifo[T]:
+        """The user's answer, if it is one of the choices."""
+        for sub in ready:
+            if sub is answer:
+                return sub
+        raise InvalidSelection(
+            f"{type(self._selection).__name__}.select() answered {answer!r}, which is not one of the "
+            f"{len(ready)} ready sub-queues it was given"
+        )
+
+    def _wait_ready_locked(self, block: bool, deadline: float | None) -> tuple[Fifo[T], ...]:
+        if self._wait_locked(None, block, deadline) is None:
+            return ()
+        return self._ready_locked()
+
+    def _ready_locked(self) -> tuple[Fifo[T], ...]:
+        return tuple(sub for sub in self._ready if sub._items)
+
+    def _take_chosen_locked(self, sub: Fifo[T], hand: list[T]) -> None:
+        """Take one element from `sub` into `hand` if it still is ready, and move it to the end of the round."""
+        if sub._next is None or not sub._items:
+            return
+        self._news.append(sub)
+        sub._group.unlink(sub)  # type: ignore[union-attr]
+        item = sub._items[0]
+        del sub._items[0]
+        sub._in_flight += 1
+        hand.append(item)
+
+    def _served_locked(self, sub: Fifo[T], in_turn: bool) -> None:
+        """After a take from a sub-queue with a weight, an in-flight limit, or takers of its own."""
+        items = sub._items
+        if not items or not sub._is_eligible():
+            sub._turn = 0
+            self._refresh_locked(sub)
+        elif in_turn:
+            sub._turn += 1
+            if sub._turn >= sub._weight:
+                sub._turn = 0
+                sub._group.cursor = sub._next  # type: ignore[union-attr]
+        if items:
+            wake_one(sub._own_takers)
+
+    def _turn_locked(self, sub: Fifo[T], in_turn: bool) -> None:
+        """After a take: the next one's turn, or out of the ring if it is empty. `_take_one` has it written out."""
+        if not sub._plain:
+            self._served_locked(sub, in_turn)
+        elif sub._next is not sub and sub._next is not None:
+            if not sub._items:
+                self._refresh_locked(sub)
+            elif in_turn:
+                sub._group.cursor = sub._next  # type: ignore[union-attr]
+
+    def _undo_take(self, sub: Fifo[T] | None, item: object) -> None:
+        """After an exception: give back what was taken, if it was; let go of the lock; read the news again."""
+        lock = self._take_lock
+        held = lock._is_owned()
+        if sub is not None:
+            if not held:
+                lock.acquire()
+            if not (held and sub._items and sub._items[0] is item):
+                sub._items.appendleft(cast(T, item))
+                sub._in_flight -= 1
+            self._news.append(sub)
+            held = True
+        if held:
+            lock.release()
+        self._read_news()
+
+    # ---- waiting --------------------------------------------------------------------------------------------
+
+    def _due_locked(self, own: Fifo[T] | None) -> Fifo[T] | None:
+        """The sub-queue to take from, with an element in it; None when there is none."""
+        if self._news:
+            self._read_news_locked()
+        if own is None:
+            return self._best_locked()
+        if not own._items:
+            self._refresh_locked(own)
+        return own if own._items else None
+
+    def _best_locked(self) -> Fifo[T] | None:
+        """The ready sub-queue whose turn it is. None when nothing is ready, and then nothing is linked."""
+        while (sub := self._ready.best()) is not None and not sub._items:
+            self._refresh_locked(sub)
+        return sub
+
+    def _wait_locked(self, own: Fifo[T] | None, block: bool, deadline: float | None) -> Fifo[T] | None:
+        """Wait until there is something to take; None when the time is up. Lets go of the lock while it waits.
+
+        Raises:
+            ShutDown: nothing is left, and nothing can come any more.
+        """
+        places = self._takers if own is None else own._own_takers
+        waited = False
+        while (sub := self._due_locked(own)) is None:
+            self._check_open_locked(own)
+            if not block:
+                return None
+            place = _sync.allocate_lock()
+            place.acquire()
+            if waited:
+                places.appendleft(place)  # it was its turn; somebody who had not waited was faster
+            else:
+                places.append(place)
+            waited = True
+            try:
+                if own is not None:
+                    own._settle_locked()
+                block = self._park(place, deadline) or not leave(places, place)
+            except BaseException:
+                if not self._take_lock._is_owned():
+                    self._take_lock.acquire()
+                if not leave(places, place):
+                    self._pass_on_locked(own)
+                raise
+            finally:
+                if own is not None:
+                    own._settle_locked()
+        return sub
+
+    def _park(self, place: Parking, deadline: float | None) -> bool:
+        """Sleep on `place` without the take lock, which is held again afterwards; was it a wake-up?"""
+        lock = self._take_lock
+        lock.release()
+        if lock._is_owned():
+            lock.acquire()
+            raise RuntimeError(
+                "a blocking take inside a signal handler or __del__ that interrupted this very multi-queue "
+                "would wait for ever; use get_nowait() or poll() there"
+            )
+        woken = place.acquire(True, seconds_left(deadline))
+        lock.acquire()
+        return woken
+
+    def _pass_on_locked(self, own: Fifo[T] | None) -> None:
+        """Wake somebody else, for a taker that was woken and will not take."""
+        if own is None:
+            self._wake_taker_locked()
+        elif own._items:
+            wake_one(own._own_takers)
+
+    def _wake_taker_locked(self) -> None:
+        if self._takers and self._best_locked() is not None:
+            wake_one(self._takers)
+
+    def _check_open_locked(self, own: Fifo[T] | None) -> None:
+        """Raise when `own`, which is empty, or the whole multi-queue can have no element any more."""
+        if own is not None:
+            if own._closed is not None:
+                raise own._closed_error()
+        elif self._is_finished_locked():
+            raise ShutDown("the multi-queue is shut down, and nothing is left in it")
+
+    def _size_locked(self) -> int:
+        """The number of elements that could be taken now."""
+        return sum(len(sub._items) for sub in self._ready)
+
+    def _is_finished_locked(self) -> bool:
+        """Is the multi-queue shut down with nothing left in any of its sub-queues?"""
+        return False
+
+    # ---- coroutines -----------------------------------------------------------------------------------------
+
+    async def _take_async(self, own: Fifo[T] | None) -> tuple[Fifo[T], T]:
+        """`_take_one` for a coroutine, from any event loop; a cancelled one has taken nothing."""
+        places = self._takers if own is None else own._own_takers
+        while True:
+            pair = self._take_one(own, False)
+            if pair is not None:
+                return pair
+            place = AsyncPlace()
+            try:
+                if self._locked(self._enter_locked, own, places, place):
+                    await place.woken
+            except BaseException:
+                self._locked(self._leave_locked, own, places, place)
+                raise
+
+    def _enter_locked(self, own: Fifo[T] | None, places: Places, place: AsyncPlace) -> bool:
+        """Park `place`, unless there is something to take or the end has come."""
+        if self._due_locked(own) is not None:
+            return False
+        self._check_open_locked(own)
+        places.append(place)
+        if own is not None:
+            own._settle_locked()
+        return True
+
+    def _leave_locked(self, own: Fifo[T] | None, places: Places, place: AsyncPlace) -> None:
+        if not leave(places, place):
+            self._pass_on_locked(own)
+        if own is not None:
+            own._settle_locked()
+
+    # ---- changing what is ready -----------------------------------------------------------------------------
+
+    def _locked(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `function` with the take lock held and the news read, and read the news after it."""
+        lock = self._take_lock
+        try:
+            lock.acquire()
+            if self._news:
+                self._read_news_locked()
+            result = function(*args, **kwargs)
+            if self._news:
+                self._read_news_locked()
+            if self._takers:
+                self._wake_taker_locked()
+            lock.release()
+        except BaseException:
+            if lock._is_owned():
+                lock.release()
+            self._read_news()
+            raise
+        if self._news:
+            self._read_news()
+        return result
+
+    def _tell(self, sub: Fifo[T]) -> None:
+        """Have `sub` looked at again: now, or by the thread that holds the take lock. Never waits."""
+        self._news.append(sub)
+        self._read_news()
+
+    def _read_news(self) -> None:
+        lock = self._take_lock
+        try:
+            while self._news and not lock._is_owned() and lock.acquire(False):
+                self._read_news_locked()
+                lock.release()
+        except BaseException:
+            if lock._is_owned():
+                lock.release()
+            raise
+
+    def _read_news_locked(self) -> None:
+        news = self._news
+        while news:
+            sub = news[0]
+            del news[0]
+            try:
+                self._refresh_locked(sub)
+            except BaseException:
+                news.append(sub)  # for the next reader
+                raise
+        if self._takers:
+            self._wake_taker_locked()
+
+    def _refresh_locked(self, sub: Fifo[T]) -> None:
+        """Put `sub` where it belongs, in a ring or in none, and wake those of its takers whose wait can end."""
+        sub._told = False
+        sub._items.rotate(0)  # the fence between the write above and the look below
+        if sub._items:
+            sub._told = True
+            wake_one(sub._own_takers)
+        belongs = sub._told and sub._is_eligible()
+        if sub._next is not None and not (belongs and sub._group.priority == sub._priority):  # type: ignore[union-attr]
+            sub._turn = 0
+            sub._group.unlink(sub)  # type: ignore[union-attr]
+        if belongs and sub._next is None:
+            self._link_locked(sub)
+        if not sub._told and sub._closed is not None:
+            wake_all(sub._own_takers)
+            if self._takers and self._is_finished_locked():
+                wake_all(self._takers)
+
+    def _link_locked(self, sub: Fifo[T]) -> None:
+        group = self._ready.group(sub._priority, sub._group)
+        alone = group.cursor
+        if alone is not None and alone._next is alone and not alone._items:
+            self._refresh_locked(alone)
+        group.link(sub)
+
+    def _renew_locks_of(self, subqueues: list[Fifo[T]]) -> None:
+        """In the child: the other threads are gone, with the locks they held and the places they were parked on."""
+        self._take_lock = cast(ReentrantLock, _sync.RLock())
+        self._takers.clear()
+        self._news.clear()
+        self._ready.clear()
+        for sub in subqueues:
+            sub._renew_locks()
+            self._refresh_locked(sub)
