@@ -89,7 +89,7 @@ def _aiologic(producers: int, capacity: int) -> Ends:
 
 def our_queue(producers: int, capacity: int) -> Ends:
     """`multiqueue.Queue`, the drop-in, in the place of `queue.Queue`."""
-    made: Any = multiqueue.Queue(capacity)
+    made: multiqueue.Queue[Any] = multiqueue.Queue(capacity)
     return Ends([made.put] * producers, made.get, made.put_many, made.get_many)
 
 
@@ -102,7 +102,7 @@ def our_subqueues(
     divided among the producers if `share_capacity`. Consumers `get`, or `take` if they shall learn the source
     of an item.
     """
-    made: Any = multiqueue.LinkedBlockingMultiQueue()
+    made: multiqueue.LinkedBlockingMultiQueue[Any] = multiqueue.LinkedBlockingMultiQueue()
     each = capacity // producers if share_capacity else capacity
     for number in range(idle // 2):
         made.add_subqueue(("idle", number))

@@ -39,9 +39,7 @@ BOUNDED_FIELD = (STANDARD, OURS, OURS_SAME_TOTAL, OUR_QUEUE, *PEERS)
 EIGHT_FIELD = (*WORKAROUNDS, OURS_TAKE)
 
 
-def _rivals(
-    field: Iterable[Contender], open_attempt: Callable[[Contender, int], Attempt]
-) -> tuple[Rival, ...]:
+def _rivals(field: Iterable[Contender], open_attempt: Callable[[Contender, int], Attempt]) -> tuple[Rival, ...]:
     return tuple(
         Rival(
             contender.name,
@@ -115,9 +113,7 @@ def _batches(threads: int) -> Workload:
         "batches" if threads == 1 else "batches-1p1c",
         f"batches of {BATCH}, put_many and get_many, {how}",
         ITEMS * 4,
-        _rivals(
-            (STANDARD, SIMPLE, QUEUE_OF_LISTS, OURS, OUR_QUEUE), partial(batches, size=BATCH, threads=threads)
-        ),
+        _rivals((STANDARD, SIMPLE, QUEUE_OF_LISTS, OURS, OUR_QUEUE), partial(batches, size=BATCH, threads=threads)),
         STANDARD.name,
         threads="1" if threads == 1 else "1 + 1",
         goals=_at_least(10.0),

@@ -24,9 +24,7 @@ def _tell_nobody(_: str) -> None:
     pass
 
 
-def run_suite(
-    suite: Suite, *, rounds: int, command: str, progress: Callable[[str], object] = _tell_nobody
-) -> Report:
+def run_suite(suite: Suite, *, rounds: int, command: str, progress: Callable[[str], object] = _tell_nobody) -> Report:
     """Run all workloads and return the report. Takes as long as all rivals' rounds together.
 
     A rival that loses items, raises or gets stuck has no figures in the workload, and the report says why.

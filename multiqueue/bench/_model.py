@@ -116,9 +116,7 @@ class Workload:
         if len(set(names)) != len(names):
             raise ValueError(f"workload {self.name!r} names a rival twice: {names}")
         if self.baseline not in names:
-            raise ValueError(
-                f"workload {self.name!r} has no rival {self.baseline!r} to be its baseline: {names}"
-            )
+            raise ValueError(f"workload {self.name!r} has no rival {self.baseline!r} to be its baseline: {names}")
         for goal in self.goals:
             if goal.rival not in names or goal.against not in (*names, BEST_RIVAL):
                 raise ValueError(f"workload {self.name!r} has a goal for rivals it does not have: {goal}")

@@ -58,9 +58,7 @@ class WorkloadResult:
         """The result of the rival with this name, if it was measured."""
         return next((r for r in self.rivals if r.rival.name == name and r.status == "measured"), None)
 
-    def ratio(
-        self, result: RivalResult, metric: Metric, against: RivalResult | None = None
-    ) -> Summary | None:
+    def ratio(self, result: RivalResult, metric: Metric, against: RivalResult | None = None) -> Summary | None:
         """How many times as good as `against` (the baseline) a rival was; `None` where that says nothing."""
         other = against or self.named(self.workload.baseline)
         if not metric.has_ratio or other is None or result.status != "measured":
@@ -148,9 +146,7 @@ def _rival_json(result: WorkloadResult, rival: RivalResult) -> dict[str, Any]:
         "n": rival.n,
         "status": rival.status,
         "problem": rival.problem,
-        "metrics": {m.name: _metric_json(result, rival, m) for m in result.workload.metrics}
-        if measured
-        else {},
+        "metrics": {m.name: _metric_json(result, rival, m) for m in result.workload.metrics} if measured else {},
     }
 
 

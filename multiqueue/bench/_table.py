@@ -55,9 +55,7 @@ def as_text(report: Report) -> str:
     """The whole report for a pipe or a log."""
     blocks = ["\n".join(f"{name}: {value}" for name, value in facts(report))]
     blocks += ["\n".join((table.title, *_aligned(table), *table.remarks)) for table in tables(report)]
-    blocks.append(
-        "\n".join(("What these figures do not show:", *(f"- {line}" for line in report.does_not_show)))
-    )
+    blocks.append("\n".join(("What these figures do not show:", *(f"- {line}" for line in report.does_not_show))))
     return "\n\n".join(blocks)
 
 
@@ -98,9 +96,7 @@ def _workload_table(result: WorkloadResult) -> Table:
         header += [f"{metric.name}, {metric.unit}", "spread", *(["ratio"] if metric.has_ratio else [])]
     rows = [[rival.rival.name, *_cells(result, rival)] for rival in result.rivals]
     ratio = f"ratio to {workload.baseline}; " if any(metric.has_ratio for metric in workload.metrics) else ""
-    remarks = [
-        f"{ratio}n = {workload.n:,} {workload.n_unit}, threads: {workload.threads}. {workload.note}".rstrip()
-    ]
+    remarks = [f"{ratio}n = {workload.n:,} {workload.n_unit}, threads: {workload.threads}. {workload.note}".rstrip()]
     for rival in result.rivals:
         fewer = f"n = {rival.n:,}" if rival.n != workload.n else ""
         if about := "; ".join(filter(None, (rival.problem, rival.rival.note, fewer))):
@@ -146,9 +142,7 @@ def _aligned(table: Table) -> list[str]:
     columns = list(zip(table.header, *table.rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
-        )
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
         for row in (table.header, *table.rows)
     ]
 

@@ -37,9 +37,7 @@ class Transfer:
         """Raise `ItemsLost` unless all came, once, and in order from each producer to each consumer."""
         unpack = self._ends.unpack
         got = [list(map(unpack, each)) if unpack else each for each in self._received]
-        check_arrivals(
-            (item for stream in self._streams for item in stream), (item for each in got for item in each)
-        )
+        check_arrivals((item for stream in self._streams for item in stream), (item for each in got for item in each))
         for each in got:
             check_order(self._streams, each)
 

@@ -101,9 +101,7 @@ WORKAROUNDS = (
         partial(tag_in_one, queue.Queue),
         note="loses each queue's capacity, pausing and fairness",
     ),
-    Contender(
-        "forwarding threads", forwarding_threads, note="unbounded inbox: loses back-pressure", share=0.5
-    ),
+    Contender("forwarding threads", forwarding_threads, note="unbounded inbox: loses back-pressure", share=0.5),
     Contender(
         "forwarding threads, inbox of 8",
         partial(forwarding_threads, inbox_capacity=8),

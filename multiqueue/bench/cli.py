@@ -45,9 +45,7 @@ def _listed(suite: Suite) -> str:
     metavar="[DIR]",
     help="Write a page and its JSON into DIR, or without DIR into docs/measurements of the checkout.",
 )
-def core(
-    rounds: int | None, only: tuple[str, ...], quick: bool, as_json: bool, directory: str | None
-) -> None:
+def core(rounds: int | None, only: tuple[str, ...], quick: bool, as_json: bool, directory: str | None) -> None:
     """The multi-queue beside queue.Queue, SimpleQueue, culsans, aiologic and janus.
 
     Exits with 1 if a queue lost an item, raised or got stuck: the table says which.

@@ -118,9 +118,7 @@ def test_record_without_a_directory_goes_into_the_checkout(
     assert {path.suffix for path in tmp_path.iterdir()} == {".md", ".json"}
 
 
-def test_record_outside_of_a_checkout_is_refused_before_the_work(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_record_outside_of_a_checkout_is_refused_before_the_work(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed package has no docs/measurements: one sentence says what to do instead."""
     monkeypatch.setattr(cli, "default_directory", lambda: None)
     result = run("--record")

@@ -33,9 +33,7 @@ def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
 def test_the_suite_measures_what_is_promised() -> None:
     """The goals of the core, each by wall clock and by CPU where both exist."""
     goals = {
-        (workload.name, goal.rival, round(goal.at_least, 2))
-        for workload in SUITE.workloads
-        for goal in workload.goals
+        (workload.name, goal.rival, round(goal.at_least, 2)) for workload in SUITE.workloads for goal in workload.goals
     }
     assert goals == {
         ("single", "multiqueue", 1.7),
@@ -78,6 +76,12 @@ def test_lost_and_surplus_items_are_counted_and_shown() -> None:
     """The message says how many, and names some."""
     with pytest.raises(ItemsLost, match=r"2 items never arrived \(such as \[1, 2\]\) and 1 arrived .*\[9\]"):
         check_arrivals([0, 1, 2], [0, 9])
+
+
+def test_an_item_that_comes_twice_is_a_failure_by_itself() -> None:
+    """Nothing is lost, and still the queue did not do its work."""
+    with pytest.raises(ItemsLost, match=r"0 items never arrived .* and 1 arrived"):
+        check_arrivals([0, 1], [0, 1, 1])
 
 
 def test_items_that_cannot_be_dealt_evenly_are_refused() -> None:
