@@ -105,4 +105,4 @@ class ActiveGroups(Generic[T]):
     def clear(self) -> None:
         for member in list(self):
             member._next = member._previous = member._group = None
-        self.groups = []
+        del self.groups[:]

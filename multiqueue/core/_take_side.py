@@ -81,12 +81,13 @@ NOTHING = object()
 class TakeSide(Generic[T]):
     """What takes have in common, from the multi-queue or from one sub-queue alone."""
 
-    __slots__ = ("__weakref__", "_news", "_ready", "_selection", "_take_lock", "_takers")
+    __slots__ = ("__weakref__", "_groups", "_news", "_ready", "_selection", "_take_lock", "_takers")
 
     def __init__(self) -> None:
         self._take_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
         self._news: deque[Fifo[T]] = deque()
         self._ready: ActiveGroups[T] = ActiveGroups()
+        self._groups = self._ready.groups  # the same list, one step nearer
         self._takers: Places = deque()
         self._selection: SubQueueSelection[T] | None = None
 
@@ -112,11 +113,11 @@ class TakeSide(Generic[T]):
                 return None
             if self._news:
                 self._read_news_locked()
-            groups = self._ready.groups
+            groups = self._groups
             chosen = own if own is not None else groups[0].cursor if groups else None
             if chosen is None or not chosen._items:
                 chosen = self._wait_locked(own, block, deadline)
-            wake_putter = False
+            full = False
             if chosen is not None:
                 items = chosen._items
                 item = items[0]
@@ -132,9 +133,10 @@ class TakeSide(Generic[T]):
                         sub._group.cursor = following  # type: ignore[union-attr]
                 if self._takers:
                     self._wake_taker_locked()
-                wake_putter = bool(sub._putters) and len(items) == sub._limit - 1
+                if sub._putters:
+                    full = len(items) == sub._limit - 1
             lock.release()
-            if wake_putter:
+            if full:  # it was, and somebody waits for room
                 sub._wake_putter()  # type: ignore[union-attr]
             if self._news:
                 self._read_news()
