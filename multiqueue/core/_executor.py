@@ -1,0 +1,175 @@
+"""A thread pool with lanes: `concurrent.futures.Executor` on a multi-queue.
+
+Promise     What `concurrent.futures.ThreadPoolExecutor` promises, for the executor and for each of its lanes. Workers
+            serve lanes by priority, and round-robin by weight within a priority.
+State       `_lock` guards `_lanes`. Threads and counts are the crew's, jobs the multi-queue's.
+Lock order  `_lock` -> crew lock -> locks of the multi-queue.
+Waiting     Nobody waits under `_lock`.
+Membership  The executor refers to its lanes and both to the `Keeper`; nothing refers back to the executor, so that one
+            which is dropped is gone at once and its threads, done with what waits, end.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import fields
+from itertools import count
+from typing import Any, ClassVar, ParamSpec, TypeVar
+
+from . import _sync
+from ._executor_crew import Crew, Keeper
+from ._executor_job import Job
+from ._lane import Lane, LaneSettings
+from ._sub_queue import SubQueue
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_LANE = "default"
+
+
+class MultiQueueExecutor(Executor):
+    """A thread pool whose jobs wait in lanes, each with a priority, a capacity, a weight and a limit of its own."""
+
+    _numbers: ClassVar[Iterator[int]] = count()
+    # How many jobs a thread runs before another takes its place; None: as many as come.
+    _jobs_per_worker: ClassVar[int | None] = None
+    _default_settings: ClassVar[LaneSettings] = LaneSettings()
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        thread_name_prefix: str = "",
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+    ) -> None:
+        """Start no thread yet: workers are hired as jobs come, up to `max_workers`, named `{prefix}_{n}`.
+
+        `max_workers` defaults to the number of CPUs plus 4, at most 32. `initializer(*initargs)` is called in each
+        worker before its first job; if it fails, all that waits and all that comes gets `BrokenThreadPool`.
+
+        Raises:
+            ValueError: `max_workers` is less than 1.
+            TypeError: `initializer` can not be called.
+        """
+        if max_workers is None:
+            max_workers = _default_workers()
+        if max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        prefix = thread_name_prefix or f"{type(self).__name__}-{next(self._numbers)}"
+        self._crew = Crew(max_workers, prefix, initializer, initargs, self._jobs_per_worker)
+        self._crew.on_retired = _forgetter(weakref.ref(self))
+        self._keeper = Keeper(self._crew)
+        self._lock = _sync.RLock()
+        self._lanes: dict[Hashable, Lane] = {}
+
+    def lane(
+        self,
+        key: Hashable,
+        priority: int = 0,
+        capacity: int | None = None,
+        *,
+        max_in_flight: int | None = None,
+        weight: int = 1,
+    ) -> Lane:
+        """The lane of this key, made at first use.
+
+        Lanes with a lower `priority` number are served first; within a priority each gets `weight` jobs per turn.
+        `capacity` bounds the jobs that wait, `max_in_flight` those that run; None means no bound.
+
+        Raises:
+            ValueError: the lane exists with other settings, or a setting is less than 1.
+            RuntimeError: the executor was shut down.
+        """
+        return self._lane(key, LaneSettings(priority, capacity, max_in_flight, weight))
+
+    @property
+    def lanes(self) -> Mapping[Hashable, Lane]:
+        """The lanes by key: a snapshot."""
+        with self._lock:
+            return dict(self._lanes)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """`Lane.submit` on the lane `"default"`, made at first use with default settings unless you made it."""
+        return self._default_lane().submit(fn, *args, **kwargs)
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """As `ThreadPoolExecutor.map`: all calls are submitted at once unless `buffersize` bounds them.
+
+        For a bound by default use `Lane.map`.
+        """
+        return self._default_lane()._map(fn, iterables, timeout, buffersize)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept no more jobs, end all pauses, and with `wait` return when all jobs are done and all threads gone.
+
+        With `cancel_futures`, jobs that wait are cancelled. Safe to call more than once.
+        """
+        self._crew.shutdown()
+        if cancel_futures:
+            self._crew.cancel_waiting()
+        if wait:
+            self._crew.join()
+
+    # For the kinds of executors made from this one
+
+    def _make_lane(self, subqueue: SubQueue[Job[Any]], settings: LaneSettings) -> Lane:
+        return Lane(self._crew, self._keeper, subqueue, settings)
+
+    def _lane(self, key: Hashable, settings: LaneSettings) -> Lane:
+        with self._lock:
+            lane = self._lanes.get(key) or self._add_lane_locked(key, settings)
+        if lane.settings != settings:
+            raise ValueError(_difference(key, lane.settings, settings))
+        return lane
+
+    def _default_lane(self) -> Lane:
+        with self._lock:
+            return self._lanes.get(DEFAULT_LANE) or self._add_lane_locked(DEFAULT_LANE, self._default_settings)
+
+    def _add_lane_locked(self, key: Hashable, settings: LaneSettings) -> Lane:
+        subqueue = self._crew.add_subqueue(
+            key, settings.priority, settings.capacity, settings.max_in_flight, settings.weight
+        )
+        lane = self._lanes[key] = self._make_lane(subqueue, settings)
+        return lane
+
+    def _forget_lane(self, subqueue: SubQueue[Job[Any]]) -> None:
+        with self._lock:
+            lane = self._lanes.get(subqueue.key)
+            if lane is not None and lane._subqueue is subqueue:
+                del self._lanes[subqueue.key]
+
+
+def _forgetter(reference: weakref.ref[MultiQueueExecutor]) -> Callable[[SubQueue[Job[Any]]], None]:
+    """What the crew calls when a lane has left, without holding the executor."""
+
+    def forget(subqueue: SubQueue[Job[Any]]) -> None:
+        executor = reference()
+        if executor is not None:
+            executor._forget_lane(subqueue)
+
+    return forget
+
+
+def _default_workers() -> int:
+    cpus: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)  # the former from 3.13
+    return min(32, (cpus() or 1) + 4)
+
+
+def _difference(key: Hashable, has: LaneSettings, wanted: LaneSettings) -> str:
+    differing = (field.name for field in fields(has) if getattr(has, field.name) != getattr(wanted, field.name))
+    parts = (f"{name} is {getattr(has, name)!r}, not {getattr(wanted, name)!r}" for name in differing)
+    return f"lane {key!r} exists with other settings: {', '.join(parts)}; use the same settings or another key"

@@ -1,0 +1,77 @@
+"""`map` with bounded look-ahead: results in order, and only so many jobs ahead of who reads them.
+
+Promise     Results come in the order of the calls. At most `look_ahead` calls are submitted whose result has not been
+            read; the iterables are read no further than that. Whatever ends the iteration early
+            cancels the calls that have not started.
+State       A deque of futures, owned by the generator; used by one thread at a time, like every generator.
+Waiting     The reader waits for the oldest future, and inside `submit` when the lane is full; both end at the
+            deadline.
+Source      `Executor.map` of CPython 3.14, whose `buffersize` this is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from itertools import islice
+from typing import TypeVar
+
+from . import _sync
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+
+def ordered_results(
+    submit: Callable[[A, float | None], Future[T]],
+    calls: Iterable[A],
+    look_ahead: int | None,
+    timeout: float | None,
+) -> Iterator[T]:
+    """Submit the first `look_ahead` calls (None: all of them) now, and one more for each result that is read.
+
+    `submit` gets a call and the seconds it may wait. `timeout` counts from now.
+
+    Raises:
+        ValueError: `look_ahead` is less than 1.
+    """
+    if look_ahead is not None and look_ahead < 1:
+        raise ValueError(f"buffersize must be at least 1 or None, not {look_ahead}")
+    deadline = None if timeout is None else _sync.monotonic() + timeout
+    submitted = (submit(call, _seconds_left(deadline)) for call in calls)  # once exhausted it holds nothing
+    pending: deque[Future[T]] = deque()
+    try:
+        pending.extend(islice(submitted, look_ahead))
+    except BaseException:
+        _cancel(pending)
+        raise
+    return _results(submitted, pending, deadline)
+
+
+def _results(submitted: Iterator[Future[T]], pending: deque[Future[T]], deadline: float | None) -> Iterator[T]:
+    try:
+        while pending:
+            yield _result(pending.popleft(), deadline)
+            pending.extend(islice(submitted, 1))
+    finally:
+        _cancel(pending)
+
+
+def _result(future: Future[T], deadline: float | None) -> T:
+    try:
+        return future.result(_seconds_left(deadline))
+    except BaseException:
+        future.cancel()
+        raise
+    finally:
+        del future  # an error's traceback holds this frame
+
+
+def _cancel(pending: Iterable[Future[T]]) -> None:
+    for future in pending:
+        future.cancel()
+
+
+def _seconds_left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(deadline - _sync.monotonic(), 0.0)
