@@ -1,0 +1,24 @@
+"""THE LOADING DOCK: feeds Spark from the driver.
+
+Promises: jobs start by lane, priority and fairness, at most `max_running` at a time; a cancelled future cancels its
+Spark job; nothing one job sets is seen by the next; every outcome has a type of its own.
+Knows the core. The only room that imports pyspark, which the extra `multiqueue[spark]` installs.
+docs/design/spark.md has the promises and the states.
+"""
+
+try:
+    import pyspark as _pyspark  # noqa: F401 - asked for here so that its absence is said in one sentence
+except ImportError as _error:
+    raise ImportError(f"multiqueue.spark needs pyspark ({_error}): install multiqueue[spark]") from None
+
+from ._dispatcher import SparkDispatcher as SparkDispatcher
+from ._dispatcher import SparkLane as SparkLane
+from ._environment import Finding as Finding
+from ._environment import check_environment as check_environment
+from ._errors import SparkDispatchError as SparkDispatchError
+from ._errors import SparkEnvironmentError as SparkEnvironmentError
+from ._errors import SparkJobCancelled as SparkJobCancelled
+from ._errors import SparkSessionStopped as SparkSessionStopped
+from ._future import SparkFuture as SparkFuture
+from ._pools import SchedulerPool as SchedulerPool
+from ._pools import pools_xml as pools_xml

@@ -1,0 +1,77 @@
+"""What the dispatcher asks of Spark: set up a job's thread, cancel a job, read a failure.
+
+Two backends, for a classic session (Spark's JVM beside the driver) and for Spark Connect (a remote server). The rest of
+the room does not know which it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+TAG_PREFIX = "multiqueue-"
+
+
+class Backend(Protocol):
+    """One kind of Spark session."""
+
+    def session_for(self, pool: str | None) -> SparkSession:
+        """The session that jobs of a lane with this scheduler pool are given."""
+
+    def inheriting(self, fn: Callable[..., T]) -> Callable[..., T]:
+        """`fn` with the calling thread's local properties and tags, for a call in another, fresh thread."""
+
+    def enter(self, tag: str, description: str, pool: str | None) -> None:
+        """Mark this thread's Spark jobs as those of one item. Tags of an item that submitted it are dropped."""
+
+    def cancel(self, tag: str) -> None:
+        """Cancel the Spark jobs with `tag` that are active now. From any thread; may find none."""
+
+    def is_cancellation(self, error: BaseException) -> bool:
+        """Whether this is Spark's word for a cancelled job, its causes aside."""
+
+    def is_stop(self, error: BaseException) -> bool:
+        """Whether this is what a job gets whose session was stopped."""
+
+
+def backend_of(spark: SparkSession) -> Backend:
+    """The backend for a session.
+
+    Raises:
+        SparkEnvironmentError: threads are not pinned, so that jobs can not be told apart.
+    """
+    if is_connect(spark):
+        from ._connect import ConnectBackend
+
+        return ConnectBackend(spark)
+    from ._classic import ClassicBackend
+
+    return ClassicBackend(spark)
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session is one of Spark Connect, told without importing what may not be installed."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def with_causes(error: BaseException) -> Iterator[BaseException]:
+    """The error and what it was raised from or during, outermost first."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def java_messages(error: Any) -> Iterator[str]:
+    """The messages of a Py4J error's Java exception and its causes, outermost first."""
+    java = error.java_exception
+    while java is not None:
+        yield java.getMessage() or ""
+        java = java.getCause()

@@ -1,0 +1,81 @@
+"""A classic session: job tags, groups and pools are local properties of a JVM thread pinned to the Python thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import inheritable_thread_target
+from pyspark.sql import SparkSession
+
+from ._backend import TAG_PREFIX, java_messages
+from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
+
+T = TypeVar("T")
+
+# Spark's own words; the first is an error class and so does not change lightly.
+CANCELLED = "[SPARK_JOB_CANCELLED]"
+STOPPED = ("SparkContext was shut down", "stopped SparkContext")
+
+
+def threads_are_pinned() -> bool:
+    """Whether PySpark gives each Python thread a JVM thread, as it does unless PYSPARK_PIN_THREAD says false."""
+    return os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
+
+
+class ClassicBackend:
+    """Backend for a `SparkSession` with a `SparkContext`."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        if not threads_are_pinned():
+            raise SparkEnvironmentError(
+                "PYSPARK_PIN_THREAD is false: all Python threads share one JVM thread, so jobs can not be told "
+                "apart or cancelled; unset it before the session starts"
+            )
+        self._spark = spark
+        self._context = spark.sparkContext
+
+    def session_for(self, pool: str | None) -> SparkSession:
+        return self._spark
+
+    def inheriting(self, fn: Callable[..., T]) -> Callable[..., T]:
+        try:
+            return inheritable_thread_target(self._spark)(fn)  # type: ignore[no-any-return]
+        except (AssertionError, AttributeError, Py4JError):
+            if self._is_stopped():
+                raise SparkSessionStopped(STOPPED_BEFORE) from None
+            raise
+
+    def enter(self, tag: str, description: str, pool: str | None) -> None:
+        context = self._context
+        for inherited in context.getJobTags():
+            if inherited.startswith(TAG_PREFIX):  # cancelling the item that submitted this one must not cancel both
+                context.removeJobTag(inherited)
+        context.setJobGroup(tag, description, interruptOnCancel=True)
+        context.addJobTag(tag)
+        if pool is not None:
+            context.setLocalProperty("spark.scheduler.pool", pool)
+
+    def cancel(self, tag: str) -> None:
+        # Not `spark.interruptTag`: from another thread than the job's it finds nothing (SPARK-50366).
+        self._context.cancelJobsWithTag(tag)
+
+    def is_cancellation(self, error: BaseException) -> bool:
+        if isinstance(error, Py4JJavaError):
+            return any(CANCELLED in message for message in java_messages(error))
+        return CANCELLED in str(error) and type(error).__module__.startswith("pyspark.")
+
+    def is_stop(self, error: BaseException) -> bool:
+        if isinstance(error, Py4JJavaError):
+            return any(words in message for message in java_messages(error) for words in STOPPED)
+        return isinstance(error, (Py4JError, AttributeError)) and self._is_stopped()
+
+    def _is_stopped(self) -> bool:
+        # `_jsc` is None after `stop()`; there is no public question that does not fail then.
+        java_context = self._context._jsc
+        try:
+            return java_context is None or bool(java_context.sc().isStopped())
+        except (Py4JError, OSError):
+            return True  # no JVM to ask

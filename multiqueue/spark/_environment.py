@@ -1,0 +1,117 @@
+"""What is wrong with the machine or the session, said before the first job fails because of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import pyspark
+
+from ._backend import is_connect
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_PYSPARK = (4, 0)
+OLDEST_JAVA = 17  # what Spark 4 asks for
+JAVA_ANSWERS_WITHIN = 30.0  # seconds; `java -version` takes about 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is not as it should be. `error`: jobs will fail; `warning`: a promise does not hold."""
+
+    level: Literal["error", "warning"]
+    subject: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.level}: {self.subject}: {self.message}"
+
+
+def check_environment(spark: SparkSession | None = None) -> list[Finding]:
+    """What is misconfigured: with a session, in it; without one, on the machine that is to start it.
+
+    Without a session this runs `java -version`. An empty list means that nothing was found.
+    """
+    findings = [*_check_pyspark()]
+    if spark is None:
+        findings += [*_check_java(), *_check_worker_python(os.environ.get("PYSPARK_PYTHON", "python3"))]
+    elif not is_connect(spark):
+        findings += _check_classic(spark)
+    return findings
+
+
+def _check_pyspark() -> Iterator[Finding]:
+    version = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
+    if version < OLDEST_PYSPARK:
+        yield Finding("error", "pyspark", f"version {pyspark.__version__} is too old; install pyspark 4.0 or later")
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        yield Finding(
+            "error",
+            "PYSPARK_PIN_THREAD",
+            "is false, so all threads share one JVM thread and jobs can not be told apart or cancelled; unset it "
+            "before the session starts",
+        )
+
+
+def _check_java() -> Iterator[Finding]:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    if shutil.which(java) is None:
+        where = f"JAVA_HOME={home} has no bin/java" if home else "no java on PATH, and JAVA_HOME is not set"
+        yield Finding("error", "Java", f"{where}; install Java {OLDEST_JAVA} or later")
+        return
+    version = _java_version(java)
+    if version is None:
+        yield Finding("error", "Java", f"{java} does not say its version; install Java {OLDEST_JAVA} or later")
+    elif version < OLDEST_JAVA:
+        yield Finding("error", "Java", f"{java} is Java {version}; Spark needs Java {OLDEST_JAVA} or later")
+
+
+def _java_version(java: str) -> int | None:
+    """The major version, or None if there is no telling."""
+    try:
+        answer = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, timeout=JAVA_ANSWERS_WITHIN, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', answer.stderr + answer.stdout)
+    return int(match[1]) if match else None
+
+
+def _check_classic(spark: SparkSession) -> Iterator[Finding]:
+    context = spark.sparkContext
+    if context._jsc is None:
+        yield Finding("error", "session", "it was stopped; make a new one")
+        return
+    if (context.master or "").startswith("local"):
+        yield from _check_worker_python(context.pythonExec)
+    if context.getConf().get("spark.scheduler.mode", "FIFO") != "FAIR":
+        yield Finding(
+            "warning",
+            "spark.scheduler.mode",
+            "is FIFO, so of the jobs that run at the same time the first takes all cores and scheduler pools have no "
+            "effect; set it to FAIR before the session starts",
+        )
+
+
+def _check_worker_python(command: str) -> Iterator[Finding]:
+    """Workers on this machine must be the driver's Python: other versions and other packages fail in odd ways."""
+    found = shutil.which(command)
+    if found is None:
+        yield Finding("error", "PYSPARK_PYTHON", f"there is no {command!r}; set it to {sys.executable}")
+    elif Path(found).absolute() != Path(sys.executable).absolute():
+        yield Finding(
+            "warning",
+            "PYSPARK_PYTHON",
+            f"workers run {found}, the driver {sys.executable}; set it to sys.executable before the session starts",
+        )

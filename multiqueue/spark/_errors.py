@@ -1,0 +1,27 @@
+"""What the dispatcher reports in its own name. A job's own exception arrives unchanged, not as one of these."""
+
+from __future__ import annotations
+
+from ..errors import MultiQueueError
+
+
+class SparkDispatchError(MultiQueueError):
+    """The root of the dispatcher's errors. When it stands for a failure of Spark, that is its `__cause__`."""
+
+
+class SparkJobCancelled(SparkDispatchError):
+    """Somebody other than this dispatcher cancelled the Spark job: another tag or group, the UI, Ctrl-C.
+
+    A job cancelled through its future ends as `concurrent.futures.CancelledError` instead. Submitting again can help.
+    """
+
+
+class SparkSessionStopped(SparkDispatchError):
+    """The Spark session or context was stopped under the job. Make a new session and a new dispatcher."""
+
+
+class SparkEnvironmentError(SparkDispatchError):
+    """Spark is set up so that the dispatcher can not keep its promises. The message says what to change."""
+
+
+STOPPED_BEFORE = "the Spark session was stopped, so nothing can be submitted; make a new session and a new dispatcher"
