@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ._errors import PreconditionFailed
+from ._selector import SELECTOR_ARGUMENT
 
 if TYPE_CHECKING:
     from ._binding import Condition
@@ -31,7 +32,8 @@ def headers_condition(arguments: Mapping[str, object]) -> Condition:
     wanted = tuple(
         (name, value)
         for name, value in arguments.items()
-        if name != "x-match" and (mode in ("all-with-x", "any-with-x") or not name.startswith("x-"))
+        if name not in ("x-match", SELECTOR_ARGUMENT)
+        and (mode in ("all-with-x", "any-with-x") or not name.startswith("x-"))
     )
     combine = all if mode in ("all", "all-with-x") else any
 

@@ -15,6 +15,9 @@ from ._selector_parser import parse
 if TYPE_CHECKING:
     from ._message import Message
 
+# The argument of a binding or a consumer that holds a selector, as Qpid calls it.
+SELECTOR_ARGUMENT = "x-filter-jms-selector"
+
 
 class Selector:
     """A compiled selector: `Selector("region = 'eu'")(message)` is True when the message matches.
