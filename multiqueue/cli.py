@@ -1,0 +1,82 @@
+"""The command line: `multiqueue COMMAND`. Each command loads its own room and nothing else.
+
+Promise     A mistake of the user's or a lack of the machine's ends in one sentence on standard error and a status
+            that docs/reference/command-line.md explains: 0 done, 1 something failed or was set aside, 2 not started,
+            3 broken off, 130 interrupted. A traceback means a bug of ours.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+try:
+    import click
+except ImportError:
+    sys.stderr.write("multiqueue: the command line needs click: pip install 'multiqueue[cli]'\n")
+    sys.exit(2)
+
+from . import __version__
+from .errors import MultiQueueError
+
+# Where each command lives, and what `multiqueue --help` says of it without loading it.
+_COMMANDS = {
+    "pipeline": ("multiqueue.pipeline._cli:pipeline", "Run a pipeline of files through Spark; show or retry it."),
+    "demo": ("multiqueue.pipeline._cli:demo", "Run a pipeline over Python's own sources, fair and not."),
+    "bench": ("multiqueue.bench.cli:bench", "Measure what multiqueue claims, on this machine."),
+}
+
+
+class _Rooms(click.Group):
+    """A group whose commands are imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module_name, _, name = _COMMANDS[cmd_name][0].partition(":")
+        try:
+            command = getattr(importlib.import_module(module_name), name)
+        except ImportError as error:
+            raise _Sentence(str(error), 2) from error
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in _COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except MultiQueueError as error:
+            raise _Sentence(str(error), int(getattr(error, "exit_status", 1))) from error
+        except OSError as error:
+            where = f": {error.filename!r}" if error.filename else ""
+            raise _Sentence(f"{error.strerror or error}{where}", 3) from error
+        except KeyboardInterrupt:
+            raise _Sentence("interrupted", 130) from None
+
+
+class _Sentence(click.ClickException):
+    """An error as one sentence, without click's `Error:`."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.exit_code = status  # type: ignore[misc] # click reads it from the instance
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"multiqueue: {self.message}", file=file, err=file is None)
+
+
+@click.command(cls=_Rooms)
+@click.version_option(__version__, prog_name="multiqueue")
+def main() -> None:
+    """Queues with many tails and one head, and what is built on them."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""One attempt at one item, in the thread the dispatcher gives it: work into staging, then one rename."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Protocol
+
+from ._items import Item
+from ._job import met
+from ._mailbox import Message, Met, Started
+from ._publish import Publisher
+
+Work = Callable[[Any, Item, Path], bool]
+"""What is done with the session and an item; whether it wrote something into the directory it was given."""
+
+
+class DispatcherLane(Protocol):
+    """What the runner needs of a lane of `multiqueue.spark.SparkDispatcher`."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]: ...
+    def clear(self) -> int: ...
+
+
+class Dispatcher(Protocol):
+    """What the runner needs of `multiqueue.spark.SparkDispatcher`. `fn` is called as `fn(spark, *args)`."""
+
+    def lane(
+        self,
+        key: str,
+        priority: int = 0,
+        capacity: int | None = None,
+        *,
+        max_in_flight: int | None = None,
+        weight: int = 1,
+        pool: str | None = None,
+    ) -> DispatcherLane: ...
+    def cancel_running(self) -> Any: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """The job that is submitted for an item. Its result is the item's files as they were read.
+
+    The thread that runs it owns the attempt's staging directory and nothing else; the ledger hears of it through
+    the mailbox. When it is cancelled or fails before the rename, nothing of it is left.
+    """
+
+    work: Work
+    publisher: Publisher
+    post: Callable[[Message], None]
+    clock: Callable[[], float]
+
+    def __call__(self, spark: Any, item: Item) -> Met:
+        self.post(Started(item.seq, self.clock()))
+        files = met(item)
+        item = dataclasses.replace(item, files=files)
+        with self.publisher.attempt(item) as staged:
+            if self.work(spark, item, staged):
+                self.publisher.publish(item, staged)
+            else:
+                self.publisher.retract(item)
+        return Met(files)

@@ -1,0 +1,188 @@
+"""The commands `multiqueue pipeline run|status|retry` and `multiqueue demo`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from . import _demo
+from ._config import PipelineConfig, load_config
+from ._console import duration, reporter_for, snapshot_values
+from ._errors import ExitStatus
+from ._ledger import Ledger
+from ._ledger_file import LaneCount, exclusive
+from ._ledger_view import Failure, ledger_view
+from ._lifecycle import ItemState
+from ._run import RunResult, run_pipeline
+
+_FILE = click.argument("file", metavar="FILE.toml")
+_JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
+
+
+@click.group()
+def pipeline() -> None:
+    """Run Spark jobs over many files, in lanes that cannot starve each other.
+
+    What is done is recorded: after Ctrl-C, kill -9 or a crash the same command finishes the rest.
+    """
+
+
+@pipeline.command(epilog="Exit status: 0 all done, 1 items were set aside, 2 not started, 3 broken off, 130 Ctrl-C.")
+@_FILE
+@_JSON
+@click.pass_context
+def run(ctx: click.Context, file: str, as_json: bool) -> None:
+    """Process what FILE.toml describes, or the rest of it.
+
+    Ctrl-C once lets running jobs finish, twice cancels them.
+    """
+    console = Console(highlight=False)
+    config = load_config(file)
+    result = run_pipeline(config, reporter_for(console, as_json=as_json))
+    if as_json:
+        click.echo(json.dumps(_result_values(config, result), ensure_ascii=False))
+    else:
+        _show_result(console, config, result, file)
+    ctx.exit(int(result.status))
+
+
+@pipeline.command()
+@_FILE
+@_JSON
+@click.option("--failures", default=10, show_default=True, type=click.IntRange(min=0), help="How many to show.")
+def status(file: str, as_json: bool, failures: int) -> None:
+    """Show the lanes of FILE.toml, what is done, what failed and why. May be asked during a run."""
+    config = load_config(file)
+    with ledger_view(config.state) as view:
+        counts, failed = view.counts(), view.failures(failures)
+    if as_json:
+        click.echo(json.dumps(_status_values(counts, failed), ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    console.print(lanes_table(counts))
+    _show_failures(console, failed, counts)
+
+
+@pipeline.command()
+@_FILE
+@click.option("--lane", "lanes", multiple=True, help="Only this lane; may be repeated.")
+def retry(file: str, lanes: tuple[str, ...]) -> None:
+    """Put the failed items of FILE.toml back; the next `run` tries them again."""
+    config = load_config(file)
+    with ledger_view(config.state):
+        pass  # a retry before any run is a mistake to be told, not a state to be made
+    with exclusive(config.state):
+        ledger = Ledger(config.state, config.base)
+        try:
+            with ledger.transaction():
+                count = ledger.put_back_failed(lanes or None)
+        finally:
+            ledger.close()
+    click.echo(f"{_items(count)} put back; `multiqueue pipeline run {file}` tries again")
+
+
+@click.command()
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("multiqueue-demo"),
+    show_default=True,
+    help="Where the output goes.",
+)
+@click.option("--fresh", is_flag=True, help="Forget what an earlier demo left in DIR and start anew.")
+@click.pass_context
+def demo(ctx: click.Context, directory: Path, fresh: bool) -> None:
+    """Run a pipeline over the sources of Python's standard library, and show what fairness buys.
+
+    A lane per top-level package; Spark jobs extract lines, definitions, imports and the longest function of each
+    file. Then the same items run first in, first out, and the waiting times of the small lanes are compared.
+    """
+    ctx.exit(int(_demo.run_demo(directory, Console(highlight=False), fresh=fresh)))
+
+
+def lanes_table(counts: Iterable[LaneCount]) -> Table:
+    """Items per lane and state, and their total."""
+    lanes: dict[str, dict[ItemState, int]] = {}
+    for count in counts:
+        lanes.setdefault(count.lane, dict.fromkeys(ItemState, 0))[count.state] = count.items
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("lane")
+    for name in ("waiting", "done", "failed"):
+        table.add_column(name, justify="right", min_width=7)
+    total = dict.fromkeys(ItemState, 0)
+    for lane, states in lanes.items():
+        table.add_row(escape(lane), *_cells(states))
+        for state, items in states.items():
+            total[state] += items
+    table.add_row(f"{len(lanes)} lanes", *_cells(total), style="bold")
+    return table
+
+
+def _cells(states: dict[ItemState, int]) -> tuple[str, str, str]:
+    waiting = states[ItemState.WAITING] + states[ItemState.SUBMITTED]
+    failed = states[ItemState.FAILED]
+    return f"{waiting:,}", f"{states[ItemState.DONE]:,}", f"[red]{failed:,}[/]" if failed else "0"
+
+
+def _show_result(console: Console, config: PipelineConfig, result: RunResult, file: str) -> None:
+    with ledger_view(config.state) as view:
+        counts, failed = view.counts(), view.failures(5)
+    console.print(lanes_table(counts))
+    _show_failures(console, failed, counts)
+    console.print(f"{_sentence(result, file)}\noutput {config.output / 'data'}\nreport {result.report}", soft_wrap=True)
+
+
+def _sentence(result: RunResult, file: str) -> str:
+    total = result.snapshot.total
+    if result.status is ExitStatus.INTERRUPTED:
+        return f"stopped with {_items(total.waiting)} waiting; `multiqueue pipeline run {file}` goes on"
+    if result.status is ExitStatus.SET_ASIDE:
+        return f"{_items(total.failed)} set aside; `multiqueue pipeline retry {file}` puts them back"
+    return f"all done: {_items(total.done)}, {duration(result.snapshot.elapsed_s)} of this run"
+
+
+def _show_failures(console: Console, failed: list[Failure], counts: list[LaneCount]) -> None:
+    for failure in failed:
+        more = f" (+{failure.files - 1})" if failure.files > 1 else ""
+        console.print(
+            f"[red]failed[/] {escape(failure.lane)}: {escape(failure.path)}{more}, attempt {failure.attempt}: "
+            f"{escape(failure.error.splitlines()[0][:300])}",
+            soft_wrap=True,
+        )
+    hidden = sum(count.items for count in counts if count.state is ItemState.FAILED) - len(failed)
+    if hidden:
+        console.print(f"and {hidden} more failed; `--failures N` of `multiqueue pipeline status` shows them")
+
+
+def _status_values(counts: list[LaneCount], failed: list[Failure]) -> dict[str, object]:
+    lanes: dict[str, dict[str, int]] = {}
+    for count in counts:
+        lanes.setdefault(count.lane, dict.fromkeys((state.value for state in ItemState), 0))[count.state.value] = (
+            count.items
+        )
+    failures = [
+        {"lane": f.lane, "item": f.item, "path": f.path, "files": f.files, "attempt": f.attempt, "error": f.error}
+        for f in failed
+    ]
+    return {"lanes": lanes, "failures": failures}
+
+
+def _result_values(config: PipelineConfig, result: RunResult) -> dict[str, object]:
+    return {
+        "event": "result",
+        "status": int(result.status),
+        "output": str(config.output / "data"),
+        "report": str(result.report),
+        **snapshot_values(result.snapshot),
+    }
+
+
+def _items(count: int) -> str:
+    return "1 item" if count == 1 else f"{count:,} items"

@@ -1,0 +1,155 @@
+"""What is wrong with a configuration, in sentences: place, line, mistake, and the nearest name that exists."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+Place = tuple[str | int, ...]
+
+_HEADER = re.compile(r"^\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]?\]\s*(#.*)?$")
+_PART = re.compile(r"\"[^\"]*\"|'[^']*'|[^.\s]+")
+_KEY = re.compile(r"^\s*(?P<name>\"[^\"]*\"|'[^']*'|[\w-]+)(?=\s*[.=])")
+
+# pydantic's words for a wrong type, said as a user of TOML would.
+_TYPES = {
+    "int_type": "a whole number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "float_type": "a number",
+    "list_type": "an array",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+}
+
+
+def syntax_sentence(error: tomllib.TOMLDecodeError) -> str:
+    """`line 3, column 7: not TOML: invalid value`."""
+    found = re.search(r"^(?P<what>.*?) \(at (?P<place>.*)\)$", str(error))
+    if found is None:
+        return f"not TOML: {error}"
+    what = found["what"]
+    return f"{found['place']}: not TOML: {what[:1].lower()}{what[1:]}"
+
+
+def validation_sentences(error: ValidationError, model: type[BaseModel], source: str, text: str) -> Iterator[str]:
+    """A sentence per mistake, in the order of the file: `FILE:LINE: lanes.eu.capacity: ...`."""
+    lines = text.splitlines()
+    sentences: dict[Place, tuple[int, str]] = {}
+    for details in error.errors(include_url=False):
+        place = _keys_only(details["loc"], model)
+        line = line_of(place, lines)
+        where = f"{source}:{line}" if line else source
+        dotted = ".".join(_quoted(str(part)) for part in place)
+        sentence = f"{where}: {dotted + ': ' if dotted else ''}{_what(details, model)}"
+        sentences.setdefault(place, (line or len(lines) + 1, sentence))
+    for _, sentence in sorted(sentences.values()):
+        yield sentence
+
+
+def line_of(place: Place, lines: list[str]) -> int | None:
+    """The line that holds the key, or the nearest table around it; None when the file does not name it."""
+    best, best_depth = None, 0
+    table: Place = ()
+    for number, line in enumerate(lines, 1):
+        header = _HEADER.match(line)
+        if header:
+            table = tuple(_unquoted(part) for part in _PART.findall(header["name"]))
+            here = table
+        else:
+            key = _KEY.match(line)
+            if key is None:
+                continue
+            here = (*table, _unquoted(key["name"]))
+        if here == place[: len(here)] and len(here) > best_depth:
+            best, best_depth = number, len(here)
+    return best
+
+
+def _what(details: ErrorDetails, model: type[BaseModel]) -> str:
+    kind, place = details["type"], details["loc"]
+    context = details.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown(str(place[-1]), _names_at(place[:-1], model))
+    if kind == "missing":
+        return "missing"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "literal_error":
+        return f"must be one of {context['expected']}" + _near(details["input"], context["expected"])
+    if kind in _TYPES:
+        wanted = "a string or an array of strings" if place[-1] == "str" else _TYPES[kind]
+        return f"must be {wanted}, not {details['input']!r}"
+    if kind == "greater_than_equal":
+        return f"must be at least {context['ge']:g}, not {details['input']!r}"
+    if kind == "string_pattern_mismatch":
+        return f'must be "module:function", not {details["input"]!r}'
+    if kind in ("too_short", "string_too_short"):
+        return "must not be empty"
+    return details["msg"][:1].lower() + details["msg"][1:]
+
+
+def _unknown(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"unknown key; did you mean {near[0]!r}?"
+    return f"unknown key; known are {', '.join(sorted(known))}"
+
+
+def _near(value: Any, expected: str) -> str:
+    near = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", expected), n=1)
+    return f", not {value!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _names_at(place: Place, model: type[BaseModel]) -> list[str]:
+    """The keys that the table at this place may have."""
+    found = _model_at(place, model)
+    if found is None:
+        return []
+    return [field.alias or name for name, field in found.model_fields.items()]
+
+
+def _model_at(place: Place, model: type[BaseModel]) -> type[BaseModel] | None:
+    current: Any = model
+    for part in place:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            field = next((f for n, f in current.model_fields.items() if part in (n, f.alias)), None)
+            current = field.annotation if field else None
+        elif typing.get_origin(current) in (dict, Mapping):
+            current = typing.get_args(current)[1]
+        else:
+            return None
+    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+
+
+def _keys_only(place: Place, model: type[BaseModel]) -> Place:
+    """The place without what pydantic adds to name the branch of a union (`files.str`)."""
+    kept: list[str | int] = []
+    current: Any = model
+    for part in place:
+        if typing.get_origin(current) in (typing.Union, types.UnionType):
+            break
+        kept.append(part)
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            field = next((f for n, f in current.model_fields.items() if part in (n, f.alias)), None)
+            current = field.annotation if field else None
+        elif typing.get_origin(current) is dict:
+            current = typing.get_args(current)[1]
+    return tuple(kept)
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[\w-]+", name) else f'"{name}"'
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1] if name[:1] in "\"'" and name[-1:] == name[:1] else name

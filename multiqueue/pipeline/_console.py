@@ -1,0 +1,243 @@
+"""Progress for people and machines: a live table in a terminal, lines elsewhere, JSON on request."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from ._lifecycle import ItemState
+from ._progress import AttemptEnded, Reporter
+from ._tally import LaneProgress, Snapshot
+
+# A terminal is redrawn a few times a second; a log gets a line every five seconds.
+_REDRAW_S = 0.25
+_LINE_S = 5.0
+
+
+def reporter_for(console: Console, *, as_json: bool) -> Reporter:
+    """The reporter that suits where the output goes."""
+    if as_json:
+        return JsonLines(console.file)
+    return LiveTable(console) if console.is_terminal else PlainLines(console.file)
+
+
+class LiveTable:
+    """A table that is redrawn in place; what is worth keeping scrolls by above it."""
+
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._every = _Every(_REDRAW_S, clock)
+        self._live: Live | None = None
+
+    def note(self, text: str) -> None:
+        self._console.print(f"[dim]{escape(text)}[/]")
+
+    def begin(self, snapshot: Snapshot) -> None:
+        self._live = Live(
+            self._render(snapshot), console=self._console, auto_refresh=False, transient=True, redirect_stderr=False
+        )
+        self._live.start(refresh=True)
+
+    def update(self, snapshot: Snapshot) -> None:
+        if self._live is not None and self._every.is_due():
+            self._live.update(self._render(snapshot), refresh=True)
+
+    def attempt_ended(self, ended: AttemptEnded) -> None:
+        line = failure_line(ended)
+        if line is not None:
+            self._console.print(f"[{'red' if ended.state is ItemState.FAILED else 'yellow'}]{escape(line)}[/]")
+
+    def stopping(self, requests: int, in_flight: int) -> None:
+        self._console.print(f"[yellow]{stopping_line(requests, in_flight)}[/]")
+
+    def end(self, snapshot: Snapshot) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _render(self, snapshot: Snapshot) -> Table:
+        # The header, the total, the caption and the prompt take seven lines.
+        return progress_table(snapshot, max_lanes=max(self._console.height - 8, 3))
+
+
+class PlainLines:
+    """A line every few seconds, and one for each failure."""
+
+    def __init__(self, stream: TextIO | Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._every = _Every(_LINE_S, clock)
+
+    def note(self, text: str) -> None:
+        self._say(text)
+
+    def begin(self, snapshot: Snapshot) -> None:
+        self._every.is_due()
+
+    def update(self, snapshot: Snapshot) -> None:
+        if self._every.is_due():
+            self._say(progress_line(snapshot))
+
+    def attempt_ended(self, ended: AttemptEnded) -> None:
+        line = failure_line(ended)
+        if line is not None:
+            self._say(line)
+
+    def stopping(self, requests: int, in_flight: int) -> None:
+        self._say(stopping_line(requests, in_flight))
+
+    def end(self, snapshot: Snapshot) -> None:
+        self._say(progress_line(snapshot))
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class JsonLines:
+    """An object a line: `event` is note, begin, progress, item, stopping or end."""
+
+    def __init__(self, stream: TextIO | Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream
+        self._every = _Every(_LINE_S, clock)
+
+    def note(self, text: str) -> None:
+        self._say({"event": "note", "text": text})
+
+    def begin(self, snapshot: Snapshot) -> None:
+        self._every.is_due()
+        self._say({"event": "begin", **snapshot_values(snapshot)})
+
+    def update(self, snapshot: Snapshot) -> None:
+        if self._every.is_due():
+            self._say({"event": "progress", **snapshot_values(snapshot)})
+
+    def attempt_ended(self, ended: AttemptEnded) -> None:
+        item = ended.item
+        self._say(
+            {
+                "event": "item",
+                "lane": item.lane,
+                "item": item.id,
+                "files": [seen.path for seen in item.files],
+                "attempt": item.attempt,
+                "state": ended.state.value,
+                "seconds": round(ended.took_s, 3),
+                "error": ended.error,
+                "retry_in_seconds": ended.retry_in_s,
+            }
+        )
+
+    def stopping(self, requests: int, in_flight: int) -> None:
+        self._say({"event": "stopping", "cancel": requests > 1, "in_flight": in_flight})
+
+    def end(self, snapshot: Snapshot) -> None:
+        self._say({"event": "end", **snapshot_values(snapshot)})
+
+    def _say(self, values: dict[str, Any]) -> None:
+        print(json.dumps(values, ensure_ascii=False), file=self._stream, flush=True)
+
+
+def progress_table(snapshot: Snapshot, max_lanes: int) -> Table:
+    """The lanes, busiest first when there is no room for all, and their total."""
+    total = snapshot.total
+    table = Table(caption=_caption(snapshot), caption_justify="left", box=None, pad_edge=False, header_style="bold")
+    table.add_column("lane", max_width=40, no_wrap=True)
+    for name in ("waiting", "running", "done", "failed"):
+        table.add_column(name, justify="right", min_width=7)
+    lanes = snapshot.lanes
+    if len(lanes) > max_lanes:
+        lanes = sorted(lanes, key=lambda lane: (-lane.running, -lane.waiting, lane.lane))[:max_lanes]
+    for lane in lanes:
+        table.add_row(*_row(lane))
+    hidden = len(snapshot.lanes) - len(lanes)
+    if hidden:
+        table.add_row(f"[dim]and {hidden} more[/]")
+    table.add_row(*_row(total), style="bold")
+    return table
+
+
+def progress_line(snapshot: Snapshot) -> str:
+    """`12 s: 40 done, 1 failed, 4 running, 155 waiting; 3.5 items/s, 46 s left`."""
+    total = snapshot.total
+    counts = f"{total.done} done, {total.failed} failed, {total.running} running, {total.waiting} waiting"
+    return f"{duration(snapshot.elapsed_s)}: {counts}; {_rate(snapshot)}"
+
+
+def failure_line(ended: AttemptEnded) -> str | None:
+    """What to say of an attempt that failed; None of others."""
+    if ended.error is None:
+        return None
+    item = ended.item
+    first = ended.error.splitlines()[0]
+    after = "set aside" if ended.retry_in_s is None else f"next try in {ended.retry_in_s:g} s"
+    return f"failed: {item.lane}: {item.name}: attempt {item.attempt}: {first[:300]} ({after})"
+
+
+def stopping_line(requests: int, in_flight: int) -> str:
+    if requests == 1:
+        return f"stopping: {in_flight} started or queued end first; Ctrl-C again cancels them"
+    return f"cancelling {in_flight} running"
+
+
+def snapshot_values(snapshot: Snapshot) -> dict[str, Any]:
+    """A snapshot for JSON."""
+    left = snapshot.left_s
+    return {
+        "seconds": round(snapshot.elapsed_s, 3),
+        "items_per_second": round(snapshot.items_per_s, 3),
+        "seconds_left": None if left is None else round(left, 1),
+        "scanning": snapshot.scanning,
+        "total": _counts(snapshot.total),
+        "lanes": {lane.lane: _counts(lane) for lane in snapshot.lanes},
+    }
+
+
+def duration(seconds: float) -> str:
+    """`8 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _caption(snapshot: Snapshot) -> str:
+    state = "stopping; " if snapshot.stopping else "reading the lanes; " if snapshot.scanning else ""
+    return f"{state}{duration(snapshot.elapsed_s)} at work; {_rate(snapshot)}"
+
+
+def _rate(snapshot: Snapshot) -> str:
+    left = "" if snapshot.left_s is None else f", {duration(snapshot.left_s)} left"
+    return f"{snapshot.items_per_s:.1f} items/s{left}"
+
+
+def _row(lane: LaneProgress) -> tuple[str, ...]:
+    failed = f"[red]{lane.failed}[/]" if lane.failed else "0"
+    return escape(lane.lane), str(lane.waiting), str(lane.running), str(lane.done), failed
+
+
+def _counts(lane: LaneProgress) -> dict[str, int]:
+    return {"waiting": lane.waiting, "running": lane.running, "done": lane.done, "failed": lane.failed}
+
+
+class _Every:
+    """Says yes at most once in so many seconds."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._next = float("-inf")
+
+    def is_due(self) -> bool:
+        now = self._clock()
+        if now < self._next:
+            return False
+        self._next = now + self._seconds
+        return True

@@ -1,0 +1,64 @@
+"""Why a run could not start, or had to end: each error is one sentence for the user and an exit status."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ..errors import MultiQueueError
+
+
+class ExitStatus(IntEnum):
+    """What the process says to its caller."""
+
+    DONE = 0
+    """Every item that was found is done."""
+    SET_ASIDE = 1
+    """The run came to its end, and some items are set aside with their errors."""
+    NOT_STARTED = 2
+    """Wrong usage, configuration or environment: nothing was run."""
+    BROKEN_OFF = 3
+    """The run could not go on (the Spark session ended, the disk is full): the same command goes on later."""
+    INTERRUPTED = 130
+    """Ctrl-C: the same command goes on later."""
+
+
+class PipelineError(MultiQueueError):
+    """The root of what this room raises; `exit_status` is what a command ends with."""
+
+    exit_status = ExitStatus.BROKEN_OFF
+
+
+class ConfigError(PipelineError, ValueError):
+    """The configuration is wrong; the message names each place. Change the file and run again."""
+
+    exit_status = ExitStatus.NOT_STARTED
+
+
+class Unprepared(PipelineError):
+    """The machine lacks something (Java, an extra, a writable directory); the message says what to do."""
+
+    exit_status = ExitStatus.NOT_STARTED
+
+
+class StateInUse(PipelineError):
+    """Another process runs this pipeline. Wait for it, or give the second one a state and output of its own."""
+
+    exit_status = ExitStatus.NOT_STARTED
+
+
+class StateMismatch(PipelineError):
+    """The state and the output do not belong together. Nothing was changed."""
+
+    exit_status = ExitStatus.NOT_STARTED
+
+
+class SessionLost(PipelineError):
+    """The Spark session ended under the run. What ran is handed back; the same command goes on."""
+
+
+class JobError(PipelineError):
+    """What the configured job or an item's input did wrong for good: trying again cannot help."""
+
+
+class IllegalTransition(PipelineError, RuntimeError):
+    """An item was told something its state does not allow. The state is unchanged; this is a bug of ours."""

@@ -1,0 +1,284 @@
+"""The record of a pipeline: which items there are, what became of each, in one SQLite file.
+
+Promise     An item moves only along the arrows of `_lifecycle.TRANSITIONS`: every UPDATE names the old state and
+            fails if it is not that. An item is handed out for submission only after the transaction that holds
+            its new attempt number is committed, so after a crash a published output can be told from a stale one.
+            A file belongs to at most one item of a lane, for ever.
+State       Tables meta, items, files (`_ledger_file`). WAL with synchronous=NORMAL: after kill -9 every committed
+            transaction is there; after a power loss the last ones may be undone, which hands items back and
+            never marks one done that is not.
+Threads     None of its own and no lock: one thread, the runner's, makes every call. Readers (`pipeline status`,
+            the report) open their own read-only connection; WAL lets them read beside the writer.
+Processes   One at a time may write: `_ledger_file.exclusive`.
+Memory      Pages and counters; nothing grows with the number of items.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ._errors import IllegalTransition
+from ._items import FileSeen, Item, item_id
+from ._ledger_file import LaneCount, connect, lane_counts
+from ._lifecycle import ItemEvent, ItemState, after, before
+
+_ITEM_COLUMNS = "seq, id, lane, attempt, tries"
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What one slice of a scan came to."""
+
+    added: int
+    """New items."""
+    reopened: Counter[ItemState]
+    """Finished items that wait again because a file of theirs has changed, by the state they were in."""
+    unchanged: int
+    """Files that are known as they are."""
+    rest: list[FileSeen]
+    """New files that do not fill a batch yet."""
+
+
+class Ledger:
+    """The state of one pipeline, open for writing. Use it from one thread."""
+
+    def __init__(self, path: Path, base: Path) -> None:
+        self._path = path
+        self._base = base
+        self._connection = connect(path)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All of the block is recorded, or nothing of it."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+    # What is known
+
+    def is_empty(self) -> bool:
+        return self._connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is None
+
+    def counts(self) -> list[LaneCount]:
+        """A row per lane and state that has items."""
+        return lane_counts(self._connection)
+
+    def next_waiting(self, lane: str, now_s: float, limit: int) -> list[Item]:
+        """Up to `limit` items of the lane whose retry time has come, in the order they were found."""
+        rows = self._connection.execute(
+            f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'waiting' AND lane = ? AND retry_s <= ? "
+            "ORDER BY retry_s, seq LIMIT ?",
+            (lane, now_s, limit),
+        ).fetchall()
+        return [self._item(row) for row in rows]
+
+    def next_by_path(self, now_s: float, limit: int) -> list[Item]:
+        """Up to `limit` items of any lane whose retry time has come, in the order of their paths."""
+        rows = self._connection.execute(
+            f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'waiting' AND retry_s <= ? ORDER BY path, lane LIMIT ?",
+            (now_s, limit),
+        ).fetchall()
+        return [self._item(row) for row in rows]
+
+    def next_retry_s(self, lane: str | None, after_s: float) -> float | None:
+        """When the next item (of the lane) that waits for a later try may be submitted; None when none does."""
+        (retry_s,) = self._connection.execute(
+            "SELECT min(retry_s) FROM items WHERE state = 'waiting' AND (lane = :lane OR :lane IS NULL) "
+            "AND retry_s > :after_s",
+            {"lane": lane, "after_s": after_s},
+        ).fetchone()
+        return None if retry_s is None else float(retry_s)
+
+    def seconds_at_work(self) -> float:
+        """How long runs of this pipeline have worked so far, all together, as last recorded."""
+        row = self._connection.execute("SELECT value FROM meta WHERE name = 'worked_s'").fetchone()
+        return 0.0 if row is None else float(row[0])
+
+    # What a scan finds
+
+    def record_scan(self, lane: str, seen: Sequence[FileSeen], batch: int, now_s: float) -> Scanned:
+        """Make items of the files that are new, and reopen items whose files have changed.
+
+        Files that do not fill a batch come back in `rest`: pass them again with the next ones, and at the end
+        of the lane to `record_rest`.
+        """
+        known = self._known(lane, [one.path for one in seen])
+        new, changed, same = [], set(), 0
+        for one in seen:
+            row = known.get(one.path)
+            if row is None:
+                new.append(one)
+            elif row[:2] != (one.size_bytes, one.mtime_ns):
+                changed.add(row[2])
+            else:
+                same += 1
+        full = len(new) - len(new) % batch
+        for start in range(0, full, batch):
+            self._add(lane, new[start : start + batch], now_s)
+        reopened = Counter(state for seq in sorted(changed) if (state := self._reopen(seq, now_s)))
+        return Scanned(full // batch, reopened, same, new[full:])
+
+    def record_rest(self, lane: str, rest: Sequence[FileSeen], now_s: float) -> None:
+        """Make one last, smaller item of the files that did not fill a batch."""
+        if rest:
+            self._add(lane, rest, now_s)
+
+    def _known(self, lane: str, paths: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+        marks = ",".join("?" * len(paths))
+        rows = self._connection.execute(
+            f"SELECT path, size, mtime_ns, item FROM files WHERE lane = ? AND path IN ({marks})",
+            (lane, *paths),
+        )
+        return {path: (size, mtime_ns, item) for path, size, mtime_ns, item in rows}
+
+    def _add(self, lane: str, files: Sequence[FileSeen], now_s: float) -> None:
+        identity = item_id(lane, [one.path for one in files])
+        size_bytes = sum(one.size_bytes for one in files)
+        cursor = self._connection.execute(
+            "INSERT INTO items (id, lane, path, files, bytes, known_s) VALUES (?, ?, ?, ?, ?, ?)",
+            (identity, lane, files[0].path, len(files), size_bytes, now_s),
+        )
+        self._connection.executemany(
+            "INSERT INTO files (lane, path, size, mtime_ns, item, place) VALUES (?, ?, ?, ?, ?, ?)",
+            [
+                (lane, one.path, one.size_bytes, one.mtime_ns, cursor.lastrowid, place)
+                for place, one in enumerate(files)
+            ],
+        )
+
+    def _reopen(self, seq: int, now_s: float) -> ItemState | None:
+        """The state the item was finished in; None for one that still waits or runs: it reads the new content."""
+        (value,) = self._connection.execute("SELECT state FROM items WHERE seq = ?", (seq,)).fetchone()
+        old = ItemState(value)
+        if old not in before(ItemEvent.CHANGE):
+            return None
+        self._connection.execute(
+            "UPDATE items SET state = ?, known_s = ?, tries = 0, retry_s = 0, error = NULL, "
+            "started_s = NULL, ended_s = NULL WHERE seq = ?",
+            (after(old, ItemEvent.CHANGE), now_s, seq),
+        )
+        return old
+
+    # What becomes of an item
+
+    def submit(self, item: Item) -> Item:
+        """The item with its new attempt number. Submit it only once the transaction has ended."""
+        self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1", ())
+        return Item(item.id, item.lane, item.files, item.base, item.attempt + 1, item.tries, item.seq)
+
+    def succeed(self, item: Item, files: Iterable[FileSeen], started_s: float, ended_s: float) -> None:
+        """The item is done; `files` are its files as the job met them, for the next scan to compare with."""
+        self._move(
+            item,
+            ItemEvent.SUCCEED,
+            "started_s = ?, ended_s = ?, error = NULL, tries = 0",
+            (started_s, ended_s),
+        )
+        self._note_files(item, files)
+
+    def postpone(self, item: Item, error: str, retry_s: float) -> None:
+        """The item failed and waits for its next try."""
+        self._move(item, ItemEvent.POSTPONE, "error = ?, tries = tries + 1, retry_s = ?", (error, retry_s))
+
+    def give_up(self, item: Item, error: str, started_s: float, ended_s: float) -> None:
+        """The item is set aside."""
+        self._move(
+            item,
+            ItemEvent.GIVE_UP,
+            "error = ?, tries = tries + 1, started_s = ?, ended_s = ?",
+            (error, started_s, ended_s),
+        )
+
+    def hand_back(self, item: Item) -> None:
+        """The attempt was cancelled: the item waits again, as if this attempt had not been."""
+        self._move(item, ItemEvent.HAND_BACK, "retry_s = 0", ())
+
+    def put_back_failed(self, lanes: Iterable[str] | None = None) -> int:
+        """Let every failed item (of these lanes) wait again; how many there were.
+
+        Files that are gone are forgotten, and items that have no file left.
+        """
+        chosen = None if lanes is None else set(lanes)
+        failed = [
+            (seq, lane)
+            for seq, lane in self._connection.execute("SELECT seq, lane FROM items WHERE state = 'failed'")
+            if chosen is None or lane in chosen
+        ]
+        return sum(self._put_back(seq) for seq, _ in failed)
+
+    def _put_back(self, seq: int) -> bool:
+        files = self._files(seq)
+        gone = [(seq, one.path) for one in files if not (self._base / one.path).exists()]
+        self._connection.executemany("DELETE FROM files WHERE item = ? AND path = ?", gone)
+        if len(gone) == len(files):
+            self._connection.execute("DELETE FROM items WHERE seq = ?", (seq,))
+            return False
+        self._connection.execute(
+            "UPDATE items SET state = ?, tries = 0, retry_s = 0, files = files - ?, known_s = ?, "
+            "path = (SELECT path FROM files WHERE item = seq ORDER BY place LIMIT 1) WHERE seq = ?",
+            (after(ItemState.FAILED, ItemEvent.PUT_BACK), len(gone), self.seconds_at_work(), seq),
+        )
+        return True
+
+    def recover(self, is_published: Callable[[Item], bool]) -> tuple[int, int]:
+        """Settle what a run that died had submitted: how many turned out done, and how many wait again."""
+        done = waiting = 0
+        while rows := self._connection.execute(
+            f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'submitted' LIMIT 500"
+        ).fetchall():
+            with self.transaction():
+                for item in map(self._item, rows):
+                    if is_published(item):
+                        self._move(item, ItemEvent.SUCCEED, "error = NULL, tries = 0", ())
+                        done += 1
+                    else:
+                        self.hand_back(item)
+                        waiting += 1
+        with self.transaction():
+            self._connection.execute("UPDATE items SET retry_s = 0 WHERE state = 'waiting' AND retry_s > 0")
+        return done, waiting
+
+    def record_seconds_at_work(self, seconds: float) -> None:
+        self._set("worked_s", seconds)
+
+    def record_process(self) -> None:
+        """Leave the number of this process for the error that a second one gives."""
+        self._set("process", os.getpid())
+
+    def _move(self, item: Item, event: ItemEvent, assignments: str, values: tuple[object, ...]) -> None:
+        (old,) = before(event)
+        cursor = self._connection.execute(
+            f"UPDATE items SET state = ?, {assignments} WHERE seq = ? AND state = ?",
+            (after(old, event), *values, item.seq, old),
+        )
+        if cursor.rowcount != 1:
+            raise IllegalTransition(f"item {item.id} of lane {item.lane!r} cannot {event}: it is not {old}")
+
+    def _note_files(self, item: Item, files: Iterable[FileSeen]) -> None:
+        self._connection.executemany(
+            "UPDATE files SET size = ?, mtime_ns = ? WHERE lane = ? AND path = ?",
+            [(one.size_bytes, one.mtime_ns, item.lane, one.path) for one in files],
+        )
+
+    def _item(self, row: tuple[int, str, str, int, int]) -> Item:
+        seq, identity, lane, attempt, tries = row
+        return Item(identity, lane, tuple(self._files(seq)), self._base, attempt, tries, seq)
+
+    def _files(self, seq: int) -> list[FileSeen]:
+        rows = self._connection.execute("SELECT path, size, mtime_ns FROM files WHERE item = ? ORDER BY place", (seq,))
+        return [FileSeen(*row) for row in rows]
+
+    def _set(self, name: str, value: object) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))

@@ -1,0 +1,183 @@
+"""The state file: its tables, how it is opened, and who may write.
+
+Promise     While `exclusive` is held no other process runs this pipeline. It keeps an EXCLUSIVE transaction open
+            in `STATE.lock`, a database beside the state: the operating system releases its lock when the process
+            dies, however it dies, so there is no stale lock to remove.
+State       The two files and SQLite's own `-wal` and `-shm`. Delete them only together with the output.
+Waiting     Nobody waits: a second process is told at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ._errors import StateInUse, StateMismatch, Unprepared
+from ._lifecycle import ItemState
+
+_VERSION = 1
+
+# `known_s`, `retry_s`, `started_s`, `ended_s` are seconds at work: a clock that stands still between runs.
+# `error` is the last one, kept while the item waits for its next try.
+_SCHEMA = f"""
+BEGIN IMMEDIATE;
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE items (
+    seq INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
+    lane TEXT NOT NULL,
+    path TEXT NOT NULL,
+    files INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    state TEXT NOT NULL DEFAULT 'waiting',
+    attempt INTEGER NOT NULL DEFAULT 0,
+    tries INTEGER NOT NULL DEFAULT 0,
+    known_s REAL NOT NULL,
+    retry_s REAL NOT NULL DEFAULT 0,
+    started_s REAL,
+    ended_s REAL,
+    error TEXT
+);
+CREATE TABLE files (
+    lane TEXT NOT NULL,
+    path TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,
+    item INTEGER NOT NULL REFERENCES items (seq),
+    place INTEGER NOT NULL,
+    PRIMARY KEY (lane, path)
+) WITHOUT ROWID;
+CREATE INDEX items_next ON items (lane, retry_s, seq) WHERE state = 'waiting';
+CREATE INDEX items_by_path ON items (path, lane) WHERE state = 'waiting';
+CREATE INDEX items_submitted ON items (seq) WHERE state = 'submitted';
+CREATE INDEX items_failed ON items (lane, seq) WHERE state = 'failed';
+CREATE INDEX files_of_item ON files (item, place);
+PRAGMA user_version = {_VERSION};
+COMMIT;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCount:
+    """How many items of a lane are in one state, with their files and bytes."""
+
+    lane: str
+    state: ItemState
+    items: int
+    files: int
+    size_bytes: int
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """The state file, open for writing; made when it does not exist.
+
+    Raises:
+        Unprepared: its directory cannot be written.
+        StateMismatch: the file is something else, or of a version this one does not know.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(path, isolation_level=None, timeout=10)
+    except (OSError, sqlite3.OperationalError) as error:
+        raise Unprepared(
+            f"cannot write the state {str(path)!r}: {_reason(error)}; choose another [state] path"
+        ) from error
+    try:
+        version = _checked_version(connection, path)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        if version == 0:
+            connection.executescript(_SCHEMA)
+    except sqlite3.OperationalError as error:
+        connection.close()
+        raise Unprepared(f"cannot write the state {str(path)!r}: {error}; choose another [state] path") from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """The state file, for looking only, also beside a run that writes it.
+
+    Raises:
+        Unprepared: there is none: nothing was run yet.
+        StateMismatch: as `connect`.
+    """
+    if not path.exists():
+        raise Unprepared(f"there is no state {str(path)!r}: this pipeline has not run yet")
+    connection = sqlite3.connect(path, isolation_level=None, timeout=10)
+    try:
+        _checked_version(connection, path)
+        connection.execute("PRAGMA query_only = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Keep every other process from running the pipeline with this state.
+
+    Raises:
+        StateInUse: one does already; the message names it.
+        Unprepared: the lock file cannot be written.
+    """
+    lock = path.with_name(path.name + ".lock")
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(lock, isolation_level=None, timeout=0)
+    except (OSError, sqlite3.OperationalError) as error:
+        raise Unprepared(f"cannot write {str(lock)!r}: {_reason(error)}; choose another [state] path") from error
+    with contextlib.closing(connection):
+        try:
+            connection.execute("BEGIN EXCLUSIVE")
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error):
+                raise Unprepared(f"cannot write {str(lock)!r}: {error}; choose another [state] path") from error
+            raise StateInUse(
+                f"the state {str(path)!r} is in use by {_holder(path)}; wait for it or stop it, "
+                "or give this run an [output] and [state] of its own"
+            ) from error
+        yield
+
+
+def lane_counts(connection: sqlite3.Connection) -> list[LaneCount]:
+    """A row per lane and state that has items."""
+    rows = connection.execute(
+        "SELECT lane, state, count(*), sum(files), sum(bytes) FROM items GROUP BY lane, state ORDER BY lane, state"
+    )
+    return [LaneCount(lane, ItemState(state), items, files, size) for lane, state, items, files, size in rows]
+
+
+def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        raise StateMismatch(f"{str(path)!r} is not a state of ours: {error}; choose another [state] path") from error
+    if version != (_VERSION if tables else 0):
+        raise StateMismatch(
+            f"{str(path)!r} has version {version}, this multiqueue writes version {_VERSION}; "
+            "use the multiqueue that wrote it, or start anew in another output"
+        )
+    return int(version)
+
+
+def _holder(path: Path) -> str:
+    try:
+        with contextlib.closing(connect_read_only(path)) as connection:
+            row = connection.execute("SELECT value FROM meta WHERE name = 'process'").fetchone()
+    except (sqlite3.Error, Unprepared, StateMismatch):
+        row = None
+    return "another process" if row is None else f"process {row[0]}"
+
+
+def _reason(error: OSError | sqlite3.Error) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,0 +1,122 @@
+"""What a ledger says about a pipeline, for `status` and for the report: read-only, beside a run if need be."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ._ledger_file import LaneCount, connect_read_only, lane_counts
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An item that was set aside."""
+
+    lane: str
+    item: str
+    path: str
+    files: int
+    attempt: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long a lane's finished items had waited, from when they were found until they began, in seconds."""
+
+    lane: str
+    items: int
+    median_s: float
+    p95_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """What happened per slice of the time at work: `starts[i]` and `ends[i]` items between i and i + 1 steps."""
+
+    step_s: float
+    starts: list[int]
+    ends: list[int]
+
+    def running(self) -> list[int]:
+        """Items that were running at the end of each slice."""
+        level, levels = 0, []
+        for starts, ends in zip(self.starts, self.ends, strict=True):
+            level += starts - ends
+            levels.append(level)
+        return levels
+
+
+class LedgerView:
+    """A read-only look at the state of a pipeline."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def counts(self) -> list[LaneCount]:
+        return lane_counts(self._connection)
+
+    def failures(self, limit: int) -> list[Failure]:
+        rows = self._connection.execute(
+            "SELECT lane, id, path, files, attempt, error FROM items WHERE state = 'failed' ORDER BY lane, seq LIMIT ?",
+            (limit,),
+        )
+        return [Failure(*row) for row in rows]
+
+    def seconds_at_work(self) -> float:
+        row = self._connection.execute("SELECT value FROM meta WHERE name = 'worked_s'").fetchone()
+        return 0.0 if row is None else float(row[0])
+
+    def waits(self) -> list[Waits]:
+        """Per lane, the lanes in the order of their names."""
+        rows = self._connection.execute(
+            """
+            WITH waits AS (
+                SELECT lane, started_s - known_s AS wait,
+                       row_number() OVER (PARTITION BY lane ORDER BY started_s - known_s) AS place,
+                       count(*) OVER (PARTITION BY lane) AS items
+                FROM items WHERE started_s IS NOT NULL
+            )
+            SELECT lane, items,
+                   max(CASE WHEN place = (items + 1) / 2 THEN wait END),
+                   max(CASE WHEN place = (items * 95 + 99) / 100 THEN wait END)
+            FROM waits GROUP BY lane ORDER BY lane
+            """
+        )
+        return [Waits(*row) for row in rows]
+
+    def waits_of(self, lanes: set[str]) -> list[float]:
+        """The waiting times of all items of these lanes, ascending: for lanes that are known to be few and small."""
+        rows = self._connection.execute("SELECT lane, started_s - known_s FROM items WHERE started_s IS NOT NULL")
+        return sorted(wait for lane, wait in rows if lane in lanes)
+
+    def series(self, slices: int) -> Series:
+        """The time at work cut into equal slices, with the starts and ends in each."""
+        last = self._connection.execute("SELECT max(ended_s) FROM items").fetchone()[0] or 0.0
+        step_s = max(last / slices, 1e-3)
+        return Series(step_s, self._histogram("started_s", step_s, slices), self._histogram("ended_s", step_s, slices))
+
+    def _histogram(self, column: str, step_s: float, slices: int) -> list[int]:
+        counts = [0] * slices
+        rows = self._connection.execute(
+            f"SELECT min(CAST({column} / ? AS INTEGER), ?), count(*) FROM items WHERE started_s IS NOT NULL GROUP BY 1",
+            (step_s, slices - 1),
+        )
+        for place, count in rows:
+            counts[place] = count
+        return counts
+
+
+@contextlib.contextmanager
+def ledger_view(path: Path) -> Iterator[LedgerView]:
+    """A look at the state file.
+
+    Raises:
+        Unprepared: there is no state yet.
+        StateMismatch: the file is something else.
+    """
+    with contextlib.closing(connect_read_only(path)) as connection:
+        yield LedgerView(connection)

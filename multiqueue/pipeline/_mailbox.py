@@ -1,0 +1,69 @@
+"""What job threads and signal handlers tell the runner: posted by any thread, read by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+from ..core import Queue
+from ..errors import Empty
+from ._items import FileSeen
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """An item's thread has begun."""
+
+    seq: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An item's future is done: with a `Met`, an exception, or cancelled."""
+
+    seq: int
+    future: Future[Met]
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Ctrl-C. The first lets running items finish, the second cancels them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """The result of an item's job: the files as they were when it read them."""
+
+    files: tuple[FileSeen, ...]
+
+
+Message = Started | Ended | StopRequested
+
+
+class Mailbox:
+    """Messages in the order they were posted. `post` may be called in a signal handler: the queue allows it."""
+
+    def __init__(self) -> None:
+        self._queue: Queue[Message] = Queue()
+
+    def post(self, message: Message) -> None:
+        self._queue.put(message)
+
+    def take_all(self, timeout: float) -> list[Message]:
+        """What is there; waits up to `timeout` seconds for a first message."""
+        messages: list[Message] = []
+        try:
+            messages.append(self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait())
+            while True:
+                messages.append(self._queue.get_nowait())
+        except Empty:
+            return messages
+
+
+def ended(post: Callable[[Message], None], seq: int, clock: Callable[[], float]) -> Callable[[Future[Any]], None]:
+    """A done-callback that posts the end of item `seq`."""
+    return lambda future: post(Ended(seq, future, clock()))

@@ -1,0 +1,108 @@
+"""From a staging directory to the final place by one rename: an item's output is there as a whole or not at all.
+
+Promise     P1  `data/lane=LANE/item=ID` exists only with everything its attempt wrote.
+            P2  An item has at most one such directory: a later attempt replaces it.
+            P3  After a crash `is_published(item)` tells whether the item's *last* attempt got there: the directory
+                carries the attempt's number in `_item.json`, written before the rename.
+            P4  Readers of `data` see no staging: that lies in `_multiqueue/staging`, outside.
+State       Files only. `attempt` directories belong to the thread that runs the attempt; the final ones to
+            nobody, they change by rename alone.
+Crash       before the rename: staging is rubbish, removed at the next start. After it and before the ledger's
+            record: P3 makes it done. Between the two renames of a replacement: neither version is there, and the
+            ledger still says submitted, so the item runs again.
+Assumes     os.rename of a directory is atomic within one file system (POSIX); staging is in the output for that.
+            Spark does not fsync what it writes, so nothing is promised for a power loss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from ._errors import StateMismatch, Unprepared
+from ._items import Item
+
+_MARKER = "_item.json"
+
+
+class Publisher:
+    """The output directory of a pipeline. `attempt` and `publish` may run in many threads, on different items."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.data = output / "data"
+        self._staging = output / "_multiqueue" / "staging"
+
+    def prepare(self, *, ledger_is_empty: bool) -> None:
+        """Make the directories and remove what a dead run left in staging.
+
+        Raises:
+            Unprepared: the output cannot be written.
+            StateMismatch: there is data that the ledger knows nothing of.
+        """
+        if ledger_is_empty and _has_entries(self.data):
+            raise StateMismatch(
+                f"{str(self.data)!r} has results that the state knows nothing of; "
+                "bring the state back, delete the results, or choose another [output] path"
+            )
+        try:
+            shutil.rmtree(self._staging, ignore_errors=True)
+            self._staging.mkdir(parents=True, exist_ok=True)
+            self.data.mkdir(exist_ok=True)
+        except OSError as error:
+            raise Unprepared(
+                f"cannot write the output {str(self.output)!r}: {error.strerror}; choose another [output] path"
+            ) from error
+
+    @contextlib.contextmanager
+    def attempt(self, item: Item) -> Iterator[Path]:
+        """A directory that does not exist yet, for what the attempt writes; what is left of it is removed."""
+        path = self._staging / f"{item.id}-{item.attempt}"
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def publish(self, item: Item, staged: Path) -> None:
+        """Move the attempt's directory to the item's final place."""
+        marker = {
+            "item": item.id,
+            "lane": item.lane,
+            "attempt": item.attempt,
+            "files": [f.path for f in item.files],
+        }
+        (staged / _MARKER).write_text(json.dumps(marker, ensure_ascii=False), encoding="utf-8")
+        final = self.place(item)
+        final.parent.mkdir(exist_ok=True)
+        self.retract(item)
+        os.rename(staged, final)
+
+    def retract(self, item: Item) -> None:
+        """Take an earlier attempt's output away, if there is any."""
+        old = self._staging / f"{item.id}-{item.attempt}-replaced"
+        try:
+            os.rename(self.place(item), old)
+        except FileNotFoundError:
+            return
+        shutil.rmtree(old, ignore_errors=True)
+
+    def is_published(self, item: Item) -> bool:
+        """Whether the item's last attempt reached its final place."""
+        try:
+            marker = json.loads((self.place(item) / _MARKER).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return False
+        return bool(marker["attempt"] == item.attempt)
+
+    def place(self, item: Item) -> Path:
+        """The item's final directory."""
+        return self.data / f"lane={quote(item.lane, safe=' ')}" / f"item={item.id}"
+
+
+def _has_entries(path: Path) -> bool:
+    return path.is_dir() and any(path.iterdir())

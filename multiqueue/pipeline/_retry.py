@@ -1,0 +1,60 @@
+"""What follows a failed attempt: another one after a pause, or setting the item aside, or ending the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ._errors import JobError, SessionLost
+
+
+class Verdict(Enum):
+    """What kind of failure it was."""
+
+    MAY_PASS = "may pass"
+    """A lost executor, a full disk, a flaky source: another attempt can help."""
+    FOR_GOOD = "for good"
+    """Spark cannot plan the query, or the job breaks its contract: another attempt would end the same way."""
+    SESSION_LOST = "session lost"
+    """There is no Spark any more: it is not the item's fault."""
+
+
+# Spark's classes are told by name: only the room `spark` imports pyspark, and classic and Connect each have their own.
+_FOR_GOOD = frozenset({"AnalysisException", "ParseException", "JobError"})
+_SESSION_LOST = frozenset({"SessionLost", "SessionStopped", "Py4JNetworkError", "ConnectionRefusedError"})
+
+
+def verdict(error: BaseException) -> Verdict:
+    """The kind of failure, by the classes of the exception."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if isinstance(error, SessionLost) or names & _SESSION_LOST:
+        return Verdict.SESSION_LOST
+    if isinstance(error, JobError) or names & _FOR_GOOD:
+        return Verdict.FOR_GOOD
+    return Verdict.MAY_PASS
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """The pauses between the attempts of one item, in seconds: each `factor` times the one before, up to `max_s`."""
+
+    attempts: int
+    first_s: float
+    factor: float
+    max_s: float
+
+    def pause_s(self, failed: int) -> float | None:
+        """How long to wait after the `failed`-th failure, the first being 1; None when that was the last attempt."""
+        if failed >= self.attempts:
+            return None
+        try:
+            return min(self.first_s * self.factor ** (failed - 1), self.max_s)
+        except OverflowError:
+            return self.max_s
+
+
+def describe(error: BaseException, limit: int = 2000) -> str:
+    """The error in a few lines: its type and message, the Java stack left out, at most `limit` characters."""
+    text = str(error).split("\n\tat ", 1)[0].split("\nJVM stacktrace", 1)[0].strip()
+    text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return text if len(text) <= limit else text[: limit - 1] + "…"

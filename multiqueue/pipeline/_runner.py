@@ -1,0 +1,280 @@
+"""The run: files become items, items are fed to lanes, ends are recorded, until nothing is left.
+
+Promise     Every item that the scan finds ends done or failed, or still waits in the ledger when the run is
+            stopped. An item is submitted at most once at a time. What is in memory is bounded by the lanes'
+            capacities and `max_running`, whatever the number of items.
+State       `_flights`, the items that are submitted and have not ended; `_lanes`, how many of them each lane
+            holds; the tally. The ledger is the only thing that lasts.
+Threads     One: the caller's. Job threads, the dispatcher and the signal handler speak to it through the mailbox
+            alone, so there is no lock here and no transaction waits for a job.
+Waiting     For a message, at most `_TICK_S` or until the next retry is due; not at all while files are being read.
+            Submitting never blocks: a lane is never given more than it has room for, counted from what was
+            submitted and what has started, and a start that is not yet heard of only makes the count higher.
+Stopping    The first request clears the lanes, and what runs goes on to its end; the second cancels what runs.
+            What was cancelled is handed back. A lost Spark session stops the run like a first request.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._attempt import Attempt, Dispatcher, DispatcherLane
+from ._errors import SessionLost
+from ._intake import Intake
+from ._items import Item, Lane
+from ._ledger import Ledger, Scanned
+from ._lifecycle import ItemState
+from ._mailbox import Ended, Mailbox, Message, Started, StopRequested, ended
+from ._progress import AttemptEnded, Reporter
+from ._retry import Backoff, Verdict, describe, verdict
+from ._tally import Snapshot, Tally
+from ._work_clock import WorkClock
+
+# How often progress is shown and the seconds at work are recorded when nothing else happens.
+_TICK_S = 0.25
+
+FIFO_LANE = "first in, first out"
+"""The one lane of a run without fairness."""
+
+
+@dataclass(slots=True)
+class _LaneFeed:
+    """A lane on its way to the dispatcher."""
+
+    lane: Lane
+    queued: int = 0
+    """Submitted and not known to have started."""
+    dry_until_s: float = 0.0
+    """The ledger has nothing for it before this moment, unless something comes in."""
+    handle: DispatcherLane | None = None
+
+
+@dataclass(slots=True)
+class _Flight:
+    """An item that is submitted and has not ended."""
+
+    item: Item
+    feed: _LaneFeed
+    started_s: float | None = None
+
+
+@dataclass(slots=True)
+class Runner:
+    """One run of a pipeline. `dispatcher` is called when the first item is to be submitted, if ever."""
+
+    lanes: Sequence[Lane]
+    ledger: Ledger
+    intake: Intake
+    dispatcher: Callable[[], Dispatcher]
+    attempt: Attempt
+    backoff: Backoff
+    mailbox: Mailbox
+    clock: WorkClock
+    reporter: Reporter
+    fifo: bool = False
+    """Everything in one lane, by path, as a loop over a listing would do it: the rival in the demo."""
+    _tally: Tally = field(init=False)
+    _feeds: dict[str, _LaneFeed] = field(init=False)
+    _flights: dict[int, _Flight] = field(init=False, default_factory=dict)
+    _live: Dispatcher | None = field(init=False, default=None)
+    _stop_requests: int = field(init=False, default=0)
+    _lost: BaseException | None = field(init=False, default=None)
+    _known_s: float = field(init=False, default=0.0)
+
+    def __post_init__(self) -> None:
+        self._tally = Tally.of([lane.name for lane in self.lanes], self.ledger.counts())
+        feeds = [Lane(FIFO_LANE, self.lanes[0].root, ())] if self.fifo else self.lanes
+        self._feeds = {lane.name: _LaneFeed(lane) for lane in feeds}
+        self._known_s = self.clock()
+
+    def run(self) -> Snapshot:
+        """Work until nothing is left or the run is stopped; how far it came.
+
+        Raises:
+            SessionLost: the Spark session ended; what ran is handed back.
+        """
+        self.reporter.begin(self._snapshot())
+        while not self._is_over():
+            self._settle(self.mailbox.take_all(self._patience_s()))
+            if not self._tally.stopping:
+                self._take_in()
+                self._feed()
+            self.reporter.update(self._snapshot())
+        self.reporter.end(self._snapshot())
+        if self._lost is not None:
+            raise SessionLost(
+                f"the Spark session ended: {describe(self._lost, 300)}; run the same command to go on"
+            ) from self._lost
+        return self._snapshot()
+
+    @property
+    def was_interrupted(self) -> bool:
+        return self._stop_requests > 0
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless the counters agree with what is in flight."""
+        for feed in self._feeds.values():
+            unheard = sum(f.feed is feed and f.started_s is None for f in self._flights.values())
+            assert feed.queued == unheard <= feed.lane.capacity, (feed.lane.name, feed.queued, unheard)
+        running = sum(f.started_s is not None for f in self._flights.values())
+        assert self._snapshot().total.running == running
+
+    # Is there more to do, and when
+
+    def _is_over(self) -> bool:
+        if self._flights:
+            return False
+        return self._tally.stopping or (self.intake.finished and self._tally.waiting == 0)
+
+    def _patience_s(self) -> float:
+        if not self._tally.stopping and not self.intake.finished:
+            return 0.0
+        now_s = self.clock()
+        retries = (feed.dry_until_s - now_s for feed in self._feeds.values() if feed.dry_until_s > now_s)
+        return min(min(retries, default=_TICK_S), _TICK_S)
+
+    # From files to lanes
+
+    def _take_in(self) -> None:
+        def found(lane: str, scanned: Scanned) -> None:
+            self._tally.found(lane, scanned)
+            if scanned.added or scanned.reopened:
+                self._moisten(lane)
+
+        self.intake.step(self._known_s, found)
+        self._tally.scanning = not self.intake.finished
+
+    def _feed(self) -> None:
+        """Submit what the lanes have room for: recorded in one transaction, then handed over."""
+        if self.fifo and not self.intake.finished:
+            return
+        chosen = [(feed, item) for feed in self._feeds.values() for item in self._choose(feed)]
+        if not chosen:
+            return
+        if self._live is None:
+            self._live = self.dispatcher()
+            self.clock.start()
+        with self.ledger.transaction():
+            submitted = [(feed, self.ledger.submit(item)) for feed, item in chosen]
+        for feed, item in submitted:
+            self._submit(self._live, feed, item)
+
+    def _choose(self, feed: _LaneFeed) -> list[Item]:
+        """Items for the lane's free places; a lane that is still half full is left alone, to ask in batches."""
+        room = feed.lane.capacity - feed.queued
+        now_s = self.clock()
+        half_full = room < feed.lane.capacity and 2 * room <= feed.lane.capacity
+        if half_full or feed.dry_until_s > now_s:
+            return []
+        if self.fifo:
+            items = self.ledger.next_by_path(now_s, room)
+        else:
+            items = self.ledger.next_waiting(feed.lane.name, now_s, room)
+        if len(items) < room:
+            due_s = self.ledger.next_retry_s(None if self.fifo else feed.lane.name, now_s)
+            feed.dry_until_s = math.inf if due_s is None else due_s
+        return items
+
+    def _submit(self, live: Dispatcher, feed: _LaneFeed, item: Item) -> None:
+        if feed.handle is None:
+            lane = feed.lane
+            feed.handle = live.lane(
+                lane.name,
+                lane.priority,
+                lane.capacity,
+                max_in_flight=lane.max_in_flight,
+                weight=lane.weight,
+                pool=lane.pool,
+            )
+        self._flights[item.seq] = _Flight(item, feed)
+        feed.queued += 1
+        future: Future[Any] = feed.handle.submit(self.attempt, item)
+        future.add_done_callback(ended(self.mailbox.post, item.seq, self.clock))
+
+    def _moisten(self, lane: str) -> None:
+        """Something came in for the lane: ask the ledger again."""
+        self._feeds[FIFO_LANE if self.fifo else lane].dry_until_s = 0.0
+
+    # What became of them
+
+    def _settle(self, messages: Sequence[Message]) -> None:
+        """Record what the messages say in one transaction, then tell the reporter."""
+        outcomes: list[AttemptEnded] = []
+        if messages:
+            with self.ledger.transaction():
+                for message in messages:
+                    if isinstance(message, Started):
+                        self._start(message)
+                    elif isinstance(message, Ended):
+                        outcomes.append(self._end(message))
+                self.ledger.record_seconds_at_work(self.clock())
+        for outcome in outcomes:
+            self.reporter.attempt_ended(outcome)
+        for message in messages:
+            if isinstance(message, StopRequested):
+                self._stop()
+        if self._lost is not None and not self._tally.stopping:
+            self._clear_lanes()
+
+    def _start(self, message: Started) -> None:
+        flight = self._flights[message.seq]
+        flight.started_s = message.at_s
+        flight.feed.queued -= 1
+        self._tally.started(flight.item.lane)
+
+    def _end(self, message: Ended) -> AttemptEnded:
+        flight = self._flights.pop(message.seq)
+        if flight.started_s is None:
+            flight.feed.queued -= 1
+        outcome = self._record_end(flight, message)
+        item = flight.item
+        self._tally.ended(item.lane, outcome.state, message.at_s, was_running=flight.started_s is not None)
+        if outcome.state is ItemState.WAITING:
+            self._moisten(item.lane)
+        return outcome
+
+    def _record_end(self, flight: _Flight, message: Ended) -> AttemptEnded:
+        item, future, ended_s = flight.item, message.future, message.at_s
+        started_s = ended_s if flight.started_s is None else flight.started_s
+        took_s = ended_s - started_s
+        error = None if future.cancelled() else future.exception()
+        if future.cancelled():
+            self.ledger.hand_back(item)
+            return AttemptEnded(item, ItemState.WAITING, took_s)
+        if error is None:
+            self.ledger.succeed(item, future.result().files, started_s, ended_s)
+            return AttemptEnded(item, ItemState.DONE, took_s)
+        kind = verdict(error)
+        if kind is Verdict.SESSION_LOST or self._lost is not None:
+            self._lost = self._lost or error
+            self.ledger.hand_back(item)
+            return AttemptEnded(item, ItemState.WAITING, took_s)
+        pause_s = None if kind is Verdict.FOR_GOOD else self.backoff.pause_s(item.tries + 1)
+        if pause_s is None:
+            self.ledger.give_up(item, describe(error), started_s, ended_s)
+            return AttemptEnded(item, ItemState.FAILED, took_s, describe(error))
+        self.ledger.postpone(item, describe(error), ended_s + pause_s)
+        return AttemptEnded(item, ItemState.WAITING, took_s, describe(error), pause_s)
+
+    # Stopping
+
+    def _stop(self) -> None:
+        self._stop_requests += 1
+        if self._stop_requests == 1:
+            self._clear_lanes()
+        elif self._live is not None:
+            self._live.cancel_running()
+        self.reporter.stopping(self._stop_requests, len(self._flights))
+
+    def _clear_lanes(self) -> None:
+        self._tally.stopping = True
+        for feed in self._feeds.values():
+            if feed.handle is not None:
+                feed.handle.clear()
+
+    def _snapshot(self) -> Snapshot:
+        return self._tally.snapshot(self.clock(), self.clock() - self._known_s)

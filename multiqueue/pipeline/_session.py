@@ -1,0 +1,142 @@
+"""A Spark session for the command line: checked beforehand, quiet on the terminal, deaf to Ctrl-C.
+
+Promise     Whatever the JVM and its Python workers write to standard error goes to the log file, and so do Python's
+            warnings and log records. Ctrl-C reaches neither the JVM nor the workers: stopping is ours to decide.
+State       File descriptor 2 and the signal mask of the calling thread, for the time the JVM is started: both are
+            inherited by it and by its workers, and put back afterwards. The SIGINT handler that PySpark installs
+            (it cancels every job) is replaced by the one that stood before.
+Threads     Call it in the main thread: only there PySpark installs its handler, and only there it can be undone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ._config import SparkSection, spark_options
+from ._errors import Unprepared
+
+# Nothing of Spark's own on the terminal, and no `_SUCCESS` files: an item's directory is there when it is complete.
+_CONF = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "WARN",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
+@contextlib.contextmanager
+def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Iterator[Any]:
+    """A session as `[spark]` describes it, stopped at the end. `pools` are the fair scheduler's.
+
+    Raises:
+        Unprepared: pyspark or Java is missing, or Spark did not start; the message says what to do.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if section.remote is None:
+        _check_machine()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    builder = _builder(section, pools, log.parent)
+    handler = signal.getsignal(signal.SIGINT)
+    with _quiet_python(log):
+        try:
+            with _sheltered(log):
+                spark = builder.getOrCreate()
+        except Exception as error:
+            raise Unprepared(f"Spark did not start: {_first_line(error)}; its log is {str(log)!r}") from error
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        try:
+            yield spark
+        finally:
+            with contextlib.suppress(Exception):
+                spark.stop()
+
+
+def _check_machine() -> None:
+    try:
+        from ..spark import check_environment
+    except ImportError as error:
+        raise Unprepared(f"Spark's Python package is missing ({error}): pip install 'multiqueue[spark]'") from error
+    errors = [finding for finding in check_environment() if finding.level == "error"]
+    if errors:
+        raise Unprepared("; ".join(f"{finding.subject}: {finding.message}" for finding in errors))
+
+
+def _builder(section: SparkSection, pools: Sequence[str], directory: Path) -> Any:
+    builder = importlib.import_module("pyspark.sql").SparkSession.builder.appName("multiqueue pipeline")
+    if section.remote is not None:
+        builder = builder.remote(section.remote)
+    else:
+        builder = builder.master(section.master or "local[*]")
+        for key, value in {**_CONF, **_pool_conf(pools, directory)}.items():
+            builder = builder.config(key, value)
+    for key, value in spark_options(section.conf).items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _pool_conf(pools: Sequence[str], directory: Path) -> dict[str, str]:
+    if not pools:
+        return {}
+    from ..spark import pools_xml
+
+    return {"spark.scheduler.mode": "FAIR", "spark.scheduler.allocation.file": pools_xml(pools, directory)}
+
+
+@contextlib.contextmanager
+def _sheltered(log: Path) -> Iterator[None]:
+    """Children that are started inside write their errors to the log and never see Ctrl-C.
+
+    A blocked signal stays blocked in children, also in Spark's Python workers, which set a handler of their own:
+    in a terminal Ctrl-C goes to every process of the group, and would fail the tasks that are to end in peace.
+    """
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with open(log, "ab") as stream:
+        os.dup2(stream.fileno(), 2)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+@contextlib.contextmanager
+def _quiet_python(log: Path) -> Iterator[None]:
+    """Log records and warnings of this process go to the log file."""
+    handler = logging.FileHandler(log, encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    logging.captureWarnings(True)
+    _silence_query_contexts()
+    try:
+        yield
+    finally:
+        logging.captureWarnings(False)
+        root.removeHandler(handler)
+        handler.close()
+
+
+def _silence_query_contexts() -> None:
+    # PySpark prints every AnalysisException as a page of JSON to standard error, through loggers of its own class
+    # that do not propagate. The exception itself reaches us, and the item.
+    with contextlib.suppress(ImportError):
+        logger_class = importlib.import_module("pyspark.logger").PySparkLogger
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            logger_class.getLogger(name).disabled = True
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
