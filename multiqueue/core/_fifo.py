@@ -199,7 +199,7 @@ class Fifo(PutSide[T]):
 
     def _remove_locked(self, wanted: T) -> bool:
         """Remove the element that is `wanted`, the same object, unless it has been taken."""
-        for index, item in enumerate(self._items):
+        for index, item in enumerate(list(self._items)):  # a copy: a put may append meanwhile, and only append
             if item is wanted:
                 self._take_side._news.append(self)
                 del self._items[index]

@@ -7,6 +7,9 @@ State       The put lock guards the append of elements, `_limit` and `_putters`.
             below: the capacity, or a number that is never reached, or -1 once closed, so that an open queue pays
             one comparison for all of it. `_closed` is the error that puts raise, None while open. Setting `_limit`,
             `_capacity` or `_closed`, and replacing `_items`, takes both locks; so either is enough to read them.
+            `_lock_free` is True while the queue is open and unbounded, on a build with a GIL. A put then needs no lock:
+            it looks at `_lock_free` and appends with no call in between, and so, while the GIL is where threads
+            switch, nothing happens in between. (tests/core/test_interpreter.py reads the bytecode to pin that.)
 Lock order  take lock -> put lock. A put never asks for the take lock while it holds this one.
 Waiting     Putters wait for room, each parked on a place of its own. A take from a full queue wakes one putter once
             it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers
@@ -21,6 +24,7 @@ Source      Doug Lea, LinkedBlockingQueue. Waking on the change from full to not
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -45,12 +49,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 UNBOUNDED = sys.maxsize
+WITH_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
 class PutSide(Generic[T]):
     """What can be done at the tail."""
 
-    __slots__ = ("_capacity", "_closed", "_items", "_limit", "_put_lock", "_putters", "_take_side", "_told")
+    __slots__ = (
+        "_capacity",
+        "_closed",
+        "_items",
+        "_limit",
+        "_lock_free",
+        "_put_lock",
+        "_putters",
+        "_take_side",
+        "_told",
+    )
 
     def __init__(self, take_side: TakeSide[T], capacity: int | None) -> None:
         self._take_side = take_side
@@ -59,6 +74,7 @@ class PutSide(Generic[T]):
         self._putters: Places = deque()
         self._capacity = capacity
         self._limit = UNBOUNDED if capacity is None else capacity
+        self._lock_free = WITH_GIL and capacity is None
         self._closed: type[ShutDown] | None = None
         self._told = False  # the take side knows that this is not empty; guarded by its lock
 
@@ -75,6 +91,15 @@ class PutSide(Generic[T]):
                 removed from its multi-queue. The exception's `item` is the element.
             ValueError: `timeout` is negative.
         """
+        if self._lock_free:
+            try:
+                self._items.append(item)
+                if not self._told:
+                    self._take_side._tell(cast(Any, self))
+            except BaseException:
+                self._mend_put()
+                raise
+            return
         deadline = deadline_after(timeout) if block and timeout is not None else None
         lock = self._put_lock
         refused = None
@@ -256,16 +281,19 @@ class PutSide(Generic[T]):
         self._capacity = capacity
         if self._closed is None:
             self._limit = UNBOUNDED if capacity is None else capacity
+            self._lock_free = WITH_GIL and capacity is None
             self._wake_putter_locked()
 
     def _close_locked(self, error: type[ShutDown]) -> None:
         self._closed = error
         self._limit = -1
+        self._lock_free = False
         wake_all(self._putters)
 
     def _swap_items_locked(self) -> deque[T]:
         """Empty the queue; its elements are the caller's, to be dropped without a lock held."""
-        items, self._items = self._items, deque()
+        empty: deque[T] = deque()
+        items, self._items = self._items, empty
         self._wake_putter_locked()
         return items
 

@@ -101,9 +101,9 @@ class TakeSide(Generic[T]):
         Raises:
             ShutDown: nothing is left, and nothing can come any more.
         """
-        if own is None and self._selection is not None:
+        if self._selection is not None and own is None:
             return self._take_selected(block, timeout)
-        deadline = deadline_after(timeout) if block and timeout is not None else None
+        deadline = None if timeout is None or not block else deadline_after(timeout)
         lock = self._take_lock
         sub = item = None
         try:
@@ -113,8 +113,10 @@ class TakeSide(Generic[T]):
                 return None
             if self._news:
                 self._read_news_locked()
-            groups = self._groups
-            chosen = own if own is not None else groups[0].cursor if groups else None
+            if own is not None:
+                chosen = own
+            else:
+                chosen = self._groups[0].cursor if self._groups else None
             if chosen is None or not chosen._items:
                 chosen = self._wait_locked(own, block, deadline)
             full = False
