@@ -25,7 +25,9 @@ from queue import LifoQueue as LifoQueue
 from queue import PriorityQueue as PriorityQueue
 from queue import SimpleQueue as SimpleQueue
 
+from .core import Lane as Lane
 from .core import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
+from .core import MultiQueueExecutor as MultiQueueExecutor
 from .core import Offerable as Offerable
 from .core import Pollable as Pollable
 from .core import Queue as Queue

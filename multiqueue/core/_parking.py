@@ -16,12 +16,14 @@ Source      Parked locks instead of conditions: Waiter objects of `threading.Con
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from . import _sync
 from ._sync import Place
+
+if TYPE_CHECKING:
+    import asyncio
 
 Places: TypeAlias = "deque[Place]"
 
@@ -88,6 +90,8 @@ class AsyncPlace:
     __slots__ = ("_loop", "woken")
 
     def __init__(self) -> None:
+        import asyncio  # here, for it brings sockets along; whoever waits in a coroutine has it already
+
         self._loop = asyncio.get_running_loop()
         self.woken: asyncio.Future[None] = self._loop.create_future()
 

@@ -7,9 +7,9 @@ State       The put lock guards the append of elements, `_limit` and `_putters`.
             below: the capacity, or a number that is never reached, or -1 once closed, so that an open queue pays
             one comparison for all of it. `_closed` is the error that puts raise, None while open. Setting `_limit`,
             `_capacity` or `_closed`, and replacing `_items`, takes both locks; so either is enough to read them.
-            `_lock_free` is True while the queue is open and unbounded, on a build with a GIL. A put then needs no lock:
-            it looks at `_lock_free` and appends with no call in between, and so, while the GIL is where threads
-            switch, nothing happens in between. (tests/core/test_interpreter.py reads the bytecode to pin that.)
+            `_lock_free` is True while the queue is open and unbounded, on a build with a GIL. A put then needs no
+            lock: it looks at `_lock_free` and appends with no call in between, where the GIL lets no other thread
+            run and nothing else happen. (tests/core/test_interpreter.py reads the bytecode to pin that.)
 Lock order  take lock -> put lock. A put never asks for the take lock while it holds this one.
 Waiting     Putters wait for room, each parked on a place of its own. A take from a full queue wakes one putter once
             it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers

@@ -113,10 +113,7 @@ class TakeSide(Generic[T]):
                 return None
             if self._news:
                 self._read_news_locked()
-            if own is not None:
-                chosen = own
-            else:
-                chosen = self._groups[0].cursor if self._groups else None
+            chosen = own if own is not None else self._groups[0].cursor if self._groups else None
             if chosen is None or not chosen._items:
                 chosen = self._wait_locked(own, block, deadline)
             full = False
