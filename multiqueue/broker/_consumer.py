@@ -28,8 +28,8 @@ class ConsumerState(IntEnum):
     """In which of the manager's lists a consumer is, besides the list of all."""
 
     REMOVED = 0
-    NON_ACQUIRING = 1
-    NOT_INTERESTED = 2
+    NOT_INTERESTED = 1
+    NON_ACQUIRING = 2
     INTERESTED = 3
     NOTIFIED = 4
 
@@ -73,19 +73,15 @@ class QueueConsumer(Reader):
     __slots__ = (
         "_on_cancelled",
         "_on_work",
-        "acquires",
         "active",
         "at_end",
         "auto_accept",
-        "connection",
         "credit",
         "desired",
         "exclusive",
         "lists",
         "lock_deliveries",
         "moves",
-        "no_local",
-        "number",
         "priority",
         "pulling",
         "queue",
@@ -151,6 +147,11 @@ class QueueConsumer(Reader):
         """True when it desires work, is active and has credit. Reads the credit's leaf lock at most."""
         credit = self.credit
         return self.desired and self.active and (credit is None or credit.is_open)
+
+    @property
+    def is_willing(self) -> bool:
+        """True while it is in a list of those that may be given entries."""
+        return self.state >= ConsumerState.NON_ACQUIRING
 
     @property
     def is_closed(self) -> bool:

@@ -1,8 +1,8 @@
 """The queue consumer manager: who wants work, who was told of some, in lists per priority.
 
-Promise     A consumer is in All and in exactly one of NonAcquiring, NotInterested, Interested and Notified, the
-            one its state names. A move is one table look-up, one removal and one append, whatever the number
-            of consumers. Whoever returns to a list returns to its end: fairness.
+Promise     A consumer is in All and in exactly one of NonAcquiring, NotInterested, Interested and Notified,
+            the one its state names. A move is one table look-up, one removal and one append, whatever the
+            number of consumers. Whoever returns to a list returns to its end: fairness.
 State       Guarded by the queue's lock; no lock of its own, no callbacks.
 Membership  Priorities come and go with their consumers. Removal works from every list, so a consumer that is
             closed while NOTIFIED leaves nothing behind; who must be woken instead is the queue's to decide.
@@ -108,6 +108,12 @@ class QueueConsumerManager:
             willing += lists.interested
         return tuple(willing)
 
+    def willing(self) -> Iterator[QueueConsumer]:
+        """Acquiring consumers that want work, highest priority first; the lists must not change meanwhile."""
+        for lists in self.levels:
+            yield from lists.notified
+            yield from lists.interested
+
     def _list_of(self, consumer: QueueConsumer) -> ConsumerList | None:
         state, lists = consumer.state, consumer.lists
         if state is ConsumerState.NOT_INTERESTED:
@@ -129,5 +135,5 @@ class QueueConsumerManager:
             placed += [*lists.interested, *lists.notified]
         assert sorted(map(id, placed)) == sorted(map(id, everyone)), "not in exactly one list each"
         for consumer in everyone:
-            current = self._list_of(consumer)
-            assert current is not None and consumer in current, f"{consumer!r} is in a wrong list"
+            current = self._list_of(consumer) or ()
+            assert consumer in current, f"{consumer!r} is in a wrong list"

@@ -35,9 +35,7 @@ class Credit:
         "_window",
     )
 
-    def __init__(
-        self, messages: int | None = None, size_bytes: int | None = None, *, window: bool = True
-    ) -> None:
+    def __init__(self, messages: int | None = None, size_bytes: int | None = None, *, window: bool = True) -> None:
         _check(messages, size_bytes)
         self._lock = threading.Lock()
         self._messages = messages  # what is left; None is unlimited
@@ -52,14 +50,10 @@ class Credit:
     def is_open(self) -> bool:
         """True when the next message, if it is small enough, may be taken."""
         messages, size_bytes = self._messages, self._bytes
-        return (
-            not self._suspended
-            and (messages is None or messages > 0)
-            and (size_bytes is None or size_bytes > 0)
-        )
+        return not self._suspended and (messages is None or messages > 0) and (size_bytes is None or size_bytes > 0)
 
     def take(self, size: int) -> bool:
-        """Use credit for one message of `size` bytes; False, and nothing is used, when there is too little."""
+        """Use credit for one message of `size` bytes; False when there is too little, and nothing is used."""
         with self._lock:
             if not self._suffices(size):
                 self._refused = True

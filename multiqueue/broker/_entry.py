@@ -91,9 +91,11 @@ class Entry:
     """A message on a queue. `position` orders it among its queue's entries for its whole life."""
 
     __slots__ = (
+        "arrived_at",
         "delivery_count",
         "expires_at",
         "group",
+        "held_until",
         "key",
         "message",
         "owner",
@@ -121,6 +123,8 @@ class Entry:
         self.steps = 1  # Step.PUT
         self.delivery_count = 0
         self.expires_at: float | None = None
+        self.held_until: float | None = None
+        self.arrived_at = 0.0  # kept only where an alert asks for the oldest entry's age
         self.group: Key = None
         self.key: Key = None  # what the entry list orders or finds the entry by, made before it is added
         self.refused_by: set[int] | None = None  # numbers of the consumers that do not want it again
@@ -134,7 +138,7 @@ class Entry:
         """
         state = _COMPILED[step][self.state]
         if state is None or (step in OWNERS_STEPS and self.owner is not consumer):
-            raise self._illegal(step, consumer)
+            raise self.illegal(step, consumer)
         self.state = state
         self.steps = (self.steps << _STEP_BITS | step) & _HISTORY_MASK
         if step is Step.ACQUIRE:
@@ -178,7 +182,8 @@ class Entry:
         owned = self.state in (EntryState.LOCKED, EntryState.UNLOCKED)
         assert (self.owner is not None) == owned, f"{self!r} is owned by {self.owner!r}"
 
-    def _illegal(self, step: Step, consumer: object | None) -> IllegalStep:
+    def illegal(self, step: Step, consumer: object | None) -> IllegalStep:
+        """The error for a step that cannot be taken, with the entry's past."""
         holder = f", owned by {self.owner!r}" if self.owner is not None else ""
         asker = f" by {consumer!r}" if consumer is not None else ""
         past = ", ".join(taken.name.lower() for taken in self.history)

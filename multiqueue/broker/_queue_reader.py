@@ -6,8 +6,8 @@ Promise     Every entry that is available at or before a reader's cursor was ref
             nobody scans again what was refused.
 State       Guarded by the queue's lock.
 Cost        A return costs one append, however many readers there are; each reader merges when it next reads.
-            The log is cut when it is longer than the queue; whoever had not read it starts over from the head,
-            which is then no more work than the returns it missed.
+            The log is cut when it is longer than the queue; whoever had not read it starts over from the
+            head, which is then no more work than the returns it missed.
 Memory      Readers and log keep positions, not entries: they pin nothing.
 Source      The lastSeen and released pointers of Broker-J's QueueContext, for the promise.
 """
@@ -15,11 +15,11 @@ Source      The lastSeen and released pointers of Broker-J's QueueContext, for t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from ._entry import Position
+    from ._entry import Entry, Position
     from ._entry_list import EntryList
 
 _LEAST_CUT: Final = 1024  # positions; below this a log is too short to be worth cutting
@@ -41,12 +41,9 @@ class ReturnLog:
         self._positions.append(position)
         self.end += 1
 
-    def cut(self, length: int) -> bool:
-        """Forget everything when that is more than `length` and worth it; True when it was done."""
-        if len(self._positions) <= max(length, _LEAST_CUT):
-            return False
-        self.restart_all()
-        return True
+    def is_longer_than(self, length: int) -> bool:
+        """True when there is more to forget than `length`, and enough to be worth it."""
+        return len(self._positions) > max(length, _LEAST_CUT)
 
     def restart_all(self) -> None:
         """Let every reader start over."""
@@ -62,13 +59,32 @@ class ReturnLog:
 class Reader:
     """A place in a queue: everything up to `cursor` was seen, but for `revisits`."""
 
-    __slots__ = ("cursor", "returns_seen", "revisits")
+    __slots__ = ("acquires", "connection", "cursor", "no_local", "number", "owner_of_get", "returns_seen", "revisits")
 
-    def __init__(self, start: Position) -> None:
+    def __init__(self, start: Position, owner_of_get: object = None) -> None:
         self.cursor: Position = start
         # A heap of positions at or before the cursor that are to be looked at (again).
         self.revisits: list[Position] = []
         self.returns_seen = 0
+        # The rules about what it may have; a consumer sets its own.
+        self.acquires = True
+        self.number = -1
+        self.no_local = False
+        self.connection: object = None
+        self.owner_of_get = owner_of_get
+
+    @property
+    def owner(self) -> object:
+        """Who owns what is read, as message groups see it."""
+        return self.owner_of_get or self
+
+    def revisit(self, entry: Entry) -> None:
+        """Look at an entry again that was passed over."""
+        heappush(self.revisits, entry.position)
+
+    def drop_revisit(self) -> None:
+        """Be done with the first of the revisits."""
+        heappop(self.revisits)
 
     def merge(self, log: ReturnLog, start: Position) -> None:
         """Take notice of what came back since the last time."""

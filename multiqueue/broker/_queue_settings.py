@@ -93,9 +93,7 @@ class QueueSettings:
         if self.groups is MessageGroups.NONE and self.group_key is not None:
             raise ValueError(f"group_key {self.group_key!r} without groups: choose STANDARD or SHARED")
         if not 0 < self.flow_resume_ratio <= 1:
-            raise ValueError(
-                f"flow_resume_ratio is a share of the limit in (0, 1], not {self.flow_resume_ratio!r}"
-            )
+            raise ValueError(f"flow_resume_ratio is a share of the limit in (0, 1], not {self.flow_resume_ratio!r}")
 
     def _check_ranges(self) -> None:
         for name, least in _LEAST.items():

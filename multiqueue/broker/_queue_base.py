@@ -1,0 +1,132 @@
+"""What every part of a broker queue stands on: the lock, the core, and acting after the lock.
+
+State       `_lock` guards the core and everything in it; see `_queue_core`. It is not reentrant, and nothing of
+            the user's runs under it: no selector, no callback, no log handler. So a selector or a callback may
+            call the queue it is called by.
+Lock order  queue lock -> credit lock. Never two queue locks: a move claims in one queue, puts into the other,
+            then deletes in the first.
+Failures    An exception of a callback goes to `on_error`, by default to the log, and stops nobody else. A
+            selector that raises has refused the message. An exception that is no `Exception` goes through.
+Assumes     no call from a signal handler, `__del__` or weakref callback that interrupts a call of the same
+            thread: the lock would never come free.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ._alerts import Alert, AlertMonitor
+from ._queue_core import After, QueueCore
+from ._queue_outcome import DeadLetterReason
+from ._queue_settings import QueueSettings
+
+if TYPE_CHECKING:
+    from ._consumer import Predicate
+    from ._entry import Entry
+    from ._message import Message
+    from ._queue import BrokerQueue
+
+DeadLetterCallback = Callable[["BrokerQueue", "Message", DeadLetterReason], None]
+ErrorHandler = Callable[["QueueBase", str, Exception], None]
+
+_log = logging.getLogger("multiqueue.broker")
+
+
+def _log_error(queue: QueueBase, action: str, error: Exception) -> None:
+    _log.error("queue %r: %s failed", queue.name, action, exc_info=error)
+
+
+class _DeadLetterChain(threading.local):
+    """What a thread still has to dead-letter.
+
+    Dead-lettering puts messages on other queues, whose limits may send others on. Each goes to the end of this
+    line instead of onto the stack, so a long chain is a loop.
+    """
+
+    def __init__(self) -> None:
+        self.pending: deque[Callable[[], None]] = deque()
+        self.is_running = False
+
+    def run(self, action: Callable[[], None]) -> None:
+        self.pending.append(action)
+        if self.is_running:
+            return
+        self.is_running = True
+        try:
+            while self.pending:
+                self.pending.popleft()()
+        finally:
+            self.is_running = False
+            self.pending.clear()
+
+
+_chain = _DeadLetterChain()
+
+
+class QueueBase:
+    """A broker queue without its operations. Made by `BrokerQueue`, which says what the arguments are."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: QueueSettings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        dead_letter: DeadLetterCallback | None = None,
+        on_deleted: Callable[[BrokerQueue], None] | None = None,
+        on_alert: Callable[[Alert], None] | None = None,
+        on_error: ErrorHandler = _log_error,
+        vhost: str = "/",
+    ) -> None:
+        self.name = name
+        self.vhost = vhost
+        self.settings = settings or QueueSettings()
+        self._clock = clock
+        self._dead_letter = dead_letter
+        self._on_deleted = on_deleted
+        self._on_error = on_error
+        self._lock = threading.Lock()
+        self._core = QueueCore(self, self.settings, clock)
+        self._alerts: AlertMonitor | None = None
+        if self.settings.alerts is not None and on_alert is not None:
+            self._alerts = AlertMonitor(name, self.settings.alerts, clock, on_alert)
+
+    def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
+        """An entry is gone; its message, for a reason, goes to the dead-letter callback. Under no lock."""
+        if reason is not None and self._dead_letter is not None:
+            _chain.run(lambda: self._send_dead_letter(entry.message, reason))
+
+    def _send_dead_letter(self, message: Message, reason: DeadLetterReason) -> None:
+        try:
+            assert self._dead_letter is not None
+            self._dead_letter(self, message, reason)  # type: ignore[arg-type]  # BrokerQueue is the only subclass
+        except Exception as error:  # noqa: BLE001  # goes to the handler
+            self._on_error(self, "dead letter callback", error)
+
+    def _act(self, after: After) -> None:
+        """Do what was decided under the lock, now that it is free."""
+        for action in after:
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001  # goes to the handler; the other actions still run
+                self._on_error(self, "callback", error)
+
+    def _matches(self, selector: Predicate, message: Message) -> bool:
+        try:
+            return bool(selector(message))
+        except Exception as error:  # noqa: BLE001  # goes to the handler; a selector that fails refuses
+            self._on_error(self, "selector", error)
+            return False
+
+    @property
+    def label(self) -> str:
+        """The queue as error messages name it."""
+        return f"queue {self.name!r} in vhost {self.vhost!r}"
+
+    def __repr__(self) -> str:
+        return f"<broker {self.label}>"

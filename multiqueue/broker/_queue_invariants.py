@@ -1,0 +1,78 @@
+"""The oracle: what must be true of a broker queue whenever its lock is free. For tests; it walks everything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._consumer import ConsumerState
+from ._entry import EntryState
+
+if TYPE_CHECKING:
+    from ._consumer import QueueConsumer
+    from ._entry import Entry, Position
+    from ._queue_core import QueueCore
+    from ._queue_reader import Reader
+
+# An entry, a consumer, and what is wrong should the consumer's selector match the entry.
+Doubt = tuple["Entry", "QueueConsumer", str]
+
+
+def check_structure(core: QueueCore) -> None:
+    """Lists, states and counts agree with a recount."""
+    core.entries.check_invariants()
+    core.consumers.check_invariants()
+    entries = list(core.entries)
+    for entry in entries:
+        entry.check_invariants()
+        assert entry.state < EntryState.DEQUEUED, f"{entry!r} is gone but still listed"
+    ready = [entry for entry in entries if entry.is_ready]
+    assert core.depth == len(entries)
+    assert core.depth_bytes == sum(entry.size for entry in entries)
+    assert core.ready == len(ready)
+    assert core.ready_bytes == sum(entry.size for entry in ready)
+    assert core.held == sum(entry.state is EntryState.HELD for entry in entries)
+    assert core.highest_depth >= core.depth
+    assert core.highest_ready >= core.ready
+    assert core.browsers == sum(not consumer.acquires for consumer in core.consumers)
+    for consumer in core.consumers:
+        assert consumer.is_willing <= consumer.wants_work or consumer.credit is not None
+        if consumer.credit is not None:
+            consumer.credit.check_invariants()
+
+
+def check_liveness(core: QueueCore) -> list[Doubt]:
+    """Nobody overlooks an entry, and nobody waits beside one that it could have while no one is notified.
+
+    Where a selector decides, the question is returned. Says nothing about consumers that are being pulled, nor,
+    while any is, about who was notified.
+    """
+    available = [entry for entry in core.entries if entry.state is EntryState.AVAILABLE]
+    consumers = [consumer for consumer in core.consumers if consumer.acquires and not consumer.pulling]
+    doubts: list[Doubt] = []
+    for consumer in consumers:
+        for entry in _overlooked(core, consumer, available):
+            claim = f"{consumer!r} at {consumer.cursor} has overlooked {entry!r}"
+            assert consumer.selector is not None, claim
+            doubts.append((entry, consumer, claim))
+    if any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in core.consumers):
+        return doubts
+    for consumer in consumers:
+        if consumer.state is ConsumerState.INTERESTED:
+            for entry in available:
+                if core.suits(entry, consumer):
+                    claim = f"{consumer!r} waits beside {entry!r} and nobody is notified"
+                    assert consumer.selector is not None, claim
+                    doubts.append((entry, consumer, claim))
+    return doubts
+
+
+def _overlooked(core: QueueCore, reader: Reader, available: list[Entry]) -> list[Entry]:
+    unmerged = core.returns.since(reader.returns_seen)
+    if unmerged is None:
+        return []  # it will start over
+    known: set[Position] = {*reader.revisits, *unmerged}
+    return [
+        entry
+        for entry in available
+        if entry.position <= reader.cursor and entry.position not in known and core.suits(entry, reader)
+    ]

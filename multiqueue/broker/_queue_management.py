@@ -1,0 +1,179 @@
+"""What an administrator does to the messages of a queue: purge, move, copy, delete, browse, change priority.
+
+Promise     Only entries that nobody has are touched, unless `steal` takes those that consumers have and have not
+            settled. Each message is where it was or where it should be, never in both places and, while the
+            process lives, never in none: a move whose target refuses gives the entry back to its place.
+Lock        Entries are looked at in batches of 256 under the lock; the selector is asked between the holds. What
+            changed meanwhile is noticed when an entry is claimed. No two queues are ever locked at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from ._entry import Entry
+from ._queue_base import QueueBase
+from ._queue_settings import QueueKind
+
+if TYPE_CHECKING:
+    from ._consumer import Predicate
+    from ._message import Message
+    from ._queue_core import After
+    from ._queue_outcome import PutOutcome
+
+_BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
+
+
+class QueueManagement(QueueBase):
+    """The administrator's part of `BrokerQueue`."""
+
+    def put(self, message: Message) -> PutOutcome:
+        """As `BrokerQueue.put`."""
+        raise NotImplementedError
+
+    def purge(self) -> int:
+        """Delete everything that nobody has; returns how many messages that was."""
+        return self.delete_messages()
+
+    def delete_messages(
+        self, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
+    ) -> int:
+        """Delete the messages the selector matches, at most `limit`; returns how many.
+
+        With `steal` also those that consumers have: settling them later counts for nothing.
+        """
+        return self._for_each(selector, limit, steal, lambda entry: True)
+
+    def move_messages(
+        self,
+        target: QueueManagement,
+        selector: Predicate | None = None,
+        *,
+        limit: int | None = None,
+        steal: bool = False,
+    ) -> int:
+        """Move matching messages to the end of another queue; returns how many.
+
+        Stops nothing when the target refuses one (its limit, its deletion): that one stays.
+
+        Raises:
+            ValueError: the target is this queue.
+        """
+        if target is self:
+            raise ValueError(f"{self.label} cannot be moved to itself")
+        return self._for_each(selector, limit, steal, lambda entry: target.put(entry.message).accepted)
+
+    def copy_messages(
+        self, target: QueueManagement, selector: Predicate | None = None, *, limit: int | None = None
+    ) -> int:
+        """Put matching messages on another queue as well; returns how many it accepted.
+
+        Raises:
+            ValueError: the target is this queue.
+        """
+        if target is self:
+            raise ValueError(f"{self.label} cannot be copied to itself")
+        copied = 0
+        for entry in self._matching(selector, steal=False):
+            if limit is not None and copied >= limit:
+                break
+            copied += target.put(entry.message).accepted
+        return copied
+
+    def change_priority(self, priority: int, selector: Predicate | None = None, *, limit: int | None = None) -> int:
+        """Give matching messages another priority: each goes to the end of its new level. Returns how many.
+
+        Raises:
+            ValueError: this is no priority queue.
+        """
+        if self.settings.kind is not QueueKind.PRIORITY:
+            raise ValueError(f"{self.label} is a {self.settings.kind.value} queue; it knows no priorities")
+        changed = 0
+        for entry in self._matching(selector, steal=False):
+            if limit is not None and changed >= limit:
+                break
+            if entry.message.priority != priority:
+                changed += self._replace(entry, dataclasses.replace(entry.message, priority=priority))
+        return changed
+
+    def browse(self, selector: Predicate | None = None, *, limit: int | None = None) -> list[Message]:
+        """The messages that nobody has, in service order; they stay. A snapshot in batches, not a subscription."""
+        found: list[Message] = []
+        for entry in self._matching(selector, steal=False):
+            if limit is not None and len(found) >= limit:
+                break
+            found.append(entry.message)
+        return found
+
+    def _for_each(
+        self, selector: Predicate | None, limit: int | None, steal: bool, handle: Callable[[Entry], bool]
+    ) -> int:
+        """Claim matching entries, delete those that `handle` (under no lock) says are done with."""
+        handled = 0
+        for entry in self._matching(selector, steal=steal):
+            if limit is not None and handled >= limit:
+                break
+            handled += self._claim(entry, steal, handle)
+        return handled
+
+    def _claim(self, entry: Entry, steal: bool, handle: Callable[[Entry], bool]) -> bool:
+        after: After = []
+        with self._lock:
+            claimed = self._core.seize(entry, after, steal=steal)
+        self._act(after)
+        if not claimed:
+            return False
+        done = False
+        try:
+            done = handle(entry)
+        finally:
+            after = []
+            with self._lock:
+                if done:
+                    self._core.accept(entry, None)
+                else:
+                    self._core.release(entry, None, after, counted=True)
+                self._core.pass_baton(after)
+            self._act(after)
+        return done
+
+    def _replace(self, entry: Entry, message: Message) -> bool:
+        successor = Entry(entry.queue, message, entry.size)
+        successor.key = self._core.entries.key_of(message)
+        after: After = []
+        with self._lock:
+            if not entry.is_ready or self._core.deleted:
+                return False
+            successor.group, successor.expires_at = entry.group, entry.expires_at
+            successor.held_until = entry.held_until
+            successor.delivery_count, successor.refused_by = entry.delivery_count, entry.refused_by
+            self._core.drop(entry, None, after)
+            self._core.append(successor, after)
+            self._core.pass_baton(after)
+        self._act(after)
+        return True
+
+    def _matching(self, selector: Predicate | None, *, steal: bool) -> Iterator[Entry]:
+        position = self._core.entries.start
+        with self._lock:
+            horizon = self._core.depth  # or a copy to a queue that feeds this one might never end
+        seen = 0
+        while seen < horizon:
+            batch: list[Entry] = []
+            with self._lock:
+                while len(batch) < _BATCH:
+                    entry = self._core.entries.after(position)
+                    if entry is None:
+                        break
+                    position = entry.position
+                    batch.append(entry)
+            if not batch:
+                return
+            seen += len(batch)
+            for entry in batch:
+                if (entry.is_ready or (steal and entry.is_acquired)) and (
+                    selector is None or self._matches(selector, entry.message)
+                ):
+                    yield entry
