@@ -3,7 +3,7 @@
 Promise     A job whose put returned is run, cancelled, or refused with the reason that broke the crew; none is
             forgotten. As long as fewer than `max_workers` threads serve, every job that waits or runs has one.
             A worker that dies of an exception outside its job is reported and replaced.
-State       `_lock` guards `_serving`, `_load`, `_pauses`, `_broken`, `_shutdown` and every `Job.counted`; `_hiring`
+State       `_lock` guards `_serving`, `_load`, `_closing`, `_broken`, `_shutdown` and every `Job.counted`; `_hiring`
             guards `_threads` and `_hired`. The jobs themselves wait in `queue`, which has its own locks.
 Lock order  `_hiring` -> `_lock` -> locks of the multi-queue. No user code runs under them. `_hiring` is held while a
             thread starts, so that whoever sees it in `_threads` can join it. `_lock` is not: a new thread may
@@ -33,7 +33,7 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures.thread import BrokenThreadPool
 from typing import Any
 
-from ..errors import ShutDown
+from ..errors import Full, ShutDown
 from . import _sync
 from ._executor_job import Job
 from ._multi_queue import LinkedBlockingMultiQueue
@@ -69,7 +69,7 @@ class Crew:
         self._hired = 0  # ever; numbers the names
         # Invariant: _load == jobs put or about to be put whose future has not ended; each is `counted` once.
         self._load = 0
-        self._pauses: dict[Hashable, set[Hashable]] = {}  # by key of the sub-queue: the reasons that stand
+        self._closing: dict[SubQueue[Job[Any]], threading.Event] = {}  # closed, not yet done; set when it is gone
         self._broken: str | None = None
         self._shutdown = False
         self.on_retired: Callable[[SubQueue[Job[Any]]], object] | None = None
@@ -105,32 +105,29 @@ class Crew:
         job.future.withdraw = lambda: self._withdraw(subqueue, job)
         try:
             subqueue.put(job, block, timeout)
+        except Full:
+            self._forget(job)
+            raise
         except ShutDown:
             self._forget(job)
             raise self._refusal() from None
-        except BaseException:  # full, or an interrupt, and then the job may be in the lane already
+        except BaseException:  # an interrupt: the job may be in the lane already
             subqueue.remove(job)
             self._forget(job)
             raise
 
     def pause(self, subqueue: SubQueue[Job[Any]], reason: Hashable) -> None:
-        """Disable a sub-queue for `reason`. After the shutdown of either there are no more pauses."""
-        with self._lock:
-            if not (self._shutdown or subqueue.is_shutdown):
-                self._pauses.setdefault(subqueue.key, set()).add(reason)
-                subqueue.disable(reason)
+        """Disable a sub-queue for `reason`, unless it or the crew was shut down: then there are no more pauses.
 
-    def resume(self, subqueue: SubQueue[Job[Any]], reason: Hashable) -> None:
-        """Take back one `reason` to pause."""
-        with self._lock:
-            self._pauses.get(subqueue.key, set()).discard(reason)
+        1. This disables, then asks for shutdown; 2. shutdown says so, then enables: one of them sees the other.
+        """
+        subqueue.disable(reason)
+        if self._shutdown or subqueue.is_shutdown:
             subqueue.enable(reason)
 
-    def end_pauses(self, subqueue: SubQueue[Job[Any]]) -> None:
-        """Take back all reasons to pause."""
-        with self._lock:
-            for reason in self._pauses.pop(subqueue.key, set()):
-                subqueue.enable(reason)
+    def _end_pauses(self, subqueue: SubQueue[Job[Any]]) -> None:
+        for reason in subqueue._reasons:
+            subqueue.enable(reason)
 
     def clear(self, subqueue: SubQueue[Job[Any]]) -> int:
         """Cancel the jobs that wait in one lane now; how many."""
@@ -155,11 +152,14 @@ class Crew:
 
     # The end
 
-    def close(self, subqueue: SubQueue[Job[Any]]) -> None:
-        """Accept no more jobs in one lane. When it is empty and nothing of it runs, its key is free."""
+    def close(self, subqueue: SubQueue[Job[Any]]) -> threading.Event:
+        """Accept no more jobs in one lane. Returns what is set when all its jobs are done and its key is free."""
         subqueue.shutdown()
-        self.end_pauses(subqueue)
+        self._end_pauses(subqueue)
+        with self._lock:
+            gone = self._closing.setdefault(subqueue, threading.Event())
         self._retire_if_done(subqueue)
+        return gone
 
     def shutdown(self) -> None:
         """Accept no more jobs and lift all pauses, so that what waits is run. Does not block."""
@@ -167,7 +167,7 @@ class Crew:
             self._shutdown = True
         self.queue.shutdown()
         for subqueue in self._subqueues():
-            self.end_pauses(subqueue)
+            self._end_pauses(subqueue)
 
     def cancel_waiting(self) -> int:
         """Cancel every job that waits in a lane; how many."""
@@ -253,15 +253,21 @@ class Crew:
         self._retire_if_done(subqueue)
 
     def _retire_if_done(self, subqueue: SubQueue[Job[Any]]) -> None:
-        """Let go of a lane that was closed and is done. The last to leave it comes by here."""
-        if not subqueue.is_shutdown or len(subqueue) or subqueue.in_flight:
+        """Let go of a lane that was closed and is done. Whoever ends a job of it comes by here, one is the last."""
+        if subqueue not in self._closing:
+            return
+        left = subqueue.statistics()
+        if left.size or left.in_flight:
             return
         with self._lock:
-            if self._shutdown or self.queue.subqueues.get(subqueue.key) is not subqueue:
-                return
+            gone = self._closing.pop(subqueue, None)
+        if gone is None:
+            return
+        if left.is_attached:
             self.queue.remove_subqueue(subqueue.key)
         if self.on_retired is not None:
             self.on_retired(subqueue)
+        gone.set()
 
     def _refusal(self) -> RuntimeError:
         if self._broken is not None:

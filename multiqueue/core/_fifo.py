@@ -63,7 +63,7 @@ class Fifo(PutSide[T]):
         self._weight = 1
         self._max_in_flight: int | None = None
         self._turn = 0  # elements it has given in its present turn
-        self._plain = True  # weight 1, no in-flight limit, nobody parked on it alone: nothing to do after a take
+        self._plain = True  # weight 1, no in-flight limit, nobody parked on it alone, open: little to do after a take
         self._group: PriorityGroup[T] | None = None  # the one it is or was linked in
         self._next: Fifo[T] | None = None  # in the ring; None when it is in none
         self._previous: Fifo[T] | None = None
@@ -285,6 +285,7 @@ class Fifo(PutSide[T]):
         self._take_side._news.append(self)
         if self._closed is None:
             self._close_locked(ShutDown)
+            self._settle_locked()
         return self._discard_locked() if immediate else None
 
     # ---- for the take side ----------------------------------------------------------------------------------
@@ -298,7 +299,9 @@ class Fifo(PutSide[T]):
         )
 
     def _settle_locked(self) -> None:
-        self._plain = self._weight == 1 and self._max_in_flight is None and not self._own_takers
+        self._plain = (
+            self._weight == 1 and self._max_in_flight is None and not self._own_takers and self._closed is None
+        )
 
     def _renew_locks(self) -> None:
         """In the child after a fork."""
@@ -345,7 +348,9 @@ class Fifo(PutSide[T]):
         linked = self._next is not None
         assert self._told or not self._items, "a queue with elements has told its take side"
         assert (self._closed is not None) == (self._limit == -1), "closed means that no length is low enough"
-        assert self._plain == (self._weight == 1 and self._max_in_flight is None and not self._own_takers)
+        plain = self._plain
+        self._settle_locked()
+        assert self._plain == plain, "whether it is plain is settled"
         assert not (self._putters and len(self._items) < self._limit), "nobody waits for room while there is room"
         assert not (self._own_takers and self._items), "nobody waits for an element while there is one"
         assert not (self._joiners and self._unfinished() <= 0), "nobody waits for a join that is fulfilled"

@@ -133,7 +133,7 @@ class Lane(Executor):
 
     def resume(self, reason: Hashable = None) -> None:
         """Take back `reason`; jobs start again when no reason is left."""
-        self._crew.resume(self._subqueue, reason)
+        self._subqueue.enable(reason)
 
     @property
     def paused(self) -> bool:
@@ -150,11 +150,11 @@ class Lane(Executor):
         With `wait`, returns when all jobs of this lane are done. With `cancel_futures`, those that wait are
         cancelled. Never call it with `wait` inside a job of this lane.
         """
-        self._crew.close(self._subqueue)
+        gone = self._crew.close(self._subqueue)
         if cancel_futures:
             self.clear()
         if wait:
-            self._subqueue.join()
+            gone.wait()
 
     # For the kinds of lanes made from this one
 

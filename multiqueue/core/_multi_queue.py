@@ -253,7 +253,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             wake_all(self._takers)
 
     def _is_finished_locked(self) -> bool:
-        return self._is_shutdown and not any(sub._items for sub in self._snapshot())
+        return self._is_shutdown and not any(sub._items for sub in self._snapshot() if sub._attached)
 
     def _snapshot(self) -> list[SubQueue[T]]:
         """The attached sub-queues. Copying the dict first is atomic, on free-threaded builds too."""

@@ -143,6 +143,7 @@ class SubQueue(Fifo[T]):
         self._take_side._news.append(self)
         self._attached = False
         self._close_locked(Detached)
+        self._settle_locked()
 
     def _closed_error(self) -> ShutDown:
         if self._closed is Detached:

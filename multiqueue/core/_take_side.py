@@ -347,6 +347,8 @@ class TakeSide(Generic[T]):
                 "a blocking take inside a signal handler or __del__ that interrupted this very multi-queue "
                 "would wait for ever; use get_nowait() or poll() there"
             )
+        if self._news:
+            self._read_news()
         woken = place.acquire(True, seconds_left(deadline))
         lock.acquire()
         return woken
@@ -477,8 +479,9 @@ class TakeSide(Generic[T]):
             sub._group.unlink(sub)  # type: ignore[union-attr]
         if belongs and sub._next is None:
             self._link_locked(sub)
-        if not sub._told and sub._closed is not None:
-            wake_all(sub._own_takers)
+        if sub._closed is not None:
+            if not sub._told:
+                wake_all(sub._own_takers)
             if self._takers and self._is_finished_locked():
                 wake_all(self._takers)
 
