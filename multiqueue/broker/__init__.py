@@ -9,11 +9,13 @@ from ._errors import AccessRefused as AccessRefused
 from ._errors import BrokerClosed as BrokerClosed
 from ._errors import BrokerError as BrokerError
 from ._errors import MessageRefused as MessageRefused
+from ._errors import NoConsumers as NoConsumers
 from ._errors import NotAllowed as NotAllowed
 from ._errors import NotFound as NotFound
 from ._errors import PreconditionFailed as PreconditionFailed
 from ._errors import ResourceLocked as ResourceLocked
 from ._errors import SelectorError as SelectorError
+from ._errors import Undeliverable as Undeliverable
 from ._errors import Unroutable as Unroutable
 from ._message import Message as Message
 from ._queue_settings import MessageGroups as MessageGroups
@@ -21,3 +23,6 @@ from ._queue_settings import Overflow as Overflow
 from ._queue_settings import QueueKind as QueueKind
 from ._queue_settings import QueueSettings as QueueSettings
 from ._selector import Selector as Selector
+from ._virtual_host import Published as Published
+from ._virtual_host import VirtualHost as VirtualHost
+from ._virtual_host import VirtualHostStatistics as VirtualHostStatistics

@@ -7,15 +7,18 @@ reaches over a wire: the channel, or the whole connection. In process nothing is
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from multiqueue.errors import MultiQueueError
+
+if TYPE_CHECKING:
+    from ._message import Message
 
 Scope = Literal["channel", "connection"]
 
 
 class BrokerError(MultiQueueError):
-    """The root of what the broker refuses. Nothing was changed when one of these is raised."""
+    """The root of what the broker refuses. Unless the type says otherwise, nothing was changed."""
 
     reply_code: ClassVar[int] = 541
     reply_name: ClassVar[str] = "INTERNAL_ERROR"
@@ -86,23 +89,37 @@ class BrokerClosed(BrokerError):
     closes = "connection"
 
 
-class MessageRefused(BrokerError):
-    """A queue's overflow policy refused the message. `queues` names who refused, `reason` why."""
+class Undeliverable(BrokerError):
+    """A message that did not get where it was meant to go. It stays reachable as `message`."""
+
+    def __init__(self, detail: str, *, message: Message) -> None:
+        super().__init__(detail)
+        self.message = message
+
+
+class MessageRefused(Undeliverable):
+    """Queues at their limit refused the message: `queues` names them. Every other queue it was for has it."""
 
     reply_code = 311
     reply_name = "CONTENT_TOO_LARGE"
 
-    def __init__(self, detail: str, *, queues: tuple[str, ...], reason: str) -> None:
-        super().__init__(detail)
+    def __init__(self, detail: str, *, message: Message, queues: tuple[str, ...]) -> None:
+        super().__init__(detail, message=message)
         self.queues = queues
-        self.reason = reason
 
 
-class Unroutable(BrokerError):
+class Unroutable(Undeliverable):
     """A mandatory message reached no queue."""
 
     reply_code = 312
     reply_name = "NO_ROUTE"
+
+
+class NoConsumers(Undeliverable):
+    """An immediate message reached no queue that has a consumer for it now."""
+
+    reply_code = 313
+    reply_name = "NO_CONSUMERS"
 
 
 class SelectorError(PreconditionFailed, ValueError):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from ._arguments import selector_argument
 from ._binding import Binding, BindingSet, Condition
 from ._headers import headers_condition
 from ._topic import TopicTree
@@ -70,6 +71,20 @@ EXCHANGE_TYPES: dict[str, ExchangeType] = {
     "topic": ExchangeType(TopicTree),
     "headers": ExchangeType(_Everything, headers_condition),
 }
+
+
+def binding_condition(exchange: Exchange, arguments: Mapping[str, object]) -> Condition | None:
+    """What a binding with these arguments asks of a message: its exchange type's condition, and its selector.
+
+    Raises:
+        PreconditionFailed, SelectorError: an argument that does not fit.
+    """
+    make = EXCHANGE_TYPES[exchange.type].condition
+    by_type = None if make is None else make(arguments)
+    selector = selector_argument(f"binding from exchange '{exchange.name}'", arguments)
+    if by_type is None or selector is None:
+        return by_type or selector
+    return lambda message: by_type(message) and selector(message)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,13 +96,13 @@ class Topology:
                 self._add_binding_locked(binding)
             return found
 
-    def remove_queue(self, declared: DeclaredQueue) -> bool:
-        """Forget the queue and its bindings; False when it was gone."""
+    def remove_queue(self, queue: BrokerQueue) -> bool:
+        """Forget the queue and its bindings; False when it was gone, or its name is another queue's by now."""
         with self._lock:
-            if self._queues.get(declared.name) is not declared:
+            if not self._is_registered_locked(queue):
                 return False
-            del self._queues[declared.name]
-            self._remove_bindings_locked(self._leading_to.get(declared.queue, ()))
+            del self._queues[queue.name]
+            self._remove_bindings_locked(self._leading_to.get(queue, ()))
             return True
 
     def remove_exchange(self, exchange: Exchange, *, if_unused: bool = False) -> bool:

@@ -44,3 +44,18 @@ class RoutingPlan:
         binding = Binding(source, destination, key)
         assert self.topology.bind(binding)
         return binding
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def bodies(queue: BrokerQueue) -> list[object]:
+    """The bodies of the messages on a queue that nobody has, in order."""
+    return [message.body for message in queue.browse()]

@@ -33,9 +33,9 @@ def test_the_default_exchange_leads_to_the_queue_of_that_name(plan: RoutingPlan)
     assert (reached(plan, "", "a"), reached(plan, "", "b")) == (["a"], [])
     declared = plan.topology.find_queue("a")
     assert declared is not None
-    assert plan.topology.remove_queue(declared)
+    assert plan.topology.remove_queue(declared.queue)
     assert reached(plan, "", "a") == []
-    assert not plan.topology.remove_queue(declared)
+    assert not plan.topology.remove_queue(declared.queue)
 
 
 def test_a_direct_exchange_leads_by_routing_key_and_a_fanout_one_everywhere(plan: RoutingPlan) -> None:
@@ -192,7 +192,7 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding_and_may_take_others_
     plan.bind(lower, plan.queue("q"))
     declared = plan.topology.find_queue("q")
     assert declared is not None
-    plan.topology.remove_queue(declared)
+    plan.topology.remove_queue(declared.queue)
     assert [each.name for each in plan.topology.exchanges()] == ["", "keeper"]
     plan.topology.check_invariants()
 
@@ -250,7 +250,7 @@ class TopologyMachine(RuleBasedStateMachine):
     @rule(name=names)
     def delete_queue(self, name: str) -> None:
         if declared := self.plan.topology.find_queue(name):
-            self.plan.topology.remove_queue(declared)
+            self.plan.topology.remove_queue(declared.queue)
             self.queues.discard(name)
             self.forget(f"q:{name}")
 

@@ -84,9 +84,7 @@ def test_a_tree_finds_exactly_the_bindings_whose_pattern_matches(
         tree.remove(gone)
         bindings.remove(gone)
     expected = [
-        binding
-        for binding in bindings
-        if obviously_matches(tuple(words_of(binding.routing_key)), tuple(words_of(key)))
+        binding for binding in bindings if obviously_matches(tuple(words_of(binding.routing_key)), tuple(words_of(key)))
     ]
     found = tree.matching(key)
     assert len(found) == len(expected)

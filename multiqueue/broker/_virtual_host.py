@@ -1,0 +1,199 @@
+"""A virtual host: queues, exchanges and bindings, and the way of a message into queues.
+
+Promise     A message is put once on every queue that its exchange and routing key lead to, and a dead letter goes
+            on until it is lost or would go round for ever. A call that raises has changed nothing,
+            `MessageRefused` apart.
+State       `_lock` guards the two counters of dead letters. It is a leaf, like the topology's: no queue is
+            called with either of them held.
+Who runs    Any thread may call anything. Nothing here blocks. Conditions of bindings read header values on the
+            publisher's thread, dead letters go on on the thread that caused them, both under no lock.
+Membership  A message routed to a queue that is deleted before it is put there counts as not routed there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ._dead_letter import dead_letter, is_cycle
+from ._declarations import Declarations
+from ._errors import MessageRefused, NoConsumers, NotFound, Unroutable
+from ._exchange import ExchangeStatistics
+from ._message import Message
+from ._queue import BrokerQueue
+from ._queue_outcome import DeadLetterReason, PutOutcome
+from ._queue_settings import QueueSettings
+from ._queue_statistics import QueueStatistics
+
+
+class Published(NamedTuple):
+    """How many queues have the message, and which of them ask the producer to wait for room."""
+
+    queues: int
+    throttled: tuple[BrokerQueue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualHostStatistics:
+    """A snapshot: every queue and exchange by name, and what became of dead letters."""
+
+    queues: Mapping[str, QueueStatistics]
+    exchanges: Mapping[str, ExchangeStatistics]
+    dead_letters_routed: int
+    dead_letters_lost: int
+
+    @property
+    def depth(self) -> int:
+        """Messages on all queues, those that consumers have included."""
+        return sum(queue.depth for queue in self.queues.values())
+
+
+class VirtualHost(Declarations):
+    """One name space of queues and exchanges.
+
+    `clock` gives seconds that never go back, `wall_clock` seconds since 1970 for the record of dead letters.
+    """
+
+    def __init__(
+        self,
+        name: str = "/",
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(name, self._new_queue)
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()
+        self._dead_letters_routed = 0
+        self._dead_letters_lost = 0
+
+    def _new_queue(self, name: str, settings: QueueSettings) -> BrokerQueue:
+        return BrokerQueue(
+            name,
+            settings=settings,
+            clock=self._clock,
+            dead_letter=self._dead_letter,
+            on_deleted=self._forget,
+            vhost=self.name,
+        )
+
+    def _forget(self, queue: BrokerQueue) -> None:
+        self._topology.remove_queue(queue)
+
+    # Messages
+
+    def publish(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
+        """Put the message on every queue that its exchange and routing key lead to, once each. Never blocks.
+
+        Order: two messages of one thread to one queue keep theirs. Queues are served one after the other, so
+        another thread may see the message on one of them before the next has it.
+
+        Raises:
+            NotFound: no such exchange.  AccessRefused: an internal one.
+            Unroutable: `mandatory`, and no queue has it.
+            NoConsumers: `immediate`, and no queue had a consumer with credit that wanted it.
+            MessageRefused: queues at their limit refused it; the others have it.
+        """
+        if self._closed:
+            self._check_open()
+        return self.put_on(self._topology.route(message), message, mandatory=mandatory, immediate=immediate)
+
+    def route(self, message: Message) -> list[BrokerQueue]:
+        """The queues that `publish` would put the message on now. Raises as `publish` for its exchange."""
+        self._check_open()
+        return self._topology.route(message)
+
+    def put_on(
+        self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False, immediate: bool = False
+    ) -> Published:
+        """The second half of `publish`: put a message on the queues it was routed to."""
+        accepted = idle = 0
+        refused: tuple[str, ...] = ()
+        throttled: tuple[BrokerQueue, ...] = ()
+        for queue in queues:
+            outcome = queue.put(message, immediate=immediate)
+            if outcome is PutOutcome.ENQUEUED:
+                accepted += 1
+            elif outcome is PutOutcome.THROTTLED:
+                accepted += 1
+                throttled += (queue,)
+            elif outcome is PutOutcome.REJECTED:
+                refused += (queue.name,)
+            elif outcome is PutOutcome.NO_CONSUMER:
+                idle += 1
+        if refused:
+            names = ", ".join(f"'{name}'" for name in refused)
+            detail = f"at their limit in vhost '{self.name}': {names}; consume from them or raise the limit"
+            raise MessageRefused(detail, message=message, queues=refused)
+        if not accepted and idle:
+            raise NoConsumers(f"no consumer wants the message now in vhost '{self.name}'", message=message)
+        if not accepted and mandatory:
+            raise Unroutable(
+                f"exchange '{message.exchange}' in vhost '{self.name}' leads"
+                f" routing key '{message.routing_key}' to no queue",
+                message=message,
+            )
+        return Published(accepted, throttled)
+
+    def _dead_letter(self, queue: BrokerQueue, message: Message, reason: DeadLetterReason) -> None:
+        """Send a dead letter on. Called by the queue it left, on any thread, under no lock."""
+        settings = queue.settings
+        if settings.dead_letter_exchange is None or self._closed:
+            return
+        letter = dead_letter(
+            message,
+            queue=queue.name,
+            reason=reason,
+            exchange=settings.dead_letter_exchange,
+            routing_key=settings.dead_letter_routing_key,
+            now=datetime.fromtimestamp(self._wall_clock(), UTC),
+        )
+        reached = 0
+        for target in self._routes_of_dead_letter(letter):
+            if reason is DeadLetterReason.REJECTED or not is_cycle(letter, target.name):
+                reached += target.put(letter).accepted
+        with self._lock:
+            if reached:
+                self._dead_letters_routed += 1
+            else:
+                self._dead_letters_lost += 1
+
+    def _routes_of_dead_letter(self, letter: Message) -> list[BrokerQueue]:
+        try:
+            return self._topology.route(letter, internal=True)
+        except NotFound:
+            return []  # as in RabbitMQ, the exchange need not exist; the letter is counted as lost
+
+    # The virtual host itself
+
+    def statistics(self) -> VirtualHostStatistics:
+        """Every queue and exchange in figures; each queue at a moment of its own."""
+        queues = {each.name: each.queue.statistics() for each in self._topology.queues()}
+        exchanges = {each.name: each for each in self._topology.exchange_statistics()}
+        with self._lock:
+            return VirtualHostStatistics(queues, exchanges, self._dead_letters_routed, self._dead_letters_lost)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """Delete every queue and refuse everything further; closing twice is harmless.
+
+        Consumers are cancelled; what they have they may still settle. Messages are gone: this virtual host
+        lives in memory.
+        """
+        self._closed = True
+        for queue in self.queues():
+            queue.delete()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when topology or a queue contradicts itself. For tests."""
+        self._topology.check_invariants()
+        for queue in self.queues():
+            queue.check_invariants()
