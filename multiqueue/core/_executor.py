@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import fields
 from itertools import count
@@ -105,7 +105,7 @@ class MultiQueueExecutor(Executor):
         timeout: float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
-    ) -> Iterator[T]:
+    ) -> Generator[T, None, None]:
         """As `ThreadPoolExecutor.map`: all calls are submitted at once unless `buffersize` bounds them.
 
         For a bound by default use `Lane.map`.

@@ -12,7 +12,7 @@ Membership  The lane keeps the executor's threads in service (through its `Keepe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -108,12 +108,13 @@ class Lane(Executor):
         timeout: float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
-    ) -> Iterator[T]:
+    ) -> Generator[T, None, None]:
         """The results of `fn` over the iterables, in order, with bounded look-ahead.
 
         At most `buffersize` calls are under way whose result has not been read, and the iterables are read
         no further; None means twice the number of workers. The first ones are submitted now, and both this
-        call and the iterator block while the lane is full. `chunksize` has no meaning for threads.
+        call and the iterator block while the lane is full. Closing the iterator, or an error, cancels what has not
+        started. `chunksize` has no meaning for threads.
 
         Raises:
             TimeoutError: from the iterator (or now, if the lane is full), `timeout` seconds after this call.
@@ -182,7 +183,7 @@ class Lane(Executor):
         iterables: tuple[Iterable[Any], ...],
         timeout: float | None,
         look_ahead: int | None,
-    ) -> Iterator[T]:
+    ) -> Generator[T, None, None]:
         def submit(args: tuple[Any, ...], seconds: float | None) -> Future[T]:
             try:
                 return self._submit(fn, args, {}, timeout=seconds)

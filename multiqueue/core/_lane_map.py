@@ -12,7 +12,7 @@ Source      `Executor.map` of CPython 3.14, whose `buffersize` this is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import islice
 from typing import TypeVar
@@ -28,7 +28,7 @@ def ordered_results(
     calls: Iterable[A],
     look_ahead: int | None,
     timeout: float | None,
-) -> Iterator[T]:
+) -> Generator[T, None, None]:
     """Submit the first `look_ahead` calls (None: all of them) now, and one more for each result that is read.
 
     `submit` gets a call and the seconds it may wait. `timeout` counts from now.
@@ -49,7 +49,9 @@ def ordered_results(
     return _results(submitted, pending, deadline)
 
 
-def _results(submitted: Iterator[Future[T]], pending: deque[Future[T]], deadline: float | None) -> Iterator[T]:
+def _results(
+    submitted: Iterator[Future[T]], pending: deque[Future[T]], deadline: float | None
+) -> Generator[T, None, None]:
     try:
         while pending:
             yield _result(pending.popleft(), deadline)

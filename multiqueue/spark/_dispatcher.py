@@ -49,7 +49,7 @@ class Running:
     """The futures of the items that run."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may call `cancel_running`
         self._futures: set[SparkFuture[Any]] = set()
         self._closed = False
 

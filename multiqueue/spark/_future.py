@@ -52,7 +52,7 @@ class SparkFuture(LaneFuture[T]):
         super().__init__()
         self.tag = tag
         self._cancel_job = cancel_job
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may cancel what the thread it interrupts is cancelling
         self._phase = Phase.WAITING
         # Invariant: _asked implies _phase is not WAITING; set once.
         self._asked = False
