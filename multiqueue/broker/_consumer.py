@@ -79,6 +79,7 @@ class QueueConsumer(Reader):
         "credit",
         "desired",
         "exclusive",
+        "is_willing",
         "lists",
         "lock_deliveries",
         "moves",
@@ -127,6 +128,7 @@ class QueueConsumer(Reader):
         self.moves = ACQUIRING_MOVES if acquires else BROWSER_MOVES
 
         self.state = ConsumerState.REMOVED
+        self.is_willing = False  # Invariant: True in the lists of those that may be given entries.
         self.lists: PriorityLists | None = None  # Invariant: None if and only if state is REMOVED.
         self.desired = False  # what the target last said
         self.active = True  # False while it waits behind the limit of active consumers
@@ -147,11 +149,6 @@ class QueueConsumer(Reader):
         """True when it desires work, is active and has credit. Reads the credit's leaf lock at most."""
         credit = self.credit
         return self.desired and self.active and (credit is None or credit.is_open)
-
-    @property
-    def is_willing(self) -> bool:
-        """True while it is in a list of those that may be given entries."""
-        return self.state >= ConsumerState.NON_ACQUIRING
 
     @property
     def is_closed(self) -> bool:

@@ -15,10 +15,12 @@ from __future__ import annotations
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterator
+from typing import Final
 
 from ._consumer import ConsumerState, Interest, QueueConsumer
 
 ConsumerList = OrderedDict[QueueConsumer, None]
+_IDLE: Final = (ConsumerState.INTERESTED, ConsumerState.NON_ACQUIRING)
 
 
 class PriorityLists:
@@ -36,7 +38,7 @@ class PriorityLists:
 class QueueConsumerManager:
     """The lists of one broker queue."""
 
-    __slots__ = ("_by_priority", "levels", "non_acquiring", "not_interested", "total")
+    __slots__ = ("_by_priority", "idle", "levels", "non_acquiring", "not_interested", "total")
 
     def __init__(self) -> None:
         # Invariants: levels holds the values of _by_priority, highest priority first; none of them is empty.
@@ -45,6 +47,8 @@ class QueueConsumerManager:
         self.non_acquiring: ConsumerList = OrderedDict()
         self.not_interested: ConsumerList = OrderedDict()
         self.total = 0
+        # Invariant: how many are INTERESTED or NON_ACQUIRING, that is, may have to be told of a new entry.
+        self.idle = 0
 
     def __len__(self) -> int:
         return self.total
@@ -87,7 +91,9 @@ class QueueConsumerManager:
         current = self._list_of(consumer)
         if current is not None:
             del current[consumer]
+        self.idle += (state in _IDLE) - (consumer.state in _IDLE)
         consumer.state = state
+        consumer.is_willing = state >= ConsumerState.NON_ACQUIRING
         target = self._list_of(consumer)
         if target is not None:
             target[consumer] = None
@@ -134,6 +140,7 @@ class QueueConsumerManager:
         for lists in self.levels:
             placed += [*lists.interested, *lists.notified]
         assert sorted(map(id, placed)) == sorted(map(id, everyone)), "not in exactly one list each"
+        assert self.idle == sum(consumer.state in _IDLE for consumer in everyone)
         for consumer in everyone:
             current = self._list_of(consumer) or ()
             assert consumer in current, f"{consumer!r} is in a wrong list"

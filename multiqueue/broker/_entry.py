@@ -80,7 +80,12 @@ _COMPILED: Final[list[list[EntryState | None]]] = [
 ]
 
 _STEP_BITS: Final = 4
-_HISTORY_MASK: Final = (1 << 16 * _STEP_BITS) - 1  # the last sixteen steps, in one machine word
+_HISTORY_MASK: Final = (1 << 7 * _STEP_BITS) - 1  # the last seven steps, in an int of one digit
+
+# Looked up for every message; a global is found faster than an attribute of an enumeration.
+_ACQUIRE: Final = Step.ACQUIRE
+_LOCKED: Final = EntryState.LOCKED
+_UNLOCKED: Final = EntryState.UNLOCKED
 
 
 class IllegalStep(MultiQueueError, RuntimeError):
@@ -106,6 +111,7 @@ class Entry:
         "state",
         "steps",
         "superseded",
+        "was_stolen",
     )
 
     # Invariant: owner is not None if and only if state is LOCKED or UNLOCKED.
@@ -128,6 +134,7 @@ class Entry:
         self.group: Key = None
         self.key: Key = None  # what the entry list orders or finds the entry by, made before it is added
         self.refused_by: set[int] | None = None  # numbers of the consumers that do not want it again
+        self.was_stolen = False  # it was once taken away from a consumer, which may still try to settle it
         self.superseded = False  # a last-value queue has a later one of its key
 
     def apply(self, step: Step, consumer: object | None = None) -> None:
@@ -137,14 +144,34 @@ class Entry:
             IllegalStep: the table has no such step from here, or `consumer` is not the owner.
         """
         state = _COMPILED[step][self.state]
-        if state is None or (step in OWNERS_STEPS and self.owner is not consumer):
+        if state is None or (self.owner is not consumer and step in OWNERS_STEPS):
             raise self.illegal(step, consumer)
         self.state = state
         self.steps = (self.steps << _STEP_BITS | step) & _HISTORY_MASK
-        if step is Step.ACQUIRE:
+        if step is _ACQUIRE:
             self.owner = consumer
             self.delivery_count += 1
-        elif state is not EntryState.LOCKED and state is not EntryState.UNLOCKED:
+        elif state is not _LOCKED and state is not _UNLOCKED:
+            self.owner = None
+
+    def apply_both(self, first: Step, second: Step, consumer: object | None) -> None:
+        """Take two steps as one: what every message goes through when it is delivered, and when it is settled.
+
+        Raises:
+            IllegalStep: as `apply`, for either; then neither was taken.
+        """
+        between = _COMPILED[first][self.state]
+        if between is None or (self.owner is not consumer and first in OWNERS_STEPS):
+            raise self.illegal(first, consumer)
+        state = _COMPILED[second][between]
+        if state is None:
+            raise self.illegal(second, consumer)
+        self.state = state
+        self.steps = (self.steps << 2 * _STEP_BITS | first << _STEP_BITS | second) & _HISTORY_MASK
+        if first is _ACQUIRE:
+            self.owner = consumer
+            self.delivery_count += 1
+        if state is not _LOCKED and state is not _UNLOCKED:
             self.owner = None
 
     @property
@@ -163,13 +190,8 @@ class Entry:
         return self.delivery_count > 1
 
     @property
-    def was_stolen(self) -> bool:
-        """True when, among the last steps, it was taken away from a consumer."""
-        return Step.STEAL in self.history
-
-    @property
     def history(self) -> list[Step]:
-        """The last sixteen steps, oldest first."""
+        """The last seven steps, oldest first."""
         steps: list[Step] = []
         packed = self.steps
         while packed:

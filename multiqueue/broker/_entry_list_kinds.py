@@ -31,34 +31,22 @@ def plain_key(value: object) -> Key:
     return str.__str__(value if isinstance(value, str) else str(value))
 
 
-class StandardEntryList(EntryList):
-    """First in, first out."""
+class StandardEntryList(EntryLog, EntryList):
+    """First in, first out: the log itself, whose numbers are the positions."""
 
     def __init__(self, settings: QueueSettings) -> None:
-        self._log = EntryLog()
+        super().__init__()
 
     def add(self, entry: Entry) -> Entry | None:
-        entry.position = self._log.append(entry)
+        entry.position = self.append(entry)
         return None
 
     def remove(self, entry: Entry) -> None:
-        self._log.remove(entry.position)
-
-    def get(self, position: Position) -> Entry | None:
-        return self._log.get(position)
-
-    def after(self, position: Position) -> Entry | None:
-        return self._log.after(position)
-
-    def __len__(self) -> int:
-        return len(self._log)
-
-    def __iter__(self) -> Iterator[Entry]:
-        return iter(self._log)
+        self.discard(entry.position)
 
     def check_invariants(self) -> None:
+        EntryList.check_invariants(self)
         super().check_invariants()
-        self._log.check_invariants()
 
 
 _LEVEL_SHIFT: Final = 48  # a level's log may count 2^48 arrivals: 89 years at 100,000 a second
@@ -107,7 +95,7 @@ class PriorityEntryList(EntryList):
 
     def remove(self, entry: Entry) -> None:
         position = entry.position
-        self._logs[position >> _LEVEL_SHIFT].remove(position & _NUMBER_MASK)
+        self._logs[position >> _LEVEL_SHIFT].discard(position & _NUMBER_MASK)
 
     def get(self, position: Position) -> Entry | None:
         return self._logs[position >> _LEVEL_SHIFT].get(position & _NUMBER_MASK) if position >= 0 else None

@@ -1,6 +1,6 @@
 """The entry log: entries in arrival order, addressed by number, removed anywhere in constant time.
 
-Promise     Numbers rise strictly and are never reused. `append`, `remove` and `get` cost the same whatever
+Promise     Numbers rise strictly and are never reused. `append`, `discard` and `get` cost the same whatever
             the length; `after` skips what was removed a chunk at a time, so a walk costs what is alive plus
             what died within living chunks.
 State       Guarded by the lock of the queue; the log has none of its own.
@@ -61,7 +61,7 @@ class EntryLog:
         self.next_number = number + 1
         return number
 
-    def remove(self, number: int) -> None:
+    def discard(self, number: int) -> None:
         """Take out the entry with this number; its chunk goes with the last one."""
         chunk_number = number >> _CHUNK_BITS
         chunk = self._chunks[chunk_number]

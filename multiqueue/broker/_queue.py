@@ -2,14 +2,11 @@
 
 Promise     A message put is given to one acquiring consumer at a time, in order, until one settles it; what is
             given back returns to its place. A call that raises has changed nothing.
-State       One lock, `_lock`, guards everything; `_queue_core` holds it and says what wakes whom.
-Who runs    Any thread may put, settle, declare interest and manage. For one consumer, one thread at a time may be in
-            `deliver_single_message`; a second one is refused with an error.
-Lock order  queue lock -> credit lock; see `_queue_base`.
-Waiting     Nobody blocks in here, except in `wait_for_room`.
-Selectors   are user code, so they are asked between two holds of the lock: a consumer with a selector takes a batch
-            of entries out of its own view, asks, and puts back what it did not use. Batches double from 1 to 64
-            while everything is refused, so a million refusals cost a million calls and few holds.
+State       One lock guards everything. `_queue_stock` has the entries under it, `_queue_core` the consumers and who
+            wakes whom, `_queue_base` the rules about what may run under it: nothing of the user's.
+Who runs    Any thread may put, settle, declare interest and manage; `_queue_delivery` says who may pull.
+Lock order  queue lock -> credit lock. Never two queue locks.
+Waiting     Nobody blocks in here, except in `wait_for_room`, which `_queue_stock.end_throttling` ends.
 Source      "Consumer-Queue Interactions" (Apache Qpid wiki) for the algorithm and the names.
 """
 
@@ -18,29 +15,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ._consumer import Predicate, QueueConsumer
-from ._entry import Entry, EntryState, Step
+from ._entry import Entry, EntryState
 from ._entry_list_kinds import plain_key
 from ._errors import AccessRefused, NotFound, PreconditionFailed
-from ._queue_core import Pull
+from ._queue_delivery import QueueDelivery
 from ._queue_invariants import check_liveness, check_structure
-from ._queue_management import QueueManagement
 from ._queue_outcome import DeadLetterReason, PutOutcome
-from ._queue_reader import Reader
 from ._queue_statistics import QueueStatistics, reset_high_water_marks, take_statistics
+from ._queue_stock import After
 
 if TYPE_CHECKING:
     from ._credit import Credit
     from ._message import Message
-    from ._queue_core import After
-
-_LARGEST_BATCH: Final = 64  # entries a selector is asked about between two holds; some 10 us of lock each
-Entries = Entry | Iterable[Entry]
 
 
-class BrokerQueue(QueueManagement):
+class BrokerQueue(QueueDelivery):
     """One queue of the broker, without exchanges and without I/O.
 
     `clock` gives seconds that never go back. `dead_letter(queue, message, reason)` gets what expired, was evicted,
@@ -71,7 +63,7 @@ class BrokerQueue(QueueManagement):
                 outcome = core.refuse(entry, after)
             else:
                 outcome = core.append(entry, after)
-                if entry.state is EntryState.AVAILABLE:
+                if core.consumers.idle and entry.state is EntryState.AVAILABLE:
                     choosy = core.choose(entry, after)
         if after:
             self._act(after)
@@ -179,128 +171,6 @@ class BrokerQueue(QueueManagement):
                 self._delete_locked(after)
         self._act(after)
 
-    # -- delivering
-
-    def deliver_single_message(self, consumer: QueueConsumer) -> Entry | None:
-        """The next entry for this consumer, now its own (a browser's stays where it is); None when there is none.
-
-        After None the consumer will be notified again. After an entry it must call again: it will not be.
-
-        Raises:
-            RuntimeError: another call for this consumer is under way, perhaps one that runs its selector.
-        """
-        core = self._core
-        after: After = []
-        with self._lock:
-            if not consumer.is_willing:
-                return None
-            rivals = core.rivals(consumer)
-            if consumer.selector is not None or any(rival.selector is not None for rival in rivals):
-                if consumer.pulling:
-                    raise RuntimeError(f"{consumer!r} is being pulled already; one thread at a time may do that")
-                consumer.pulling = True
-                entry, is_filtered = None, True
-            else:
-                entry, is_filtered = core.pull(consumer, rivals, after), False
-        if after:
-            self._act(after)
-        if not is_filtered:
-            return entry
-        try:
-            return self._pull_filtered(consumer)
-        finally:
-            consumer.pulling = False
-
-    def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
-        """The first available entry, for an owner that is no consumer; None when there is none."""
-        after: After = []
-        core = self._core
-        with self._lock:
-            core.last_used = self._clock()
-            # With groups, what one owner passes over another may have: no shared place in the queue.
-            reader = core.getter if core.groups is None else Reader(core.entries.start, owner)
-            entry = core.next_for(reader, after)
-            if entry is not None:
-                core.pass_over(reader, entry)
-                core.acquire(entry, owner, after)
-                if auto_accept:
-                    core.accept(entry, owner)
-                else:
-                    entry.apply(Step.UNLOCK, owner)
-        self._act(after)
-        return entry
-
-    # -- settling
-
-    def accept(self, entries: Entries, consumer: object) -> int:
-        """Delete entries the consumer (or owner of a `get`) has; returns how many were still its own.
-
-        What was stolen from it meanwhile does not count. All or nothing otherwise.
-
-        Raises:
-            IllegalStep: it never had one of them, or has settled it already.
-            ValueError: an entry of another queue.
-        """
-        core = self._core
-        entries = _as_tuple(entries)
-        after: After = []
-        with self._lock:
-            owned = self._owned_locked(entries, consumer)
-            for entry in owned:
-                core.accept(entry, consumer)
-            if core.groups is not None:
-                core.pass_baton(after)
-        if after:
-            self._act(after)
-        return len(owned)
-
-    def release(self, entries: Entries, consumer: object, *, refused: bool = False, counted: bool = True) -> int:
-        """Give entries back to their places in the queue; returns how many were still the consumer's.
-
-        `refused`: not to this consumer again. `counted=False`: the delivery never reached it and is not counted.
-        What has expired meanwhile or was delivered `max_delivery_attempts` times is dead-lettered instead.
-
-        Raises:
-            IllegalStep, ValueError: as `accept`.
-        """
-        core = self._core
-        entries = _as_tuple(entries)
-        after: After = []
-        with self._lock:
-            owned = self._owned_locked(entries, consumer)
-            for entry in owned:
-                if refused and isinstance(consumer, QueueConsumer):
-                    entry.refused_by = {consumer.number, *(entry.refused_by or ())}
-                core.release(entry, consumer, after, counted=counted)
-            core.pass_baton(after, len(owned))
-        self._act(after)
-        return len(owned)
-
-    def reject(self, entries: Entries, consumer: object) -> int:
-        """Dead-letter entries the consumer has; returns how many were still its own.
-
-        Raises:
-            IllegalStep, ValueError: as `accept`.
-        """
-        core = self._core
-        entries = _as_tuple(entries)
-        after: After = []
-        with self._lock:
-            owned = self._owned_locked(entries, consumer)
-            for entry in owned:
-                core.reject(entry, consumer, DeadLetterReason.REJECTED, after)
-            core.pass_baton(after)
-        self._act(after)
-        return len(owned)
-
-    def lock(self, entries: Entries, consumer: object) -> int:
-        """Make entries the consumer has impossible to steal, as a transaction needs; returns how many it has."""
-        return self._step(entries, consumer, Step.LOCK)
-
-    def unlock(self, entries: Entries, consumer: object) -> int:
-        """End a `lock`, or the one a delivery came with."""
-        return self._step(entries, consumer, Step.UNLOCK)
-
     # -- the queue itself
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False, dead_letter: bool = False) -> int:
@@ -391,24 +261,27 @@ class BrokerQueue(QueueManagement):
 
     def _new_entry(self, message: Message) -> Entry:
         """Everything that reads the message's headers, which are the user's objects, happens here."""
-        settings = self.settings
         entry = Entry(self, message, message.size)
         if self._core.is_keyed:
             entry.key = self._core.entries.key_of(message)
-        if settings.group_key is not None:
-            entry.group = plain_key(message.headers.get(settings.group_key))
-        ttl = message.expiration
-        if ttl is not None and settings.minimum_message_ttl is not None:
-            ttl = max(ttl, settings.minimum_message_ttl)
-        if settings.message_ttl is not None:
-            ttl = settings.message_ttl if ttl is None else min(ttl, settings.message_ttl)
-        if ttl is not None:
-            entry.expires_at = self._clock() + ttl
+        if self._is_timed or message.expiration is not None:
+            self._set_expiry(entry, message.expiration)
         if message.delay is not None and message.delay > 0:
             entry.held_until = self._clock() + message.delay
+        if self._core.groups is not None:
+            entry.group = plain_key(message.headers.get(self.settings.group_key or ""))
         if self._alerts is not None:
             entry.arrived_at = self._clock()
         return entry
+
+    def _set_expiry(self, entry: Entry, expiration: float | None) -> None:
+        longest, shortest = self.settings.message_ttl, self.settings.minimum_message_ttl
+        if expiration is not None and shortest is not None:
+            expiration = max(expiration, shortest)
+        if longest is not None:
+            expiration = longest if expiration is None else min(expiration, longest)
+        if expiration is not None:
+            entry.expires_at = self._clock() + expiration
 
     def _willing(self, entry: Entry) -> list[QueueConsumer]:
         with self._lock:
@@ -433,90 +306,8 @@ class BrokerQueue(QueueManagement):
             if notified:
                 return
 
-    def _pull_filtered(self, consumer: QueueConsumer) -> Entry | None:
-        """`deliver_single_message` where a selector has to be asked.
-
-        1. Hold the lock, move the consumer past a batch of entries.  2. Ask its selector, and those of rivals of
-        higher priority, without the lock.  3. Hold the lock, put back what was not refused, and take the match
-        if nothing has changed that forbids it; else begin again. The consumer stays NOTIFIED meanwhile: it leaves
-        that list in the same hold in which it finds nothing, so no put goes unseen.
-        """
-        core = self._core
-        size = 1
-        while True:
-            after: After = []
-            with self._lock:
-                batch = core.examine(consumer, size, after)
-                rivals = core.rivals(consumer) if batch else ()
-            self._act(after)
-            if not batch:
-                return None
-            matched, claimants = self._ask(consumer, batch, rivals)
-            if matched is None:
-                size = min(2 * size, _LARGEST_BATCH)
-                continue
-            after = []
-            with self._lock:
-                pull = core.pull_matched(consumer, matched, rivals, claimants, after)
-            self._act(after)
-            if pull is not Pull.AGAIN:
-                return matched if pull is Pull.TAKEN else None
-
-    def _ask(
-        self, consumer: QueueConsumer, batch: list[Entry], rivals: Sequence[QueueConsumer]
-    ) -> tuple[Entry | None, list[QueueConsumer]]:
-        """The first entry of the batch that the consumer wants, and the rivals that want it too.
-
-        What follows it in the batch is put back; so is all of it when a selector ends the call.
-        """
-        unused = batch
-        try:
-            matched = self._first_match(consumer, batch)
-            claimants = [] if matched is None else self._wanting(rivals, matched)
-            unused = [] if matched is None else batch[batch.index(matched) + 1 :]
-        finally:
-            if unused:
-                with self._lock:
-                    for entry in unused:
-                        consumer.revisit(entry)
-        return matched, claimants
-
-    def _first_match(self, consumer: QueueConsumer, batch: list[Entry]) -> Entry | None:
-        selector = consumer.selector
-        if selector is None:
-            return batch[0]
-        return next((entry for entry in batch if self._matches(selector, entry.message)), None)
-
-    def _wanting(self, consumers: Iterable[QueueConsumer], entry: Entry) -> list[QueueConsumer]:
-        return [each for each in consumers if each.selector is None or self._matches(each.selector, entry.message)]
-
-    def _owned_locked(self, entries: tuple[Entry, ...], consumer: object) -> list[Entry]:
-        """Those of the entries that the consumer has; raises before anything is changed."""
-        owned: list[Entry] = []
-        for entry in entries if len(entries) == 1 else dict.fromkeys(entries):
-            if entry.queue is not self:
-                raise ValueError(f"{entry!r} does not stand on {self.label}")
-            if entry.owner is consumer and consumer is not None:
-                owned.append(entry)
-            elif not entry.was_stolen:
-                raise entry.illegal(Step.DEQUEUE, consumer)
-        return owned
-
-    def _step(self, entries: Entries, consumer: object, step: Step) -> int:
-        entries = _as_tuple(entries)
-        with self._lock:
-            owned = self._owned_locked(entries, consumer)
-            for entry in owned:
-                entry.apply(step, consumer)
-        return len(owned)
-
     def _delete_locked(self, after: After, *, dead_letter: bool = False) -> int:
         count = self._core.delete(DeadLetterReason.QUEUE_DELETED if dead_letter else None, after)
         if self._on_deleted is not None:
             after.append(partial(self._on_deleted, self))
         return count
-
-
-def _as_tuple(entries: Entries) -> tuple[Entry, ...]:
-    """Iterated before the lock is taken: a caller's generator is the caller's code."""
-    return (entries,) if isinstance(entries, Entry) else tuple(entries)

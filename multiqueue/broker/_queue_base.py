@@ -21,9 +21,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ._alerts import Alert, AlertMonitor
-from ._queue_core import After, QueueCore
+from ._queue_core import QueueCore
 from ._queue_outcome import DeadLetterReason
 from ._queue_settings import QueueSettings
+from ._queue_stock import After
 
 if TYPE_CHECKING:
     from ._consumer import Predicate
@@ -90,6 +91,7 @@ class QueueBase:
         self._dead_letter = dead_letter
         self._on_deleted = on_deleted
         self._on_error = on_error
+        self._is_timed = self.settings.message_ttl is not None
         self._lock = threading.Lock()
         self._core = QueueCore(self, self.settings, clock)
         self._alerts: AlertMonitor | None = None

@@ -33,7 +33,7 @@ def check_structure(core: QueueCore) -> None:
     assert core.held == sum(entry.state is EntryState.HELD for entry in entries)
     assert core.highest_depth >= core.depth
     assert core.highest_ready >= core.ready
-    assert core.browsers == sum(not consumer.acquires for consumer in core.consumers)
+    assert len(core.browsers) == sum(not consumer.acquires for consumer in core.consumers)
     for consumer in core.consumers:
         assert consumer.is_willing <= consumer.wants_work or consumer.credit is not None
         if consumer.credit is not None:

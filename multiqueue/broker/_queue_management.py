@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ._entry import Entry
-from ._queue_base import QueueBase
 from ._queue_settings import QueueKind
+from ._queue_settlement import QueueSettlement
 
 if TYPE_CHECKING:
     from ._consumer import Predicate
     from ._message import Message
-    from ._queue_core import After
     from ._queue_outcome import PutOutcome
+    from ._queue_stock import After
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 
 
-class QueueManagement(QueueBase):
+class QueueManagement(QueueSettlement):
     """The administrator's part of `BrokerQueue`."""
 
     def put(self, message: Message) -> PutOutcome:

@@ -1,0 +1,137 @@
+"""Delivering: how a consumer pulls, and where selectors are asked.
+
+Who runs    For one consumer, one thread at a time may be in `deliver_single_message`; where that matters, a second
+            one is refused with an error.
+Selectors   are user code, so they are asked between two holds of the lock: a consumer with a selector takes a batch
+            of entries out of its own view, asks, and puts back what it did not use. Batches double from 1 to 64
+            while everything is refused, so a million refusals cost a million calls and few holds.
+Source      `deliver_single_message` is AbstractQueue#deliverSingleMessage of "Consumer-Queue Interactions".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ._consumer import QueueConsumer
+from ._entry import Entry
+from ._queue_core import Pull
+from ._queue_management import QueueManagement
+from ._queue_reader import Reader
+from ._queue_stock import After
+
+_LARGEST_BATCH: Final = 64  # entries a selector is asked about between two holds; some 20 us of lock
+
+
+class QueueDelivery(QueueManagement):
+    """The part of `BrokerQueue` that hands out entries."""
+
+    def deliver_single_message(self, consumer: QueueConsumer) -> Entry | None:
+        """The next entry for this consumer, now its own (a browser's stays where it is); None when there is none.
+
+        After None the consumer will be notified again. After an entry it must call again: it will not be.
+
+        Raises:
+            RuntimeError: another call for this consumer is under way, perhaps one that runs its selector.
+        """
+        core = self._core
+        after: After = []
+        entry = None
+        with self._lock:
+            if not consumer.is_willing:
+                return None
+            rivals = core.rivals(consumer)
+            asks = consumer.selector is not None or (
+                len(rivals) > 0 and any(rival.selector is not None for rival in rivals)
+            )
+            if asks:
+                self._begin_pull_locked(consumer)
+            else:
+                entry = core.pull(consumer, rivals, after)
+        if after:
+            self._act(after)
+        if not asks:
+            return entry
+        try:
+            return self._pull_filtered(consumer)
+        finally:
+            consumer.pulling = False
+
+    def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
+        """The first available entry, for an owner that is no consumer; None when there is none."""
+        after: After = []
+        core = self._core
+        with self._lock:
+            core.last_used = self._clock()
+            # With groups, what one owner passes over another may have: no shared place in the queue.
+            reader = core.getter if core.groups is None else Reader(core.entries.start, owner)
+            entry = core.next_for(reader, after)
+            if entry is not None:
+                core.pass_over(reader, entry)
+                core.acquire(entry, owner, after, locked=False)
+                if auto_accept:
+                    core.accept(entry, owner)
+        self._act(after)
+        return entry
+
+    def _begin_pull_locked(self, consumer: QueueConsumer) -> None:
+        if consumer.pulling:
+            raise RuntimeError(f"{consumer!r} is being pulled already; one thread at a time may do that")
+        consumer.pulling = True
+
+    def _pull_filtered(self, consumer: QueueConsumer) -> Entry | None:
+        """`deliver_single_message` where a selector has to be asked.
+
+        1. Hold the lock, move the consumer past a batch of entries.  2. Ask its selector, and those of rivals of
+        higher priority, without the lock.  3. Hold the lock, put back what was not refused, and take the match
+        if nothing has changed that forbids it; else begin again. The consumer stays NOTIFIED meanwhile: it leaves
+        that list in the same hold in which it finds nothing, so no put goes unseen.
+        """
+        core = self._core
+        size = 1
+        while True:
+            after: After = []
+            with self._lock:
+                batch = core.examine(consumer, size, after)
+                rivals = core.rivals(consumer) if batch else ()
+            self._act(after)
+            if not batch:
+                return None
+            matched, claimants = self._ask(consumer, batch, rivals)
+            if matched is None:
+                size = min(2 * size, _LARGEST_BATCH)
+                continue
+            after = []
+            with self._lock:
+                pull = core.pull_matched(consumer, matched, rivals, claimants, after)
+            self._act(after)
+            if pull is not Pull.AGAIN:
+                return matched if pull is Pull.TAKEN else None
+
+    def _ask(
+        self, consumer: QueueConsumer, batch: list[Entry], rivals: Sequence[QueueConsumer]
+    ) -> tuple[Entry | None, list[QueueConsumer]]:
+        """The first entry of the batch that the consumer wants, and the rivals that want it too.
+
+        What follows it in the batch is put back; so is all of it when a selector ends the call.
+        """
+        unused = batch
+        try:
+            matched = self._first_match(consumer, batch)
+            claimants = [] if matched is None else self._wanting(rivals, matched)
+            unused = [] if matched is None else batch[batch.index(matched) + 1 :]
+        finally:
+            if unused:
+                with self._lock:
+                    for entry in unused:
+                        consumer.revisit(entry)
+        return matched, claimants
+
+    def _first_match(self, consumer: QueueConsumer, batch: list[Entry]) -> Entry | None:
+        selector = consumer.selector
+        if selector is None:
+            return batch[0]
+        return next((entry for entry in batch if self._matches(selector, entry.message)), None)
+
+    def _wanting(self, consumers: Iterable[QueueConsumer], entry: Entry) -> list[QueueConsumer]:
+        return [each for each in consumers if each.selector is None or self._matches(each.selector, entry.message)]

@@ -1,0 +1,381 @@
+"""A broker queue's entries: putting, finding, taking and settling them, and counting it all.
+
+Promise     Strict order: an entry keeps its place for its whole life, and a reader is given the first entry, in
+            service order, that it may have. Counters change in the hold that changes what they count, so
+            `available == 0` means that there is nothing to find.
+State       All of it is guarded by the lock of `BrokerQueue`. No lock, no user code, no I/O in here: what is to
+            be done once the lock is free is appended to `after`. A dropped entry is kept alive by `after`, so
+            that even the end of a message's body does not run under the lock.
+Time        An entry past its time is dropped by whoever meets it, by `expire`, and by a release.
+Source      Broker-J, AbstractQueue and its entry lists; readers and their return log are ours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ._entry import Entry, EntryState, Step
+from ._entry_list_kinds import KINDS
+from ._groups import make_groups
+from ._queue_outcome import DeadLetterReason, PutOutcome
+from ._queue_reader import Reader, ReturnLog
+from ._queue_settings import Overflow, QueueKind, QueueSettings
+from ._queue_timers import Deadlines
+
+if TYPE_CHECKING:
+    from ._entry import Position
+    from ._queue_base import QueueBase
+
+# What to do when the lock is free.
+After = list[Callable[[], object]]
+
+_HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
+_REFUSING: Final = (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
+_AVAILABLE: Final = EntryState.AVAILABLE
+_ACQUIRE: Final = Step.ACQUIRE
+_UNLOCK: Final = Step.UNLOCK
+_DEQUEUE: Final = Step.DEQUEUE
+_DELETE: Final = Step.DELETE
+
+
+class QueueStock:
+    """The entries of one broker queue, and what is known about them."""
+
+    def __init__(self, queue: QueueBase, settings: QueueSettings, clock: Callable[[], float]) -> None:
+        self.queue = queue
+        self.settings = settings
+        self.clock = clock
+        self.entries = KINDS[settings.kind](settings)
+        self.groups = make_groups(settings.groups)
+        self.expiries = Deadlines(self.entries)
+        self.holds = Deadlines(self.entries)
+        self.returns = ReturnLog()  # for readers that acquire
+        self.late_arrivals = ReturnLog()  # for browsers, which do not see what is released
+        self.browsers: list[Reader] = []
+        self.getter = Reader(self.entries.start)  # for consumerless gets, and to find whom a ring evicts
+        # Invariant: no reader's cursor is behind this position.
+        self.furthest = self.entries.start
+
+        # Invariants: depth counts the list; ready those of it that nobody has; held those of the ready that wait
+        # for their time. The _bytes are the sums of the same entries' sizes.
+        self.depth = self.depth_bytes = 0
+        self.ready = self.ready_bytes = 0
+        self.held = 0
+        self.enqueued = self.enqueued_bytes = 0
+        self.expired = self.dead_lettered = self.rejected = self.redelivered = 0
+        # Invariants: none of these is lower than its gauge.
+        self.highest_depth = self.highest_depth_bytes = 0
+        self.highest_ready = self.highest_ready_bytes = 0
+
+        self.deleted = False
+        self.throttled = False
+        # Invariant: empty unless throttled.
+        self.room_waiters: list[Callable[[], None]] = []
+
+    @property
+    def available(self) -> int:
+        """Entries that could be taken now."""
+        return self.ready - self.held
+
+    # -- putting
+
+    def refuses(self, size: int) -> bool:
+        """True when the overflow policy refuses one more message of this size."""
+        settings = self.settings
+        return settings.overflow in _REFUSING and (
+            _exceeds(self.ready + 1, settings.max_length)
+            or _exceeds(self.ready_bytes + size, settings.max_length_bytes)
+        )
+
+    def refuse(self, entry: Entry, after: After) -> PutOutcome:
+        """Turn a message away, as the overflow policy says."""
+        self.rejected += 1
+        if self.settings.overflow is Overflow.REJECT_DEAD_LETTER:
+            self._dropped(entry, DeadLetterReason.MAXLEN, after)
+        return PutOutcome.REJECTED
+
+    def append(self, entry: Entry, after: After) -> PutOutcome:
+        """Add an entry, then apply the overflow policy, which may drop this very entry."""
+        superseded = self.entries.add(entry)
+        self.enqueued += 1
+        self.enqueued_bytes += entry.size
+        self.depth += 1
+        self.depth_bytes += entry.size
+        if self.depth > self.highest_depth:
+            self.highest_depth = self.depth
+        if self.depth_bytes > self.highest_depth_bytes:
+            self.highest_depth_bytes = self.depth_bytes
+        self._joined_ready(entry)
+        if entry.expires_at is not None:
+            self.expiries.add(entry.expires_at, entry)
+        if entry.held_until is not None:
+            self._hold(entry, entry.held_until)
+        elif entry.position <= self.furthest:
+            self._reappeared(entry, is_new=True)
+        if superseded is not None and superseded.is_ready:
+            self.drop(superseded, None, after)
+        if self.settings.overflow is not Overflow.NONE:
+            return self._apply_overflow(after)
+        return PutOutcome.ENQUEUED
+
+    # -- reading
+
+    def suits(self, entry: Entry, reader: Reader) -> bool:
+        """True when the rules let this reader have the entry; its selector is not asked."""
+        if entry.refused_by is None and self.groups is None and not reader.no_local:
+            return True
+        return self._obeys_rules(entry, reader)
+
+    def can_have(self, entry: Entry, reader: Reader, after: After) -> bool:
+        """True when the entry is available, within its time, and suits. One that is past its time is dropped."""
+        if entry.state is not _AVAILABLE:
+            return False
+        if entry.expires_at is not None and entry.expires_at <= self.clock():
+            self.drop(entry, DeadLetterReason.EXPIRED, after)
+            return False
+        return self.suits(entry, reader)
+
+    def next_for(self, reader: Reader, after: After) -> Entry | None:
+        """The first entry this reader can have; it stays before that one.
+
+        It passes over what it cannot have: what comes back of that will be in the return log.
+        """
+        log = self.returns if reader.acquires else self.late_arrivals
+        if reader.returns_seen != log.end:
+            reader.merge(log, self.entries.start)
+        while reader.revisits:
+            entry = self.entries.get(reader.revisits[0])
+            if entry is not None and self.can_have(entry, reader, after):
+                return entry
+            reader.drop_revisit()
+        cursor = reader.cursor
+        while (entry := self.entries.after(cursor)) is not None:
+            if self.can_have(entry, reader, after):
+                break
+            cursor = entry.position
+        if cursor != reader.cursor:
+            self._advance(reader, cursor)
+        return entry
+
+    def pass_over(self, reader: Reader, entry: Entry) -> None:
+        """Move a reader past the entry that `next_for` just gave it."""
+        if reader.revisits and reader.revisits[0] == entry.position:
+            reader.drop_revisit()
+        else:
+            self._advance(reader, entry.position)
+
+    def oldest_age(self, now: float) -> float:
+        """Seconds since the oldest entry arrived; 0 when there is none. Walks all but a standard queue."""
+        if self.settings.kind is QueueKind.STANDARD:
+            first = self.entries.after(self.entries.start)
+            return now - first.arrived_at if first is not None else 0.0
+        return now - min((entry.arrived_at for entry in self.entries), default=now)
+
+    # -- taking and settling
+
+    def acquire(self, entry: Entry, owner: object, after: After, *, locked: bool) -> None:
+        """AVAILABLE to LOCKED, or on to UNLOCKED, by `owner`."""
+        if locked:
+            entry.apply(_ACQUIRE, owner)
+        else:
+            entry.apply_both(_ACQUIRE, _UNLOCK, owner)
+        if entry.delivery_count > 1:
+            self.redelivered += 1
+        self._left_ready(entry, after)
+        if self.groups is not None:
+            self.groups.acquired(entry.group, owner)
+
+    def accept(self, entry: Entry, owner: object) -> None:
+        """Delete an entry its owner is done with; of an entry that was seized the owner is None."""
+        entry.apply_both(_DEQUEUE, _DELETE, owner)
+        self.entries.remove(entry)
+        self.depth -= 1
+        self.depth_bytes -= entry.size
+        if self.groups is not None and owner is not None:
+            self._left_group(entry)
+
+    def reject(self, entry: Entry, owner: object, reason: DeadLetterReason | None, after: After) -> None:
+        """Delete an entry of its owner and, for a reason, dead-letter its message."""
+        self.accept(entry, owner)
+        self._dropped(entry, reason, after)
+
+    def release(self, entry: Entry, owner: object, after: After, *, counted: bool) -> None:
+        """Give an entry back to its place, or take it out when it has no place any more."""
+        if not counted:
+            entry.delivery_count -= 1
+        reason = self._reason_not_to_release(entry, owner)
+        if reason is not None or entry.superseded:
+            self.reject(entry, owner, reason, after)
+            return
+        entry.apply(Step.RELEASE, owner)
+        if self.groups is not None and owner is not None:
+            self._left_group(entry)
+        self._joined_ready(entry)
+        if entry.held_until is not None and entry.held_until > self.clock():
+            self._hold(entry, entry.held_until)
+        else:
+            self._reappeared(entry, is_new=False)
+        if self.settings.overflow is Overflow.RING:
+            self._apply_overflow(after)
+
+    def seize(self, entry: Entry, after: After, *, steal: bool = False) -> bool:
+        """Take an entry for no consumer; with `steal`, also from an owner that has it unlocked."""
+        if entry.is_ready:
+            self.held -= entry.state is EntryState.HELD
+            entry.apply(Step.SEIZE)
+            self._left_ready(entry, after)
+            return True
+        if steal and entry.state is EntryState.UNLOCKED:
+            entry.apply(Step.STEAL)
+            entry.was_stolen = True
+            if self.groups is not None:
+                self._left_group(entry)
+            return True
+        return False
+
+    def drop(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> bool:
+        """Seize and delete; False when somebody has it."""
+        if not self.seize(entry, after):
+            return False
+        self.reject(entry, None, reason, after)
+        return True
+
+    # -- time
+
+    def expire(self, now: float, after: After) -> None:
+        """Drop what is past its time and nobody has."""
+        for entry in self.expiries.due(now):
+            self.drop(entry, DeadLetterReason.EXPIRED, after)
+
+    def end_holds(self, now: float) -> int:
+        """Make available what was held until now; returns how many that are."""
+        ended = 0
+        for entry in self.holds.due(now):
+            if entry.state is EntryState.HELD:
+                entry.apply(Step.UNHOLD)
+                self.held -= 1
+                self._reappeared(entry, is_new=True)
+                ended += 1
+        return ended
+
+    # -- details
+
+    def _obeys_rules(self, entry: Entry, reader: Reader) -> bool:
+        if entry.refused_by is not None and reader.number in entry.refused_by:
+            return False
+        if reader.no_local and entry.message.publisher is reader.connection:
+            return False
+        if self.groups is None or not reader.acquires:
+            return True
+        return self.groups.accepts(entry.group, reader.owner)
+
+    def _advance(self, reader: Reader, position: Position) -> None:
+        reader.cursor = position
+        if position > self.furthest:
+            self.furthest = position
+
+    def _reappeared(self, entry: Entry, *, is_new: bool) -> None:
+        self.returns.add(entry.position)
+        if self.returns.is_longer_than(self.depth):
+            self.returns.restart_all()
+        if is_new and self.browsers:
+            self.late_arrivals.add(entry.position)
+            if self.late_arrivals.is_longer_than(self.depth):
+                self._bring_browsers_up_to_date()
+
+    def _bring_browsers_up_to_date(self) -> None:
+        # A browser that started over would see messages twice.
+        for browser in self.browsers:
+            browser.merge(self.late_arrivals, self.entries.start)
+            browser.prune(self.entries)
+        self.late_arrivals.restart_all()
+        for browser in self.browsers:
+            browser.returns_seen = self.late_arrivals.end
+
+    def _hold(self, entry: Entry, until: float) -> None:
+        entry.apply(Step.HOLD)
+        self.held += 1
+        self.holds.add(until, entry)
+
+    def _joined_ready(self, entry: Entry) -> None:
+        self.ready += 1
+        self.ready_bytes += entry.size
+        if self.ready > self.highest_ready:
+            self.highest_ready = self.ready
+        if self.ready_bytes > self.highest_ready_bytes:
+            self.highest_ready_bytes = self.ready_bytes
+
+    def _left_ready(self, entry: Entry, after: After) -> None:
+        self.ready -= 1
+        self.ready_bytes -= entry.size
+        if self.throttled and self._has_room():
+            self.end_throttling(after)
+
+    def end_throttling(self, after: After) -> None:
+        """Let the producers go on."""
+        self.throttled = False
+        after.extend(self.room_waiters)
+        self.room_waiters.clear()
+
+    def _left_group(self, entry: Entry) -> None:
+        assert self.groups is not None
+        if self.groups.left(entry.group):
+            self.returns.restart_all()
+
+    def _reason_not_to_release(self, entry: Entry, owner: object) -> DeadLetterReason | None:
+        limit = self.settings.max_delivery_attempts
+        if limit is not None and owner is not None and entry.delivery_count >= limit:
+            return DeadLetterReason.DELIVERY_LIMIT
+        if entry.expires_at is not None and entry.expires_at <= self.clock():
+            return DeadLetterReason.EXPIRED
+        return DeadLetterReason.QUEUE_DELETED if self.deleted else None
+
+    def _dropped(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> None:
+        if reason is DeadLetterReason.EXPIRED:
+            self.expired += 1
+            if not self.settings.expired_to_dead_letter:
+                reason = None
+        if reason is not None:
+            self.dead_lettered += 1
+        after.append(partial(self.queue.entry_dropped, entry, reason))
+
+    def _is_over_limit(self) -> bool:
+        settings = self.settings
+        return _exceeds(self.ready, settings.max_length) or _exceeds(self.ready_bytes, settings.max_length_bytes)
+
+    def _has_room(self) -> bool:
+        settings, ratio = self.settings, self.settings.flow_resume_ratio
+        length, size = settings.max_length, settings.max_length_bytes
+        return not (
+            (length is not None and self.ready > math.ceil(length * ratio))
+            or (size is not None and self.ready_bytes > math.ceil(size * ratio))
+        )
+
+    def _apply_overflow(self, after: After) -> PutOutcome:
+        policy = self.settings.overflow
+        if policy is Overflow.RING:
+            while self._is_over_limit():
+                victim = self._least_significant(after)
+                if victim is None:
+                    break
+                self.drop(victim, DeadLetterReason.MAXLEN, after)
+        elif policy is Overflow.FLOW_CONTROL:
+            self.throttled = self.throttled or self._is_over_limit()
+            if self.throttled:
+                return PutOutcome.THROTTLED
+        return PutOutcome.ENQUEUED
+
+    def _least_significant(self, after: After) -> Entry | None:
+        """The ready entry a ring evicts. The reader saves a walk over what consumers have at the head."""
+        if self.groups is None and self.settings.kind in _HEAD_IS_LEAST:
+            first = self.next_for(self.getter, after)
+            if first is not None:
+                return first
+        return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
+
+
+def _exceeds(amount: int, limit: int | None) -> bool:
+    return limit is not None and amount > limit
