@@ -174,13 +174,31 @@ class Topology:
             AccessRefused: the exchange is internal.
         """
         key = message.routing_key
-        exchange, bindings = self._enter(message.exchange, key, internal)
+        with self._lock:
+            exchange = self._exchanges.get(message.exchange)
+            if exchange is not None and (internal or not exchange.internal):
+                exchange.received += 1
+                bindings = exchange.matcher.matching(key)
+            else:
+                raise self._closed_to_publishers(exchange, message.exchange)
+        if len(bindings) == 1 and bindings[0].condition is None:  # as the default exchange always has it
+            destination = bindings[0].destination
+            if not isinstance(destination, Exchange):
+                return [destination]
+        found = self._follow(exchange, bindings, message)
+        if not found:
+            with self._lock:
+                exchange.unroutable += 1
+        return found
+
+    def _follow(self, exchange: Exchange, bindings: tuple[Binding, ...], message: Message) -> list[BrokerQueue]:
+        """Walk from exchange to exchange, breadth first, each visited once."""
         found: dict[BrokerQueue, None] = {}
         seen = {exchange}
         pending = [(exchange, bindings)]
-        for at, bindings in pending:
+        for at, leading_on in pending:
             matched = False
-            for binding in bindings:
+            for binding in leading_on:
                 if binding.condition is not None and not binding.condition(message):
                     continue
                 matched = True
@@ -189,24 +207,16 @@ class Topology:
                     found[destination] = None
                 elif destination not in seen:
                     seen.add(destination)
-                    pending.append((destination, self._candidates(destination, key)))
+                    pending.append((destination, self._candidates(destination, message.routing_key)))
             if not matched and (alternate := self._alternate_of(at)) is not None and alternate not in seen:
                 seen.add(alternate)
-                pending.append((alternate, self._candidates(alternate, key)))
-        if not found:
-            with self._lock:
-                exchange.unroutable += 1
+                pending.append((alternate, self._candidates(alternate, message.routing_key)))
         return list(found)
 
-    def _enter(self, name: str, key: str, internal: bool) -> tuple[Exchange, tuple[Binding, ...]]:
-        with self._lock:
-            exchange = self._exchanges.get(name)
-            if exchange is not None and (internal or not exchange.internal):
-                exchange.received += 1
-                return exchange, exchange.matcher.matching(key)
+    def _closed_to_publishers(self, exchange: Exchange | None, name: str) -> NotFound | AccessRefused:
         if exchange is None:
-            raise NotFound(f"no exchange '{name}' in vhost '{self._virtual_host}'")
-        raise AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self._virtual_host}'")
+            return NotFound(f"no exchange '{name}' in vhost '{self._virtual_host}'")
+        return AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self._virtual_host}'")
 
     def _candidates(self, exchange: Exchange, key: str) -> tuple[Binding, ...]:
         with self._lock:
