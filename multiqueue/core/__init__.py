@@ -8,6 +8,8 @@ Does         no I/O, and has no threads of its own, the executor aside.
 from __future__ import annotations
 
 from ._executor import MultiQueueExecutor as MultiQueueExecutor
+from ._executor_job import Job as Job
+from ._executor_job import LaneFuture as LaneFuture
 from ._lane import Lane as Lane
 from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._protocols import Offerable as Offerable

@@ -233,12 +233,12 @@ class Fifo(PutSide[T]):
 
     def join(self) -> None:
         """Wait until `task_done()` was called for every element that was put and not discarded."""
-        lock = self._take_side._take_lock
-        while (place := holding(lock, self._enter_joiners_locked)) is not None:
+        locked = self._take_side._locked
+        while (place := locked(self._enter_joiners_locked)) is not None:
             try:
                 place.acquire()
             except BaseException:
-                holding(lock, leave, self._joiners, place)
+                locked(leave, self._joiners, place)
                 raise
 
     def _task_done_locked(self) -> None:

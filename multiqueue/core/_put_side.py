@@ -8,8 +8,8 @@ State       The put lock guards the append of elements, `_limit` and `_putters`.
             one comparison for all of it. `_closed` is the error that puts raise, None while open. Setting `_limit`,
             `_capacity` or `_closed`, and replacing `_items`, takes both locks; so either is enough to read them.
             `_lock_free` is True while the queue is open and unbounded, on a build with a GIL. A put then needs no
-            lock: it looks at `_lock_free` and appends with no call in between, where the GIL lets no other thread
-            run and nothing else happen. (tests/core/test_interpreter.py reads the bytecode to pin that.)
+            lock: it looks at `_lock_free` and appends in one expression, with no call in between, where the GIL lets
+            no other thread run and nothing else happen. (tests/core/test_interpreter.py reads the bytecode to pin that.)
 Lock order  take lock -> put lock. A put never asks for the take lock while it holds this one.
 Waiting     Putters wait for room, each parked on a place of its own. A take from a full queue wakes one putter once
             it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers
@@ -91,15 +91,14 @@ class PutSide(Generic[T]):
                 removed from its multi-queue. The exception's `item` is the element.
             ValueError: `timeout` is negative.
         """
-        if self._lock_free:
-            try:
-                self._items.append(item)
+        try:
+            if self._lock_free and self._items.append(item) is None:
                 if not self._told:
                     self._take_side._tell(cast(Any, self))
-            except BaseException:
-                self._mend_put()
-                raise
-            return
+                return
+        except BaseException:
+            self._mend_put()
+            raise
         deadline = deadline_after(timeout) if block and timeout is not None else None
         lock = self._put_lock
         refused = None

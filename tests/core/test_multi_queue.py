@@ -637,7 +637,7 @@ class TestSelection:
         mq.check_invariants()
 
     def test_may_use_the_multi_queue(self) -> None:
-        """select runs without a lock: it may put, and take, and a choice that was taken meanwhile is asked for again."""
+        """select runs without a lock: it may take, and is asked again when its choice was taken meanwhile."""
 
         class Thief(Longest):
             def select(self, ready):  # type: ignore[no-untyped-def]

@@ -1,0 +1,71 @@
+"""What the core assumes of the interpreter, read from its bytecode and seen in its behaviour.
+
+CPython runs signal handlers, delivers asynchronous exceptions and switches threads (where it has a GIL) at a
+function's entry, after a call and at a backward jump, and nowhere else. The core has runs of statements that must
+not be split; each is listed here by its first and last line of source, and must compile to no such instruction.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from multiqueue.core._parking import wake_one
+from multiqueue.core._priority_groups import PriorityGroup
+from multiqueue.core._put_side import PutSide
+from multiqueue.core._take_side import TakeSide
+
+# The function, the text of the first line and of the last line of the run. The last line may end with one call:
+# what interrupts it there comes when the call has been made.
+RUNS: list[tuple[Callable[..., Any], str, str]] = [
+    (PutSide.put, "if self._lock_free and", "if self._lock_free and self._items.append(item) is None:"),
+    (TakeSide._take_one, "items = chosen._items", "sub._in_flight += 1"),
+    (TakeSide._take_runs_locked, "item = items[0]", "append(item)"),
+    (TakeSide._take_chosen_locked, "item = sub._items[0]", "hand.append(item)"),
+    (TakeSide._read_news_locked, "sub = news[0]", "del news[0]"),
+    (wake_one, "place = places[0]", "place.release()"),
+    (PriorityGroup.link, "cursor = self.cursor", "member._group = self"),
+    (PriorityGroup.unlink, "following, previous", "member._next = member._previous = None"),
+]
+
+
+@pytest.mark.parametrize(("function", "first", "last"), RUNS, ids=[run[0].__qualname__ for run in RUNS])
+def test_nothing_can_come_in_between(function: Callable[..., Any], first: str, last: str) -> None:
+    """Between the first and the last instruction of the run there is no call and no backward jump."""
+    source, start = inspect.getsourcelines(function)
+    numbers = [start + index for index, line in enumerate(source)]
+    begin = next(n for n, line in zip(numbers, source, strict=True) if line.strip().startswith(first))
+    end = next(n for n, line in zip(numbers, source, strict=True) if n >= begin and line.strip().startswith(last))
+    run = [
+        instruction
+        for instruction in dis.get_instructions(function)
+        if (line := _line(instruction)) is not None and begin <= line <= end
+    ]
+    assert run, "the run is there"
+    points = [
+        number
+        for number, instruction in enumerate(run)
+        if instruction.opname.startswith("CALL") or "BACKWARD" in instruction.opname
+    ]
+    if last.endswith((")", ":")):  # the run ends with the call: whatever comes after it is not in between
+        assert run[points[0]].opname.startswith("CALL")
+        assert all(_line(instruction) == end for instruction in run[points[0] :])
+    else:
+        assert not points
+
+
+def _line(instruction: dis.Instruction) -> int | None:
+    positions = instruction.positions
+    return positions.lineno if positions else None
+
+
+def test_rotate_by_nothing_moves_nothing() -> None:
+    """`rotate(0)`, which the core uses for the lock inside it, leaves a deque as it is."""
+    items = deque([1, 2, 3])
+    items.rotate(0)
+    assert list(items) == [1, 2, 3]
