@@ -28,6 +28,7 @@ from ._queue import BrokerQueue
 from ._queue_outcome import DeadLetterReason, PutOutcome
 from ._queue_settings import QueueSettings
 from ._queue_statistics import QueueStatistics
+from ._transaction import Transaction
 
 
 class Published(NamedTuple):
@@ -139,6 +140,10 @@ class VirtualHost(Declarations):
                 message=message,
             )
         return Published(accepted, throttled)
+
+    def transaction(self) -> Transaction:
+        """A new transaction over publishes to this virtual host and settlements of its deliveries."""
+        return Transaction(self)
 
     def _dead_letter(self, queue: BrokerQueue, message: Message, reason: DeadLetterReason) -> None:
         """Send a dead letter on. Called by the queue it left, on any thread, under no lock."""

@@ -1,0 +1,157 @@
+"""A transaction: publishes and settlements that are done together at commit, or not at all.
+
+Promise     Before `commit` nothing of it is visible. `commit` first makes sure of every delivery it settles and,
+            when one is not the caller's any more, raises with nothing changed and the transaction as it was.
+            Then it publishes, then it settles: whoever dies in between leaves a message twice, not nowhere.
+            `rollback` forgets it all; the deliveries are still the caller's to settle.
+Limits      Routing is done when a message is published, with the bindings of that moment. A queue at its limit
+            does not undo a commit: like a binding that does not match, it decides where a message goes. What was
+            refused is told afterwards. Queues change one after the other, so another thread may see one of them
+            changed and the next not yet.
+State       One thread at a time uses a transaction; it has no lock. It can be used again after either end.
+Source      AMQP 0-9-1, class tx.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ._errors import MessageRefused, Unroutable
+
+if TYPE_CHECKING:
+    from ._entry import Entry
+    from ._message import Message
+    from ._queue import BrokerQueue
+    from ._virtual_host import VirtualHost
+
+
+_Settle = Callable[..., None]  # a method of a Holder; equal for the same method of the same holder
+
+
+class HeldDelivery(Protocol):
+    """An entry in somebody's hands: `consumer` is who has it, a consumer or the owner of a get."""
+
+    @property
+    def entry(self) -> Entry: ...
+    @property
+    def consumer(self) -> object: ...
+
+
+class Holder(Protocol):
+    """Who settles deliveries: a `ConsumerTarget`, or whoever got messages one by one."""
+
+    def accept(self, *deliveries: Any) -> None: ...
+    def release(self, *deliveries: Any) -> None: ...
+    def reject(self, *deliveries: Any) -> None: ...
+
+
+class Transaction(AbstractContextManager["Transaction"]):
+    """What one client does between two commits; made by `VirtualHost.transaction`.
+
+    As a context manager it commits at the end of the block, and rolls back when an exception leaves it.
+    """
+
+    def __init__(self, host: VirtualHost) -> None:
+        self._host = host
+        self._published: list[tuple[Message, list[BrokerQueue]]] = []
+        # Invariant: a delivery's entry is a key of one of the values at most.
+        self._settled: dict[_Settle, dict[Entry, HeldDelivery]] = {}
+
+    def publish(self, message: Message, *, mandatory: bool = False) -> int:
+        """Route the message now, publish it at commit; returns to how many queues.
+
+        Raises:
+            NotFound, AccessRefused: as `VirtualHost.publish`.
+            Unroutable: `mandatory`, and no queue is bound for it. The rest of the transaction stands.
+        """
+        queues = self._host.route(message)
+        if mandatory and not queues:
+            raise Unroutable(
+                f"exchange '{message.exchange}' in vhost '{self._host.name}' leads"
+                f" routing key '{message.routing_key}' to no queue",
+                message=message,
+            )
+        self._published.append((message, queues))
+        return len(queues)
+
+    def accept(self, holder: Holder, *deliveries: HeldDelivery) -> None:
+        """Be done with these deliveries at commit.
+
+        Raises:
+            ValueError: one of them is settled in this transaction already; then none is added.
+        """
+        self._settle(holder.accept, deliveries)
+
+    def release(self, holder: Holder, *deliveries: HeldDelivery) -> None:
+        """Give these deliveries back to their queues at commit. Raises as `accept`."""
+        self._settle(holder.release, deliveries)
+
+    def reject(self, holder: Holder, *deliveries: HeldDelivery) -> None:
+        """Dead-letter these deliveries at commit. Raises as `accept`."""
+        self._settle(holder.reject, deliveries)
+
+    def commit(self) -> None:
+        """Do everything, and begin anew.
+
+        Raises:
+            IllegalStep: a delivery was settled elsewhere. Nothing was done; the transaction is as it was.
+            MessageRefused: everything was done, but queues at their limit refused a message. Several of these
+                come as an ExceptionGroup.
+        """
+        self._make_sure_of_deliveries()
+        published, settled = self._published, self._settled
+        self._published, self._settled = [], {}
+        refusals: list[MessageRefused] = []
+        for message, queues in published:
+            try:
+                self._host.put_on(queues, message)
+            except MessageRefused as refusal:
+                refusals.append(refusal)
+        for settle, deliveries in settled.items():
+            settle(*deliveries.values())
+        if len(refusals) > 1:
+            raise ExceptionGroup("committed, but queues refused messages", refusals)
+        if refusals:
+            raise refusals[0]
+
+    def rollback(self) -> None:
+        """Forget everything, and begin anew."""
+        self._published, self._settled = [], {}
+
+    def __len__(self) -> int:
+        """How many publishes and settlements wait for the commit."""
+        return len(self._published) + sum(map(len, self._settled.values()))
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if type is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def _settle(self, settle: _Settle, deliveries: Iterable[HeldDelivery]) -> None:
+        added = {delivery.entry: delivery for delivery in deliveries}
+        for entries in self._settled.values():
+            if twice := next((entry for entry in added if entry in entries), None):
+                raise ValueError(f"{twice!r} is settled in this transaction already")
+        self._settled.setdefault(settle, {}).update(added)
+
+    def _make_sure_of_deliveries(self) -> None:
+        """Lock every entry, so that nobody can take one away before it is settled; all or none."""
+        locked: list[HeldDelivery] = []
+        try:
+            for deliveries in self._settled.values():
+                for delivery in deliveries.values():
+                    if delivery.entry.queue.lock(delivery.entry, delivery.consumer):
+                        locked.append(delivery)
+        except BaseException:
+            for delivery in locked:
+                delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
+            raise

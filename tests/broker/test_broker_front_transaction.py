@@ -1,0 +1,234 @@
+"""Transactions: all of it at commit, none of it before, none of it after a rollback."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from broker_front_support import Hands, Held, bodies
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from multiqueue.broker import Message, MessageRefused, NotFound, Unroutable, VirtualHost
+from multiqueue.broker._entry import IllegalStep
+
+
+@pytest.fixture
+def host() -> VirtualHost:
+    host = VirtualHost()
+    for name in ("a", "b"):
+        host.declare_queue(name)
+    return host
+
+
+def put(host: VirtualHost, queue: str, *contents: bytes) -> None:
+    for content in contents:
+        host.publish(Message(content, routing_key=queue))
+
+
+def test_nothing_is_visible_before_the_commit_and_everything_after_it(host: VirtualHost) -> None:
+    """Publishes to two queues and the settling of three deliveries wait for the commit, in one call each."""
+    hands, queue = Hands(), host.queue("a")
+    put(host, "a", b"1", b"2", b"3")
+    first, second, third = (hands.take(queue) for _ in range(3))
+    transaction = host.transaction()
+    assert transaction.publish(Message(b"x", routing_key="a")) == 1
+    transaction.publish(Message(b"y", routing_key="b"))
+    transaction.accept(hands, first, second)
+    transaction.release(hands, third)
+    assert len(transaction) == 5
+    assert (len(queue), len(host.queue("b")), hands.calls) == (3, 0, [])
+    transaction.commit()
+    assert (bodies(queue), bodies(host.queue("b"))) == ([b"3", b"x"], [b"y"])
+    assert hands.calls == [("accept", 2), ("release", 1)]
+    assert len(transaction) == 0
+    host.check_invariants()
+
+
+def test_after_a_rollback_nothing_has_happened_and_the_deliveries_can_still_be_settled(
+    host: VirtualHost,
+) -> None:
+    """Rolled-back publishes are gone, rolled-back acks are not done, and the transaction begins anew."""
+    hands = Hands()
+    put(host, "a", b"1")
+    delivery = hands.take(host.queue("a"))
+    transaction = host.transaction()
+    transaction.publish(Message(b"x", routing_key="b"))
+    transaction.accept(hands, delivery)
+    transaction.rollback()
+    transaction.commit()
+    assert (len(host.queue("a")), len(host.queue("b")), hands.calls) == (1, 0, [])
+    transaction.reject(hands, delivery)
+    transaction.commit()
+    assert len(host.queue("a")) == 0
+
+
+def test_a_delivery_that_is_not_the_callers_any_more_stops_the_whole_commit(host: VirtualHost) -> None:
+    """Nothing is published, nothing else is settled, and the transaction is as it was."""
+    hands, queue = Hands(), host.queue("a")
+    put(host, "a", b"1", b"2")
+    mine, settled = hands.take(queue), hands.take(queue)
+    transaction = host.transaction()
+    transaction.publish(Message(b"x", routing_key="b"))
+    transaction.accept(hands, mine, settled)
+    queue.release(settled.entry, hands)
+    with pytest.raises(IllegalStep):
+        transaction.commit()
+    assert (bodies(queue), len(host.queue("b")), len(transaction)) == ([b"2"], 0, 3)
+    assert queue.delete_messages(steal=True) == 2, "the other delivery was left locked"
+    host.check_invariants()
+
+
+def test_what_management_took_away_counts_for_nothing(host: VirtualHost) -> None:
+    """A delivery that was stolen is nobody's fault: the rest of the transaction is committed."""
+    hands = Hands()
+    put(host, "a", b"1")
+    delivery = hands.take(host.queue("a"))
+    with host.transaction() as transaction:
+        transaction.accept(hands, delivery)
+        transaction.publish(Message(b"x", routing_key="b"))
+        assert host.queue("a").delete_messages(steal=True) == 1
+    assert (len(host.queue("a")), bodies(host.queue("b"))) == (0, [b"x"])
+
+
+def test_a_delivery_is_settled_once_in_a_transaction(host: VirtualHost) -> None:
+    """Accepting and rejecting the same message would contradict; the second is refused, also among others."""
+    hands, queue = Hands(), host.queue("a")
+    put(host, "a", b"1", b"2")
+    first, second = hands.take(queue), hands.take(queue)
+    transaction = host.transaction()
+    transaction.accept(hands, first)
+    with pytest.raises(ValueError, match="is settled in this transaction already"):
+        transaction.reject(hands, second, first)
+    transaction.commit()
+    assert len(queue) == 1
+
+
+def test_leaving_the_block_commits_and_an_exception_rolls_back(host: VirtualHost) -> None:
+    """As with a database: what the block did is kept when it ends, and forgotten when it fails."""
+    with host.transaction() as transaction:
+        transaction.publish(Message(b"kept", routing_key="a"))
+
+    def fail() -> None:
+        with host.transaction() as transaction:
+            transaction.publish(Message(b"forgotten", routing_key="a"))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert bodies(host.queue("a")) == [b"kept"]
+
+
+def test_a_message_is_routed_when_it_is_published(host: VirtualHost) -> None:
+    """Errors of addressing are told at once; a queue that is deleted before the commit does not hinder it."""
+    transaction = host.transaction()
+    with pytest.raises(NotFound, match="no exchange 'x'"):
+        transaction.publish(Message(exchange="x"))
+    message = Message(routing_key="nowhere")
+    with pytest.raises(Unroutable, match=re.escape("NO_ROUTE - exchange '' in vhost '/' leads")) as raised:
+        transaction.publish(message, mandatory=True)
+    assert raised.value.message is message
+    assert transaction.publish(message) == 0
+    transaction.publish(Message(b"1", routing_key="a"))
+    transaction.publish(Message(b"2", routing_key="b"))
+    host.delete_queue("a")
+    transaction.commit()
+    assert bodies(host.queue("b")) == [b"2"]
+
+
+def test_a_full_queue_does_not_undo_a_commit_and_is_named_afterwards(host: VirtualHost) -> None:
+    """What a queue at its limit refuses is told when all the rest is done, one error per message."""
+    host.declare_queue("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
+    hands = Hands()
+    put(host, "a", b"1")
+    refused = [Message(b"%d" % number, routing_key="full") for number in range(2)]
+    transaction = host.transaction()
+    transaction.publish(refused[0])
+    transaction.publish(Message(b"x", routing_key="b"))
+    transaction.accept(hands, hands.take(host.queue("a")))
+    with pytest.raises(MessageRefused, match="'full'") as raised:
+        transaction.commit()
+    assert raised.value.message is refused[0]
+    assert (len(host.queue("a")), bodies(host.queue("b"))) == (0, [b"x"])
+    for message in refused:
+        transaction.publish(message)
+    with pytest.raises(ExceptionGroup) as group:
+        transaction.commit()
+    assert [error.message for error in group.value.exceptions] == refused
+
+
+class TransactionMachine(RuleBasedStateMachine):
+    """Publishing and settling with and without a transaction, against lists of numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.host = VirtualHost()
+        self.queue = self.host.declare_queue("q")
+        self.transaction = self.host.transaction()
+        self.hands = Hands()
+        self.number = 0
+        self.order: list[int] = []  # everything on the queue, at its place
+        self.held: dict[int, Held] = {}  # what of it is in our hands
+        self.to_publish: list[int] = []
+        self.to_accept: list[int] = []
+        self.to_release: list[int] = []
+
+    @property
+    def ready(self) -> list[int]:
+        return [number for number in self.order if number not in self.held]
+
+    @property
+    def free(self) -> list[int]:
+        return [number for number in self.held if number not in self.to_accept + self.to_release]
+
+    @rule(in_transaction=st.booleans())
+    def publish(self, in_transaction: bool) -> None:
+        self.number += 1
+        message = Message(self.number, routing_key="q")
+        if in_transaction:
+            self.transaction.publish(message)
+            self.to_publish.append(self.number)
+        else:
+            self.host.publish(message)
+            self.order.append(self.number)
+
+    @precondition(lambda self: self.ready)
+    @rule()
+    def take(self) -> None:
+        held = self.hands.take(self.queue)
+        assert held.entry.message.body == self.ready[0]
+        self.held[self.ready[0]] = held
+
+    @precondition(lambda self: self.free)
+    @rule(data=st.data(), accept=st.booleans())
+    def settle(self, data: st.DataObject, accept: bool) -> None:
+        number = data.draw(st.sampled_from(self.free))
+        if accept:
+            self.transaction.accept(self.hands, self.held[number])
+            self.to_accept.append(number)
+        else:
+            self.transaction.release(self.hands, self.held[number])
+            self.to_release.append(number)
+
+    @rule(commit=st.booleans())
+    def end(self, commit: bool) -> None:
+        if commit:
+            self.transaction.commit()
+            for number in self.to_accept + self.to_release:
+                del self.held[number]
+            self.order = [number for number in self.order if number not in self.to_accept] + self.to_publish
+        else:
+            self.transaction.rollback()
+        self.to_publish, self.to_accept, self.to_release = [], [], []
+
+    @invariant()
+    def the_queue_has_what_the_lists_say(self) -> None:
+        assert bodies(self.queue) == self.ready
+        assert len(self.queue) == len(self.order)
+        assert len(self.transaction) == len(self.to_publish) + len(self.to_accept) + len(self.to_release)
+        self.host.check_invariants()
+
+
+TransactionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestTransactionMachine = TransactionMachine.TestCase
