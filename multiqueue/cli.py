@@ -22,8 +22,8 @@ from .errors import MultiQueueError
 
 # Where each command lives, and what `multiqueue --help` says of it without loading it.
 _COMMANDS = {
-    "pipeline": ("multiqueue.pipeline._cli:pipeline", "Run a pipeline of files through Spark; show or retry it."),
-    "demo": ("multiqueue.pipeline._cli:demo", "Run a pipeline over Python's own sources, fair and not."),
+    "pipeline": ("multiqueue.pipeline.cli:pipeline", "Run a pipeline of files through Spark; show or retry it."),
+    "demo": ("multiqueue.pipeline.cli:demo", "Run a pipeline over Python's own sources, fair and not."),
     "bench": ("multiqueue.bench.cli:bench", "Measure what multiqueue claims, on this machine."),
 }
 

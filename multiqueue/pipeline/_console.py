@@ -16,9 +16,17 @@ from ._lifecycle import ItemState
 from ._progress import AttemptEnded, Reporter
 from ._tally import LaneProgress, Snapshot
 
-# A terminal is redrawn a few times a second; a log gets a line every five seconds.
+# A terminal is redrawn a few times a second; a log gets a line every ten seconds.
 _REDRAW_S = 0.25
-_LINE_S = 5.0
+_LINE_S = 10.0
+# Where the output is no terminal, tables may be this wide: nothing is lost to wrapping.
+_WIDTH = 120
+
+
+def console() -> Console:
+    """Where the command line writes."""
+    plain = Console(highlight=False)
+    return plain if plain.is_terminal else Console(highlight=False, width=_WIDTH)
 
 
 def reporter_for(console: Console, *, as_json: bool) -> Reporter:
@@ -76,9 +84,10 @@ class PlainLines:
 
     def note(self, text: str) -> None:
         self._say(text)
+        self._every.restart()
 
     def begin(self, snapshot: Snapshot) -> None:
-        self._every.is_due()
+        self._every.restart()
 
     def update(self, snapshot: Snapshot) -> None:
         if self._every.is_due():
@@ -110,7 +119,7 @@ class JsonLines:
         self._say({"event": "note", "text": text})
 
     def begin(self, snapshot: Snapshot) -> None:
-        self._every.is_due()
+        self._every.restart()
         self._say({"event": "begin", **snapshot_values(snapshot)})
 
     def update(self, snapshot: Snapshot) -> None:
@@ -241,3 +250,7 @@ class _Every:
             return False
         self._next = now + self._seconds
         return True
+
+    def restart(self) -> None:
+        """Say no for that long from now."""
+        self._next = self._clock() + self._seconds

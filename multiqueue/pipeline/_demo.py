@@ -1,13 +1,166 @@
-"""The demo."""
+"""`multiqueue demo`: the pipeline over Python's own sources, then the same items without fairness."""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import shutil
+import sysconfig
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
-from ._errors import ExitStatus
+from ._config import PipelineConfig, parse_config
+from ._console import reporter_for
+from ._demo_tables import compare, fairness_sentence, fairness_table, summary_table
+from ._errors import ExitStatus, Unprepared
+from ._items import FileSeen, Item
+from ._job import work_of
+from ._ledger_view import ledger_view
+from ._lifecycle import ItemState
+from ._progress import Reporter
+from ._run import run_pipeline
+from ._session import spark_session
+
+# Ten files to a Spark job: a job costs 0.1 s and more whatever it does, and the demo should end in minutes.
+_BATCH = 10
+_MAX_RUNNING = 4
 
 
-def run_demo(directory: Path, console: Console, *, fresh: bool) -> ExitStatus:
-    raise NotImplementedError
+def demo_config(output: Path, library: Path | None = None) -> PipelineConfig:
+    """The demo's configuration: a lane per top-level package of the standard library."""
+    library = library or Path(sysconfig.get_paths()["stdlib"])
+    common = {"format": "paths", "batch": _BATCH}
+    return parse_config(
+        {
+            "spark": {
+                "master": "local[*]",
+                "max_running": _MAX_RUNNING,
+                # Plain pickling: the demo asks for pyspark alone, not for pyarrow.
+                "conf": {"spark.sql.execution.pythonUDF.arrow.enabled": False},
+            },
+            "lanes": {
+                "top-level": {"files": "*.py", **common},
+                "packages": {
+                    "directories": "*",
+                    "files": "**/*.py",
+                    "exclude": ["site-packages", "dist-packages", "__pycache__"],
+                    **common,
+                },
+            },
+            "job": {"python": "multiqueue.pipeline._demo_job:measure"},
+            "output": {"path": str(output), "files_per_item": 1},
+        },
+        library,
+        source="the demo",
+    )
+
+
+def run_demo(directory: Path, console: Console, *, fresh: bool, library: Path | None = None) -> ExitStatus:
+    """Run both pipelines and print what they found; how the first one ended."""
+    directory = directory.absolute()
+    if fresh:
+        forget(directory)
+    fair = demo_config(directory, library)
+    fifo = demo_config(directory / "_multiqueue" / "fifo", library)
+    _introduce(console, fair)
+    with ExitStack() as stack:
+        reporter = reporter_for(console, as_json=False)
+        session = _Session(fair, stack, reporter)
+        result = run_pipeline(fair, reporter, session=session)
+        if result.status is ExitStatus.INTERRUPTED:
+            _say(console, f"stopped; the same command goes on, the output so far is in {fair.output}")
+            return result.status
+        _say(console, f"\nWhat {result.snapshot.total.done} Spark jobs found in {fair.base}:\n")
+        console.print(summary_table(session(), fair.output / "data"))
+        _say(console, "\nThe same items once more through one queue, mixed at random, to compare waiting times:")
+        rival = run_pipeline(fifo, reporter, session=session, fifo=True)
+        if rival.status is ExitStatus.INTERRUPTED:
+            _say(console, f"stopped; the same command goes on, the results are in {fair.output}")
+            return rival.status
+        _empty(fifo.output / "data")
+    groups = compare(fair.state, fifo.state)
+    console.print()
+    console.print(fairness_table(groups))
+    _say(console, f"\n{fairness_sentence(groups)}\n")
+    _say(console, f"rows    {fair.output / 'data'}   (spark.read.parquet reads them all)\nreport  {result.report}")
+    return result.status
+
+
+def forget(directory: Path) -> None:
+    """Remove what an earlier demo wrote, and nothing else.
+
+    Raises:
+        Unprepared: the directory holds no demo.
+    """
+    if not directory.exists():
+        return
+    if not (directory / "_multiqueue" / "state.sqlite").exists():
+        if any(directory.iterdir()):
+            raise Unprepared(f"{str(directory)!r} holds no demo of ours, so nothing was removed; choose another --dir")
+        return
+    for name in ("data", "_multiqueue"):
+        shutil.rmtree(directory / name, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(directory / "report.html")
+
+
+class _Session:
+    """The one Spark session of both runs, started when it is first asked for."""
+
+    def __init__(self, config: PipelineConfig, stack: ExitStack, reporter: Reporter) -> None:
+        self._config = config
+        self._stack = stack
+        self._reporter = reporter
+        self._spark: Any = None
+
+    def __call__(self) -> Any:
+        if self._spark is None:
+            log = self._config.output / "_multiqueue" / "spark.log"
+            self._reporter.note(f"starting Spark; its log is {log}")
+            self._spark = self._stack.enter_context(spark_session(self._config.settings.spark, [], log))
+            _warm_up(self._spark, self._config)
+            self._reporter.note(f"Spark {self._spark.version} is up")
+        return self._spark
+
+
+def _warm_up(spark: Any, config: PipelineConfig) -> None:
+    """Do the job on a file a few times, so that neither run pays for loading and compiling Spark's code."""
+    lane = next(lane for lane in config.lanes() if lane.name == "top-level")
+    work = work_of(config, {lane.name: lane})
+    item = Item("warm-up", lane.name, (FileSeen("ast.py", 0, 0),), config.base)
+    scratch = config.output / "_multiqueue" / "warm-up"
+    for _ in range(_MAX_RUNNING):
+        work(spark, item, scratch)
+        shutil.rmtree(scratch)
+
+
+def _empty(directory: Path) -> None:
+    """Remove the rival's rows: they are the same once more, and only its waiting times are of interest."""
+    for lane in directory.iterdir():
+        shutil.rmtree(lane)
+
+
+def _introduce(console: Console, config: PipelineConfig) -> None:
+    _say(
+        console,
+        f"Python's sources in {config.base}: a lane per top-level package, {_BATCH} files an item, "
+        f"{_MAX_RUNNING} Spark jobs at a time.",
+    )
+    if config.state.exists():
+        with ledger_view(config.state) as view:
+            counts = view.counts()
+        done = sum(count.items for count in counts if count.state is ItemState.DONE)
+        total = sum(count.items for count in counts)
+        _say(
+            console, f"{config.output} holds a demo with {done} of {total} items done: going on (--fresh starts anew)."
+        )
+    else:
+        _say(console, f"output: {config.output}")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(escape(text), soft_wrap=True)

@@ -84,10 +84,10 @@ class Ledger:
         ).fetchall()
         return [self._item(row) for row in rows]
 
-    def next_by_path(self, now_s: float, limit: int) -> list[Item]:
-        """Up to `limit` items of any lane whose retry time has come, in the order of their paths."""
+    def next_of_any_lane(self, now_s: float, limit: int) -> list[Item]:
+        """Up to `limit` items whose retry time has come, in the order of their ids: mixed, and always alike."""
         rows = self._connection.execute(
-            f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'waiting' AND retry_s <= ? ORDER BY path, lane LIMIT ?",
+            f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'waiting' AND retry_s <= ? ORDER BY id LIMIT ?",
             (now_s, limit),
         ).fetchall()
         return [self._item(row) for row in rows]

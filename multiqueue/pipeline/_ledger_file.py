@@ -51,7 +51,7 @@ CREATE TABLE files (
     PRIMARY KEY (lane, path)
 ) WITHOUT ROWID;
 CREATE INDEX items_next ON items (lane, retry_s, seq) WHERE state = 'waiting';
-CREATE INDEX items_by_path ON items (path, lane) WHERE state = 'waiting';
+CREATE INDEX items_mixed ON items (id) WHERE state = 'waiting';
 CREATE INDEX items_submitted ON items (seq) WHERE state = 'submitted';
 CREATE INDEX items_failed ON items (lane, seq) WHERE state = 'failed';
 CREATE INDEX files_of_item ON files (item, place);

@@ -21,7 +21,7 @@ class Verdict(Enum):
 
 # Spark's classes are told by name: only the room `spark` imports pyspark, and classic and Connect each have their own.
 _FOR_GOOD = frozenset({"AnalysisException", "ParseException", "JobError"})
-_SESSION_LOST = frozenset({"SessionLost", "SessionStopped", "Py4JNetworkError", "ConnectionRefusedError"})
+_SESSION_LOST = frozenset({"SessionLost", "SparkSessionStopped", "Py4JNetworkError", "ConnectionRefusedError"})
 
 
 def verdict(error: BaseException) -> Verdict:

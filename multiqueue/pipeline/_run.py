@@ -138,6 +138,7 @@ def _dispatcher(
         log = config.output / "_multiqueue" / "spark.log"
         reporter.note(f"starting Spark on {section.remote or section.master or 'local[*]'}, its log is {log}")
         spark = stack.enter_context(spark_session(section, pools, log))
+        reporter.note(f"Spark {spark.version} is up")
     else:
         spark = session()
     return stack.enter_context(SparkDispatcher(spark, max_running=section.max_running))

@@ -76,7 +76,7 @@ class Runner:
     clock: WorkClock
     reporter: Reporter
     fifo: bool = False
-    """Everything in one lane, by path, as a loop over a listing would do it: the rival in the demo."""
+    """Everything in one lane, the lanes mixed as if their items had arrived at random: the rival in the demo."""
     _tally: Tally = field(init=False)
     _feeds: dict[str, _LaneFeed] = field(init=False)
     _flights: dict[int, _Flight] = field(init=False, default_factory=dict)
@@ -171,7 +171,7 @@ class Runner:
         if half_full or feed.dry_until_s > now_s:
             return []
         if self.fifo:
-            items = self.ledger.next_by_path(now_s, room)
+            items = self.ledger.next_of_any_lane(now_s, room)
         else:
             items = self.ledger.next_waiting(feed.lane.name, now_s, room)
         if len(items) < room:

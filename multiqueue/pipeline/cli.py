@@ -13,6 +13,7 @@ from rich.table import Table
 
 from . import _demo
 from ._config import PipelineConfig, load_config
+from ._console import console as new_console
 from ._console import duration, reporter_for, snapshot_values
 from ._errors import ExitStatus
 from ._ledger import Ledger
@@ -42,7 +43,7 @@ def run(ctx: click.Context, file: str, as_json: bool) -> None:
 
     Ctrl-C once lets running jobs finish, twice cancels them.
     """
-    console = Console(highlight=False)
+    console = new_console()
     config = load_config(file)
     result = run_pipeline(config, reporter_for(console, as_json=as_json))
     if as_json:
@@ -64,7 +65,7 @@ def status(file: str, as_json: bool, failures: int) -> None:
     if as_json:
         click.echo(json.dumps(_status_values(counts, failed), ensure_ascii=False))
         return
-    console = Console(highlight=False)
+    console = new_console()
     console.print(lanes_table(counts))
     _show_failures(console, failed, counts)
 
@@ -104,7 +105,7 @@ def demo(ctx: click.Context, directory: Path, fresh: bool) -> None:
     A lane per top-level package; Spark jobs extract lines, definitions, imports and the longest function of each
     file. Then the same items run first in, first out, and the waiting times of the small lanes are compared.
     """
-    ctx.exit(int(_demo.run_demo(directory, Console(highlight=False), fresh=fresh)))
+    ctx.exit(int(_demo.run_demo(directory, new_console(), fresh=fresh)))
 
 
 def lanes_table(counts: Iterable[LaneCount]) -> Table:

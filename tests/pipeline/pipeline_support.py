@@ -1,0 +1,209 @@
+"""A pipeline without Spark: a dispatcher that a test drives by hand, a clock that it moves, and work on plain files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from multiqueue.pipeline._attempt import Attempt
+from multiqueue.pipeline._intake import Intake
+from multiqueue.pipeline._items import Item, Lane
+from multiqueue.pipeline._ledger import Ledger
+from multiqueue.pipeline._mailbox import Mailbox, Message
+from multiqueue.pipeline._progress import AttemptEnded, Silent
+from multiqueue.pipeline._publish import Publisher
+from multiqueue.pipeline._retry import Backoff
+from multiqueue.pipeline._runner import Runner
+from multiqueue.pipeline._tally import Snapshot
+from multiqueue.pipeline._work_clock import WorkClock
+
+
+class Clock:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class HandLane:
+    """A lane whose items wait until the test lets one run."""
+
+    def __init__(self, dispatcher: HandDispatcher, key: str, capacity: int | None) -> None:
+        self.dispatcher = dispatcher
+        self.key = key
+        self.capacity = capacity
+        self.queued: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        assert not kwargs
+        assert self.capacity is None or len(self.queued) < self.capacity, "the real lane would block the runner here"
+        future: Future[Any] = Future()
+        self.queued.append((future, fn, args))
+        self.dispatcher.submitted.append(args[0])
+        return future
+
+    def clear(self) -> int:
+        cleared, self.queued = self.queued, []
+        for future, _, _ in cleared:
+            future.cancel()
+            future.set_running_or_notify_cancel()
+        return len(cleared)
+
+
+class HandDispatcher:
+    """Runs one item at a time, lanes in turn, in the thread of whoever calls `run_next`."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, HandLane] = {}
+        self.submitted: list[Item] = []
+        self.cancels = 0
+        self._turn = 0
+
+    def lane(self, key: str, priority: int = 0, capacity: int | None = None, **settings: Any) -> HandLane:
+        return self.lanes.setdefault(key, HandLane(self, key, capacity))
+
+    def cancel_running(self) -> int:
+        self.cancels += 1
+        return 0
+
+    def run_next(self) -> bool:
+        """Whether there was an item to run; it is over now."""
+        busy = [lane for lane in self.lanes.values() if lane.queued]
+        if not busy:
+            return False
+        self._turn += 1
+        future, fn, args = busy[self._turn % len(busy)].queued.pop(0)
+        future.set_running_or_notify_cancel()
+        try:
+            result = fn(None, *args)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+        return True
+
+
+class DrivenMailbox(Mailbox):
+    """A mailbox that, instead of waiting, lets an item run or the time pass."""
+
+    def __init__(self, idle: Callable[[float], None]) -> None:
+        super().__init__()
+        self._idle = idle
+
+    def take_all(self, timeout: float) -> list[Message]:
+        messages = super().take_all(0)
+        if not messages and timeout > 0:
+            self._idle(timeout)
+            messages = super().take_all(0)
+        return messages
+
+
+class Recorder(Silent):
+    """Keeps what the runner reports."""
+
+    def __init__(self) -> None:
+        self.attempts: list[AttemptEnded] = []
+        self.notes: list[str] = []
+        self.snapshots: list[Snapshot] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def update(self, snapshot: Snapshot) -> None:
+        self.snapshots.append(snapshot)
+
+    def attempt_ended(self, ended: AttemptEnded) -> None:
+        self.attempts.append(ended)
+
+
+def write_names(spark: Any, item: Item, staged: Path) -> bool:
+    """Work that writes the contents of the item's files, so that a test can count what is in the output."""
+    staged.mkdir()
+    rows = [path.read_text() for path in item.paths]
+    (staged / "part-0.json").write_text(json.dumps(rows))
+    return True
+
+
+def rows_in(output: Path) -> list[str]:
+    """Everything a reader finds in the output, sorted."""
+    return sorted(row for part in (output / "data").glob("*/*/part-0.json") for row in json.loads(part.read_text()))
+
+
+def make_tree(base: Path, lanes: dict[str, int]) -> None:
+    """`lanes[name]` files in a directory per lane, each with a content of its own."""
+    for name, count in lanes.items():
+        (base / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            (base / name / f"{i:04}.txt").write_text(f"{name}-{i}")
+
+
+def contents(lanes: dict[str, int]) -> list[str]:
+    """What the output of `make_tree` comes to."""
+    return sorted(f"{name}-{i}" for name, count in lanes.items() for i in range(count))
+
+
+def lane_of(base: Path, name: str, **settings: Any) -> Lane:
+    return Lane(**{"name": name, "root": base, "globs": (f"{name}/*.txt",), **settings})
+
+
+class Pipeline:
+    """One run over a directory, without Spark. Make another one on the same directory to resume."""
+
+    def __init__(
+        self,
+        base: Path,
+        lanes: Sequence[Lane],
+        *,
+        work: Callable[[Any, Item, Path], bool] = write_names,
+        attempts: int = 3,
+        fifo: bool = False,
+        publisher: type[Publisher] = Publisher,
+        ledger: type[Ledger] = Ledger,
+        on_idle: Callable[[Pipeline], None] | None = None,
+    ) -> None:
+        self.output = base / "out"
+        self.time = Clock()
+        self.dispatcher = HandDispatcher()
+        self.reporter = Recorder()
+        self.on_idle = on_idle
+        self.ledger = ledger(self.output / "_multiqueue" / "state.sqlite", base)
+        self.publisher = publisher(self.output)
+        self.publisher.prepare(ledger_is_empty=self.ledger.is_empty())
+        self.recovered = self.ledger.recover(self.publisher.is_published)
+        self.mailbox = DrivenMailbox(self._idle)
+        clock = WorkClock(self.ledger.seconds_at_work(), self.time)
+        self.intake = Intake(lanes, base, self.output, self.ledger)
+        self.runner = Runner(
+            lanes,
+            self.ledger,
+            self.intake,
+            lambda: self.dispatcher,
+            Attempt(work, self.publisher, self.mailbox.post, clock),
+            Backoff(attempts, 1.0, 2.0, 60.0),
+            self.mailbox,
+            clock,
+            self.reporter,
+            fifo,
+        )
+
+    def run(self) -> Snapshot:
+        """Run to the end and close."""
+        try:
+            return self.runner.run()
+        finally:
+            self.ledger.close()
+
+    def _idle(self, timeout: float) -> None:
+        if self.on_idle is not None:
+            self.on_idle(self)
+        self.runner.check_invariants()
+        if self.dispatcher.run_next():
+            self.time.now += 0.1
+        else:
+            self.time.now += timeout
