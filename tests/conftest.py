@@ -1,0 +1,62 @@
+"""What holds for every test: which slow ones run, and what happens when a peer is missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from functools import cache
+from importlib.util import find_spec
+
+import pytest
+
+SLOW = ("none", "selected", "all")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--slow",
+        choices=SLOW,
+        default="none",
+        help="which tests marked slow run: none, those marked slow(selected=True), all",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect slow tests that were not asked for: they are counted in the summary, not skipped one by one."""
+    asked = config.getoption("--slow")
+    kept, left_out = [], []
+    for item in items:
+        mark = item.get_closest_marker("slow")
+        runs = mark is None or asked == "all" or (asked == "selected" and mark.kwargs.get("selected", False))
+        (kept if runs else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test that needs Spark skips at a desk without Java or pyspark, and fails where peers are required."""
+    if item.get_closest_marker("spark") is None:
+        return
+    missing = _missing_for_spark()
+    if missing is None:
+        return
+    if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
+        pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
+    pytest.skip(missing)
+
+
+@cache
+def _missing_for_spark() -> str | None:
+    if find_spec("pyspark") is None:
+        return "pyspark is not installed: pip install 'multiqueue[spark]'"
+    java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin{os.pathsep}{os.environ.get('PATH', '')}")
+    if java is None:
+        return "there is no Java; Spark needs 17 or later"
+    shown = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', shown)
+    if found is None or int(found[1]) < 17:
+        return f"Java is {found[1] if found else 'unknown'}; Spark needs 17 or later"
+    return None
