@@ -338,8 +338,7 @@ class Keeper:
     """Ends a crew when the executor and all its lanes, which hold this, are gone."""
 
     def __init__(self, crew: Crew) -> None:
-        # Not at exit: `finish_at_exit` comes before, when threads can still be joined.
-        weakref.finalize(self, crew.shutdown).atexit = False
+        weakref.finalize(self, crew.shutdown)
 
 
 def _serve(crew: Crew) -> None:

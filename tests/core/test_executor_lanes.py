@@ -258,6 +258,18 @@ def test_shutting_a_lane_down_wakes_its_blocked_submitter() -> None:
             assert isinstance(submitted.exception(PATIENCE), RuntimeError)
 
 
+def test_a_closed_lane_whose_last_job_is_cancelled_is_gone() -> None:
+    """A lane that was shut down is forgotten when the last job that waits in it is cancelled."""
+    with executor() as pool, Busy(pool):
+        lane = pool.lane("gone")
+        waiting = [lane.submit(pytest.fail, "ran"), lane.submit(pytest.fail, "ran")]
+        lane.shutdown(wait=False)
+        waiting[0].cancel()
+        assert pool.lanes["gone"] is lane
+        waiting[1].cancel()
+        assert "gone" not in pool.lanes
+
+
 def test_many_lanes_that_come_and_go_leave_nothing_behind() -> None:
     """Lanes made, used and shut down in turn are forgotten, so that a lane per tenant or request is no leak."""
     with executor(2) as pool:

@@ -12,6 +12,8 @@ from contextlib import closing
 import pytest
 from executor_support import PATIENCE, Busy, executor
 
+from multiqueue.testing import wait_until_blocked
+
 
 def test_results_come_in_the_order_of_the_calls() -> None:
     """`map` gives the results of the built-in `map`, for an executor and for a lane, whatever finishes first."""
@@ -138,9 +140,29 @@ def test_a_result_that_was_read_is_forgotten() -> None:
             for thing in pool.lane("a").map(lambda _: Thing(), range(10)):
                 gone = weakref.ref(thing)
                 del thing
-                for worker in pool._crew.threads():
-                    worker.join(0)
                 assert gone() is None
+        finally:
+            gc.enable()
+
+
+def test_an_error_that_was_caught_is_forgotten() -> None:
+    """The error of a job does not keep itself alive through the iterator that raised it."""
+
+    class Failure(Exception):
+        pass
+
+    def job(_: int) -> None:
+        raise Failure
+
+    with executor() as pool:
+        gc.disable()
+        try:
+            with pytest.raises(Failure) as raised:
+                list(pool.lane("a").map(job, range(1)))
+            gone = weakref.ref(raised.value)
+            del raised
+            wait_until_blocked(next(iter(pool._crew.threads())))
+            assert gone() is None
         finally:
             gc.enable()
 

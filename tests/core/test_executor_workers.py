@@ -53,6 +53,16 @@ def test_an_idle_worker_is_used_again() -> None:
             assert pool.submit(threading.current_thread).result(PATIENCE) is worker
 
 
+def test_a_cancelled_job_needs_no_worker() -> None:
+    """Jobs that are cancelled do not make the executor hire more threads than run."""
+    with executor(8) as pool, Busy(pool):
+        lane = pool.lane("paused")
+        lane.pause()
+        for _ in range(5):
+            lane.submit(pytest.fail, "ran").cancel()
+        assert len(pool._crew.threads()) == 2, "the busy one, and the one hired for the first of them"
+
+
 def test_every_waiting_job_has_a_worker() -> None:
     """Two jobs that wait for each other both run, whatever the workers were doing a moment ago."""
     with executor(2) as pool:
