@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 Places: TypeAlias = "deque[Place]"
 
+# Seconds to wait for a lock when hardly any time is left. "Nothing in time" must be the answer of a look at the queue:
+# a lock that somebody holds for microseconds, or for a thread switch or two, is not an empty queue.
+LEAST_WAIT = 0.02
 LONGEST_WAIT = _sync.TIMEOUT_MAX  # seconds; what the platform's timed lock can count, about 292 years here
 
 
@@ -44,10 +47,10 @@ def deadline_after(timeout: float | None) -> float | None:
 
 
 def acquire_before(lock: _sync.ReentrantLock, deadline: float | None) -> bool:
-    """Acquire `lock`, waiting no longer than `deadline`. Tries once even when that has passed."""
+    """Acquire `lock`, waiting until `deadline` or for LEAST_WAIT, whichever ends later."""
     if deadline is None:
         return lock.acquire()
-    return lock.acquire(True, seconds_left(deadline))
+    return lock.acquire(True, max(seconds_left(deadline), LEAST_WAIT))
 
 
 def seconds_left(deadline: float | None) -> float:

@@ -251,13 +251,13 @@ class TakeSide(Generic[T]):
         if not items or not sub._is_eligible():
             sub._turn = 0
             self._refresh_locked(sub)
-        elif in_turn:
+            return
+        if in_turn:
             sub._turn += 1
             if sub._turn >= sub._weight:
                 sub._turn = 0
                 sub._group.cursor = sub._next  # type: ignore[union-attr]
-        if items:
-            wake_one(sub._own_takers)
+        wake_one(sub._own_takers)
 
     def _turn_locked(self, sub: Fifo[T], in_turn: bool) -> None:
         """After a take: the next one's turn, or out of the ring if it is empty. `_take_one` has it written out."""
