@@ -56,9 +56,7 @@ def _wait_for_thread(thread: threading.Thread, deadline: float, timeout: float) 
         same = same + 1 if now is not None and now == last else 0
         last = now
         if time.monotonic() > deadline:
-            raise StillBlocked(
-                f"thread {thread.name!r} was not blocked within {timeout} s:\n{dump([thread])}"
-            )
+            raise StillBlocked(f"thread {thread.name!r} was not blocked within {timeout} s:\n{dump([thread])}")
         time.sleep(2 * sys.getswitchinterval())
 
 

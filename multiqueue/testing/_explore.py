@@ -17,7 +17,7 @@ from types import ModuleType
 from ._errors import ScheduleFailed, TestToolError, TooManySchedules
 from ._run import Cut, Run
 from ._substitute import substituted
-from ._walk import EveryOrder, FewPreemptions, Replay, Walk
+from ._walk import GO, EveryOrder, FewPreemptions, Replay, Walk
 
 Scenario = Callable[[Run], object]
 
@@ -49,10 +49,11 @@ def explore(
 
     Without `preemptions` the walk is exhaustive: of all interleavings of lock operations it takes one of each
     class that differs only in the order of operations on different locks. That is every behaviour of code
-    that touches shared state under locks alone. With `preemptions=n` it is every interleaving that stops a
-    running thread at most `n` times, and nothing is left out as equivalent. With `within`, names of modules
-    or packages, threads can be stopped before each line of those as well, which shows races of code that does
-    without locks; that needs `preemptions`.
+    that touches shared state under locks alone. With `preemptions=n` it is every interleaving with at most
+    `n` surprises, and nothing is left out as equivalent; a surprise is that a thread is stopped that could go
+    on, that a wait expires while some thread could go on, or that a thread is interrupted. With `within`,
+    names of modules or packages, threads can be stopped before each line of those as well, which shows races
+    of code that does without locks; that needs `preemptions`.
 
     `modules` are those whose `threading.Lock`, `threading.RLock` and `time.monotonic` are replaced meanwhile,
     by default the core's. Timed waits expire as one more choice; no real time passes.
@@ -63,9 +64,7 @@ def explore(
     `max_schedules` did not suffice; NotDeterministic; TestToolError.
     """
     if within and preemptions is None:
-        raise TestToolError(
-            "stopping at lines has too many interleavings to try all: pass preemptions=1 or 2"
-        )
+        raise TestToolError("stopping at lines has too many interleavings to try all: pass preemptions=1 or 2")
     walk = EveryOrder() if preemptions is None else FewPreemptions(preemptions)
     schedules = cut = longest = 0
     while True:
@@ -145,5 +144,8 @@ def _failure(run: Run, error: Exception, options: str) -> str:
 
 
 def _steps(run: Run) -> str:
-    width = max((len(str(choice)) for choice, _ in run.log), default=0)
-    return "\n".join(f"  {choice!s:<{width}}  {pending.describe()}" for choice, pending in run.log)
+    """A line for each step: its number, the thread, what it did and where."""
+    names = [name if verdict == GO else f"{name}!{verdict}" for name, verdict, _ in run.log]
+    width = max(map(len, names), default=0)
+    steps = zip(names, run.log, strict=True)
+    return "\n".join(f"{n:5} {name:<{width}}  {log[2].describe()}" for n, (name, log) in enumerate(steps))

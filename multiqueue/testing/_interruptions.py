@@ -113,9 +113,7 @@ def interruptions(*within: str, every_opcode: bool = False) -> Iterator[Point]:
         point = Point(number, within, every_opcode)
         yield point
         if not point.used:
-            raise TestToolError(
-                "the loop's body must use its point: `with point.raising(...)` or `.running(...)`"
-            )
+            raise TestToolError("the loop's body must use its point: `with point.raising(...)` or `.running(...)`")
         if not point.reached:
             return
     raise TestToolError(f"more than {_MOST_POINTS} points; does the call do more each time?")

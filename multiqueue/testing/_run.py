@@ -47,12 +47,13 @@ class Run:
     """What a scenario gets: `spawn` threads, `join` them, and look at what came of it."""
 
     def __init__(self, walk: Walk, *, max_steps: int, within: Collection[str] = ()) -> None:
-        self.log: list[tuple[Choice, Pending]] = []
+        self.log: list[tuple[str, str, Pending]] = []
         self.schedule: list[str] = []
         self.cut = False
         self._walk = walk
         self._max_steps = max_steps
         self._within = within
+        self._stops: dict[str, bool] = {}  # module names, and whether their lines are steps
         self._now = 1_000.0
         self._locks = 0
         self._controller = _thread.get_ident()
@@ -88,9 +89,7 @@ class Run:
         **kwargs: P.kwargs,
     ) -> Spawned:
         """As `spawn`, but exceptions of these types are kept in `error` and do not fail the run."""
-        return self._add(
-            function, args, kwargs, expected if isinstance(expected, tuple) else (expected,), None
-        )
+        return self._add(function, args, kwargs, expected if isinstance(expected, tuple) else (expected,), None)
 
     def spawn_interrupted(
         self,
@@ -239,9 +238,11 @@ class Run:
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
         name = frame.f_globals.get("__name__", "")
-        if not any(name == package or name.startswith(package + ".") for package in self._within):
-            return None
-        return self._trace_inside
+        stops = self._stops.get(name)
+        if stops is None:
+            stops = any(name == package or name.startswith(package + ".") for package in self._within)
+            self._stops[name] = stops
+        return self._trace_inside if stops else None
 
     def _trace_inside(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
         if event == "line":
@@ -259,6 +260,9 @@ class Run:
             frame = own_frame()
             pending.code, pending.instruction = frame.f_code, frame.f_lasti
         me.pending = pending
+        if not pending.blocked and self._walk.goes_on(me.name):
+            self._note(me, GO)
+            return GO
         following = self._choose(me)
         if following is not me:
             self._hand_on(following)
@@ -287,20 +291,23 @@ class Run:
     def _decide(self, choices: list[Choice], running: Spawned | None) -> Spawned | None:
         if not choices:
             raise Deadlock("no thread can go on:\n" + self.waiting())
-        if len(self.log) == self._max_steps:
-            raise Livelock(f"not at its end after {self._max_steps} steps:\n" + self.waiting())
         chosen = self._walk.choose(choices, running.name if running is not None else None)
         if chosen is None:
             self.cut = True
             return None
         spawned = next(spawned for spawned in self._threads if spawned.name == chosen.thread)
-        if len(choices) > 1:
-            self.schedule.append(str(chosen))
-        self.log.append((chosen, spawned.pending))
+        if chosen is not choices[0]:
+            self.schedule.append(f"{len(self.log)}:{chosen}")
+        self._note(spawned, chosen.verdict)
         spawned.verdict = chosen.verdict
         if chosen.verdict == EXPIRE and spawned.pending.deadline is not None:
             self._now = max(self._now, spawned.pending.deadline)
         return spawned
+
+    def _note(self, spawned: Spawned, verdict: str) -> None:
+        if len(self.log) == self._max_steps:
+            raise Livelock(f"not at its end after {self._max_steps} steps:\n" + self.waiting())
+        self.log.append((spawned.name, verdict, spawned.pending))
 
     def _hand_on(self, following: Spawned | None) -> None:
         (self._baton if following is None else following.baton).release()
@@ -317,9 +324,7 @@ class Run:
             lock.take()
             return True
         if blocking and timeout < 0:
-            raise Deadlock(
-                f"the scenario waits for {lock!r}, held by {self._name(lock.owner)}, and nobody runs"
-            )
+            raise Deadlock(f"the scenario waits for {lock!r}, held by {self._name(lock.owner)}, and nobody runs")
         self._now += max(timeout, 0.0)
         return False
 

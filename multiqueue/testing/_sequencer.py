@@ -64,9 +64,7 @@ class Sequencer:
         with self._turn:
             in_time = self._turn.wait_for(lambda: self._next >= index, self._timeout)
             if self._next > index or (in_time and self._inside):
-                raise TestToolError(
-                    f"point {name!r} has been passed already; a point is for one thread, once"
-                )
+                raise TestToolError(f"point {name!r} has been passed already; a point is for one thread, once")
             if not in_time:
                 raise StillBlocked(
                     f"point {name!r} waited {self._timeout} s for point {self._names[self._next]!r}, "

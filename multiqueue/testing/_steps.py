@@ -32,7 +32,8 @@ class Pending:
 
     @property
     def interruptible(self) -> bool:
-        return self.what != "start" and (self.blocked or not self.entering)
+        # CPython delivers no exception between two lines as such; `interruptions` goes into that.
+        return self.lock is not None and (self.blocked or not self.entering)
 
     @property
     def touches(self) -> int:

@@ -52,7 +52,7 @@ def commute(one: Choice, other: Choice) -> bool:
 
 
 class Walk(Protocol):
-    """Proposes one schedule after the other."""
+    """Proposes one schedule after the other. Options come with the one that needs no switch first."""
 
     # True if a holder's release needs no step of its own: among steps that commute by their locks it moves
     # freely towards the acquire before it.
@@ -60,6 +60,9 @@ class Walk(Protocol):
 
     def choose(self, options: Sequence[Choice], running: str | None) -> Choice | None:
         """The step to take, or None if whatever follows has been seen in another order."""
+
+    def goes_on(self, running: str) -> bool:
+        """True if `running`, which could go on, is to go on: a short cut, `choose` is not called then."""
 
     def advance(self) -> bool:
         """Move on to the next schedule; False when there is none."""
@@ -69,9 +72,8 @@ class Walk(Protocol):
 class _Node:
     options: tuple[Choice, ...]
     index: int
-    asleep: frozenset[Choice]  # steps whose continuations a sibling of an ancestor has shown already
-    runner: str | None = None  # the thread that could have gone on without a switch
-    preemptions: int = 0  # on the path down to here, this node's own not counted
+    asleep: frozenset[Choice] = frozenset()  # their continuations were shown by a sibling of an ancestor
+    costs: tuple[int, ...] = ()  # of each option, in preemptions
 
     @property
     def chosen(self) -> Choice:
@@ -113,6 +115,15 @@ class _Tree:
             self._path.pop()
         return False
 
+    def goes_on(self, running: str) -> bool:
+        if self._depth == len(self._path):
+            return False
+        chosen = self._path[self._depth].chosen
+        if chosen.verdict != GO or chosen.thread != running:
+            return False
+        self._depth += 1
+        return True
+
     def _grow(self, options: tuple[Choice, ...], running: str | None) -> _Node | None:
         raise NotImplementedError
 
@@ -144,44 +155,67 @@ class EveryOrder(_Tree):
 
 
 class FewPreemptions(_Tree):
-    """Every schedule in which a thread that could go on is stopped at most `bound` times."""
+    """Every schedule with at most `bound` surprises.
+
+    A surprise is that a thread which could go on is stopped, that a wait expires although some thread could go
+    on, or that an interruption goes off. Which thread comes next when the running one cannot go on is free.
+    """
 
     def __init__(self, bound: int) -> None:
         super().__init__()
         self._bound = bound
+        self._spent = 0  # on the path down to `_depth`
+
+    def choose(self, options: Sequence[Choice], running: str | None) -> Choice | None:
+        chosen = super().choose(options, running)
+        node = self._path[self._depth - 1]
+        self._spent += node.costs[node.index]
+        return chosen
+
+    def advance(self) -> bool:
+        self._spent = 0
+        return super().advance()
+
+    def goes_on(self, running: str) -> bool:
+        return self._spent >= self._bound or super().goes_on(running)
 
     def _grow(self, options: tuple[Choice, ...], running: str | None) -> _Node | None:
-        runner = next((o.thread for o in options if o.thread == running and o.verdict == GO), None)
-        used = self._used()
-        if runner is not None and used >= self._bound:
-            options = tuple(choice for choice in options if choice.thread == runner)
-        return _Node(options, 0, frozenset(), runner, used)
+        costs = {choice: self._cost(choice, options[0], running) for choice in options}
+        affordable = tuple(choice for choice in options if self._spent + costs[choice] <= self._bound)
+        return _Node(affordable, 0, costs=tuple(costs[choice] for choice in affordable)) if affordable else None
 
-    def _used(self) -> int:
-        if not self._path:
-            return 0
-        parent = self._path[-1]
-        stopped = parent.runner is not None and parent.chosen.thread != parent.runner
-        return parent.preemptions + stopped
+    @staticmethod
+    def _cost(choice: Choice, first: Choice, running: str | None) -> int:
+        if choice.verdict == INTERRUPT:
+            return 1
+        if choice.verdict == EXPIRE:
+            return int(first.verdict == GO)
+        return int(first.thread == running and choice.thread != running)
 
 
 class Replay:
-    """One schedule, given as the names printed for the steps at which there was a choice."""
+    """One schedule, given by its surprises: `"12:put"` says that step 12 is one of the thread `put`."""
 
     def __init__(self, schedule: Sequence[str], *, merges_releases: bool) -> None:
         self.merges_releases = merges_releases
-        self._schedule = list(schedule)
-        self._position = 0
+        self._surprises = dict(self._parse(entry) for entry in schedule)
+        self._step = 0
 
     def choose(self, options: Sequence[Choice], running: str | None) -> Choice | None:
-        if len(options) == 1 or self._position == len(self._schedule):
-            return options[0]
-        wanted = self._schedule[self._position]
+        wanted = self._surprises.get(self._step, str(options[0]))
         for choice in options:
             if str(choice) == wanted:
-                self._position += 1
+                self._step += 1
                 return choice
-        raise NotDeterministic.at_step(self._position, wanted, [str(o) for o in options])
+        raise NotDeterministic.at_step(self._step, wanted, [str(o) for o in options])
+
+    def goes_on(self, running: str) -> bool:
+        return False
 
     def advance(self) -> bool:
         return False
+
+    @staticmethod
+    def _parse(entry: str) -> tuple[int, str]:
+        step, _, choice = entry.partition(":")
+        return int(step), choice

@@ -1,0 +1,52 @@
+"""How the tests of the core explore a scenario: every order of its locks, and stops between its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from multiqueue.testing import Exploration, Run, explore
+
+Scenario = Callable[[Run], None]
+Hold = Callable[[Scenario], Exploration]
+
+# The modules of the core that run between a put and a take. Threads are stopped at any of their lines.
+STOPPED = ("multiqueue.core",)
+
+
+def hold_in_every_order(scenario: Scenario) -> Exploration:
+    """The scenario holds in every order of lock operations, but for orders of operations that commute."""
+    return explore(scenario)
+
+
+def hold_when_stopped_once(scenario: Scenario) -> Exploration:
+    """The scenario holds when one thread is stopped at any line of the core, while the others go on."""
+    return explore(scenario, preemptions=1, within=STOPPED, max_schedules=1_000_000)
+
+
+def hold_when_stopped_twice(scenario: Scenario) -> Exploration:
+    """The scenario holds when threads are stopped at any two lines of the core."""
+    return explore(scenario, preemptions=2, within=STOPPED, max_schedules=1_000_000)
+
+
+in_every_order = pytest.param(hold_in_every_order, id="every order of locks")
+
+# For scenarios of two or three short threads: seconds, and minutes for the last.
+of_few_threads = pytest.mark.parametrize(
+    "hold",
+    [
+        in_every_order,
+        pytest.param(hold_when_stopped_once, id="stopped at any line"),
+        pytest.param(hold_when_stopped_twice, id="stopped at any two lines", marks=pytest.mark.slow),
+    ],
+)
+
+# For scenarios of more, whose lines take minutes to go through once.
+of_many_threads = pytest.mark.parametrize(
+    "hold",
+    [
+        in_every_order,
+        pytest.param(hold_when_stopped_once, id="stopped at any line", marks=pytest.mark.slow),
+    ],
+)
