@@ -239,6 +239,12 @@ class SparkDispatcher(MultiQueueExecutor):
         settings = SparkLaneSettings(priority, capacity, max_in_flight, weight, pool)
         return cast(SparkLane, self._lane(key, settings))
 
+    def submit(  # type: ignore[override] # the session comes first
+        self, fn: Callable[Concatenate[SparkSession, P], T], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """`SparkLane.submit` on the lane `"default"`, made at first use with default settings unless you made it."""
+        return self._default_lane()._submit(fn, args, kwargs)
+
     def cancel_running(self) -> int:
         """Cancel every item that runs, as its `future.cancel()` does, without waiting; how many.
 

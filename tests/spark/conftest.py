@@ -1,0 +1,46 @@
+"""What all tests of this room need: pyspark, and for those marked `spark` one session for all of them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HERE = Path(__file__).parent
+
+# Said by pyspark about the pandas that happens to be installed.
+PANDAS_IS_NEW = "ignore:PySpark does not yet fully support pandas:FutureWarning"
+
+collect_ignore_glob: list[str] = []
+try:
+    import pyspark  # noqa: F401
+except ImportError:
+    collect_ignore_glob += ["test_spark_*.py"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings(PANDAS_IS_NEW))
+
+
+@pytest.fixture(scope="session")
+def spark() -> SparkSession:
+    """A classic session on two cores. Not stopped: other rooms' tests may have the same one."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("multiqueue tests")
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.scheduler.mode": "FAIR",
+    }
+    return builder.config(map=settings).getOrCreate()

@@ -1,0 +1,285 @@
+"""The dispatcher on a real classic session."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+from spark_support import PATIENCE, dispatcher
+
+from multiqueue.spark import SparkJobCancelled
+from multiqueue.testing import wait_until_blocked
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+
+
+def sleep_for_ever(row: Any) -> Any:
+    time.sleep(600)
+    return row
+
+
+def long_job(spark: SparkSession) -> Any:
+    """A Spark job in Python workers that ends by being cancelled only."""
+    return spark.sparkContext.parallelize([1, 2], 2).map(sleep_for_ever).collect()
+
+
+def active_jobs(spark: SparkSession) -> list[int]:
+    return list(spark.sparkContext.statusTracker().getActiveJobsIds())
+
+
+def wait_for_active_jobs(spark: SparkSession, count: int) -> None:
+    wait_until_blocked(lambda: len(active_jobs(spark)) == count, PATIENCE)
+
+
+def marks(spark: SparkSession) -> dict[str, Any]:
+    """What a thread carries that Spark jobs are told apart by."""
+    context = spark.sparkContext
+    names = ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool", "mine")
+    return {"tags": set(context.getJobTags())} | {name: context.getLocalProperty(name) for name in names}
+
+
+def test_items_return_what_spark_returns(spark: SparkSession) -> None:
+    """Items run Spark jobs at the same time, and each gets its own result."""
+    with dispatcher(spark, 2) as dock:
+        lane = dock.lane("counts")
+        assert list(lane.map(lambda session, n: session.range(n).count(), range(5))) == [0, 1, 2, 3, 4]
+
+
+def test_cancelling_a_running_item_cancels_its_spark_job(spark: SparkSession) -> None:
+    """`cancel` of a running future ends the Spark job: none is active, and the future is cancelled."""
+    with dispatcher(spark) as dock:
+        future = dock.submit(long_job)
+        wait_for_active_jobs(spark, 1)
+        assert future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE)
+        wait_for_active_jobs(spark, 0)
+
+
+def test_cancelling_ends_a_query_too(spark: SparkSession) -> None:
+    """A DataFrame query is cancelled like a job of the RDD API."""
+
+    def query(session: SparkSession) -> Any:
+        return session.range(10**12).selectExpr("sum(hash(id) % 7)").collect()
+
+    with dispatcher(spark) as dock:
+        future = dock.submit(query)
+        wait_for_active_jobs(spark, 1)
+        assert future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE)
+        wait_for_active_jobs(spark, 0)
+
+
+def test_cancelling_one_item_leaves_the_others(spark: SparkSession) -> None:
+    """Of two running items the cancelled one ends, the other one goes on."""
+    with dispatcher(spark, 2) as dock:
+        first, second = dock.submit(long_job), dock.submit(long_job)
+        wait_for_active_jobs(spark, 2)
+        first.cancel()
+        with pytest.raises(CancelledError):
+            first.result(PATIENCE)
+        assert second.running()
+        assert len(active_jobs(spark)) == 1
+        second.cancel()
+
+
+def test_cancelling_ends_a_loop_of_jobs(spark: SparkSession) -> None:
+    """A function that runs one short job after the other is ended, though most asks find no active job."""
+
+    def loop(session: SparkSession) -> None:
+        while True:
+            session.sparkContext.parallelize([1], 1).count()
+
+    with dispatcher(spark) as dock:
+        future = dock.submit(loop)
+        wait_until_blocked(future.running)
+        future.cancel()
+        with pytest.raises(CancelledError):
+            future.result(PATIENCE)
+
+
+def test_a_cancel_from_elsewhere_is_told_apart(spark: SparkSession) -> None:
+    """A job that the application cancels in Spark ends with `SparkJobCancelled` from Spark's own error."""
+    with dispatcher(spark) as dock:
+        future = dock.submit(long_job)
+        wait_for_active_jobs(spark, 1)
+        spark.sparkContext.cancelAllJobs()
+        error = future.exception(PATIENCE)
+        assert isinstance(error, SparkJobCancelled)
+        assert "SPARK_JOB_CANCELLED" in str(error.__cause__)
+
+
+def test_an_exception_in_a_worker_arrives_with_its_cause(spark: SparkSession) -> None:
+    """A failing job's future raises PySpark's own exception, which shows the worker's traceback."""
+
+    def fail(session: SparkSession) -> Any:
+        return session.sparkContext.parallelize([0], 1).map(lambda row: 1 // row).collect()
+
+    with dispatcher(spark) as dock:
+        error = dock.submit(fail).exception(PATIENCE)
+    assert isinstance(error, PythonException)
+    assert "ZeroDivisionError" in str(error)
+
+
+def test_nothing_leaks_from_one_item_to_the_next(spark: SparkSession) -> None:
+    """Tags, group, description, pool and local properties that one item has or sets are unknown to the next."""
+
+    def litter(session: SparkSession) -> dict[str, Any]:
+        session.sparkContext.addJobTag("litter")
+        session.sparkContext.setLocalProperty("mine", "litter")
+        session.sparkContext.setJobDescription("litter")
+        return marks(session)
+
+    with dispatcher(spark) as dock:
+        littered = dock.lane("first", pool="p").submit(litter).result(PATIENCE)
+        clean = dock.lane("second").submit(marks).result(PATIENCE)
+    assert littered["spark.scheduler.pool"] == "p"
+    assert "litter" in littered["tags"]
+    assert len(clean["tags"]) == 1
+    assert littered["tags"].isdisjoint(clean["tags"])
+    assert clean["spark.jobGroup.id"] in clean["tags"]
+    assert clean["spark.job.description"] == "second: marks"
+    assert clean["spark.scheduler.pool"] is None
+    assert clean["mine"] is None
+
+
+def test_the_submitters_context_is_inherited_and_left_alone(spark: SparkSession) -> None:
+    """An item has the submitter's tags and properties of the moment of submit; the submitter's thread gets nothing."""
+    context = spark.sparkContext
+    with dispatcher(spark) as dock:
+        context.addJobTag("mine")
+        context.setLocalProperty("mine", "1")
+        try:
+            future = dock.submit(marks)
+        finally:
+            context.clearJobTags()
+            context.setLocalProperty("mine", None)  # type: ignore[arg-type]
+        inherited = future.result(PATIENCE)
+        own = marks(spark)
+    assert "mine" in inherited["tags"]
+    assert len(inherited["tags"]) == 2
+    assert inherited["mine"] == "1"
+    assert own["tags"] == set()
+    assert own["spark.jobGroup.id"] is None
+
+
+def test_an_item_that_submits_does_not_lend_its_tag(spark: SparkSession) -> None:
+    """An item submitted by an item has a tag of its own only: cancelling the first does not cancel the second."""
+    with dispatcher(spark, 2) as dock:
+        outer_tags, inner = dock.submit(lambda s: (marks(s)["tags"], dock.submit(marks))).result(PATIENCE)
+        inner_tags = inner.result(PATIENCE)["tags"]
+    assert len(inner_tags) == 1
+    assert outer_tags.isdisjoint(inner_tags)
+
+
+def test_leaving_by_an_exception_leaves_no_job_and_no_thread(spark: SparkSession) -> None:
+    """After an exception in the block no Spark job is active and no thread is left."""
+    before = set(threading.enumerate())
+    with pytest.raises(ZeroDivisionError), dispatcher(spark, 2) as dock:  # noqa: PT012 - the block is what is left
+        futures = [dock.submit(long_job) for _ in range(4)]
+        wait_for_active_jobs(spark, 2)
+        raise ZeroDivisionError
+    assert all(future.cancelled() for future in futures)
+    assert set(threading.enumerate()) <= before
+    wait_for_active_jobs(spark, 0)
+
+
+def test_many_items_leave_no_jvm_threads(spark: SparkSession) -> None:
+    """A fresh thread per item does not pile up threads in Spark's JVM."""
+    threads = spark.sparkContext._jvm.Thread.activeCount  # type: ignore[union-attr]
+    with dispatcher(spark, 4) as dock:
+        list(dock.lane("warm").map(lambda session, n: n, range(20)))
+        before = threads()
+        list(dock.lane("many").map(lambda session, n: n, range(200)))
+        wait_until_blocked(lambda: threads() <= before + 4, PATIENCE)
+
+
+STOPPED = """
+import os, sys, threading, time
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+from multiqueue.spark import SparkDispatcher, SparkSessionStopped, check_environment
+
+def long_job(spark):
+    return spark.sparkContext.parallelize([1], 1).map(lambda row: time.sleep(600)).collect()
+
+spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+    .config("spark.ui.showConsoleProgress", "false").getOrCreate())
+tracker = spark.sparkContext.statusTracker()
+with SparkDispatcher(spark, 1) as dock:
+    lane = dock.lane("a")
+    running, waiting = lane.submit(long_job), lane.submit(long_job)
+    while not tracker.getActiveJobsIds():
+        time.sleep(0.05)
+    spark.stop()
+    print(type(running.exception()).__name__, type(waiting.exception()).__name__)
+    try:
+        lane.submit(long_job)
+    except SparkSessionStopped as error:
+        print(error)
+print([finding.subject for finding in check_environment(spark)])
+print([thread.name for thread in threading.enumerate()])
+"""
+
+
+@pytest.mark.slow
+def test_a_session_stopped_under_the_dispatcher() -> None:
+    """Items that run, wait or come when the session is stopped end with `SparkSessionStopped`; no thread is left."""
+    run = subprocess.run(
+        [sys.executable, "-c", STOPPED], capture_output=True, text=True, timeout=120, cwd=ROOT, check=True
+    )
+    assert run.stdout.splitlines()[-4:] == [
+        "SparkSessionStopped SparkSessionStopped",
+        "the Spark session was stopped, so nothing can be submitted; make a new session and a new dispatcher",
+        "['session']",
+        "['MainThread']",
+    ]
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+os.environ["PYSPARK_PYTHON"] = sys.executable
+from pyspark.sql import SparkSession
+from multiqueue.spark import SparkDispatcher
+
+def long_job(spark):
+    return spark.sparkContext.parallelize([1], 1).map(lambda row: time.sleep(600)).collect()
+
+spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+    .config("spark.ui.showConsoleProgress", "false").getOrCreate())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own cancels all jobs by itself
+tracker = spark.sparkContext.statusTracker()
+
+def interrupt():
+    while not tracker.getActiveJobsIds():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt).start()
+try:
+    with SparkDispatcher(spark, 1) as dock:
+        futures = [dock.submit(long_job) for _ in range(3)]
+        futures[0].result()
+except KeyboardInterrupt:
+    print("interrupted", [future.cancelled() for future in futures], list(tracker.getActiveJobsIds()))
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_cancels_what_waits_and_what_runs() -> None:
+    """An interrupt of the main thread cancels all items before it leaves the block, though Spark itself does not."""
+    run = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120, cwd=ROOT, check=True
+    )
+    assert run.stdout.splitlines()[-1] == "interrupted [True, True, True] []"

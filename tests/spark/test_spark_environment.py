@@ -1,0 +1,115 @@
+"""What `check_environment` finds, and what it says about it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from spark_support import FakeSpark
+
+from multiqueue.spark import SparkDispatcher, SparkEnvironmentError, check_environment
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def good_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine with nothing wrong, of which each test breaks one thing."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.delenv("PYSPARK_PIN_THREAD", raising=False)
+    monkeypatch.setenv("JAVA_HOME", str(java_that_says(tmp_path, 'openjdk version "17.0.15" 2025-04-15')))
+
+
+def java_that_says(folder: Path, words: str) -> Path:
+    """A JAVA_HOME whose `java` prints `words` as Java does, on its error stream."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(exist_ok=True)
+    java.write_text(f"#!/bin/sh\necho '{words}' >&2\n")
+    java.chmod(0o755)
+    return folder
+
+
+def findings(spark: SparkSession | None = None) -> list[str]:
+    return [str(finding) for finding in check_environment(spark)]
+
+
+def test_a_good_machine_has_no_findings() -> None:
+    """Nothing wrong: an empty list."""
+    assert findings() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "finding"),
+    [
+        ('java version "1.8.0_411"', "is Java 8; Spark needs Java 17 or later"),
+        ('openjdk version "11.0.2" 2019-01-15', "is Java 11; Spark needs Java 17 or later"),
+        ("what?", "does not say its version; install Java 17 or later"),
+    ],
+)
+def test_an_old_or_odd_java_is_found(tmp_path: Path, words: str, finding: str) -> None:
+    """A Java that Spark can not run on is named with its version and the one that is needed."""
+    java_that_says(tmp_path, words)
+    assert findings() == [f"error: Java: {tmp_path}/bin/java {finding}"]
+
+
+def test_no_java_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without Java the finding says where it was looked for."""
+    (tmp_path / "bin" / "java").unlink()
+    assert findings() == [f"error: Java: JAVA_HOME={tmp_path} has no bin/java; install Java 17 or later"]
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert findings() == ["error: Java: no java on PATH, and JAVA_HOME is not set; install Java 17 or later"]
+
+
+def test_another_python_for_the_workers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers that would run another Python, or none, are named with the cure."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "/bin/sh")
+    assert findings() == [
+        f"warning: PYSPARK_PYTHON: workers run /bin/sh, the driver {sys.executable}; set it to sys.executable "
+        "before the session starts"
+    ]
+    monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
+    assert findings() == [f"error: PYSPARK_PYTHON: there is no 'no-such-python'; set it to {sys.executable}"]
+
+
+def test_threads_that_are_not_pinned_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYSPARK_PIN_THREAD=false is a finding, and a dispatcher refuses to start with it."""
+    monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
+    (finding,) = findings()
+    assert finding.startswith("error: PYSPARK_PIN_THREAD: is false")
+    with pytest.raises(SparkEnvironmentError, match="PYSPARK_PIN_THREAD is false"):
+        SparkDispatcher(FakeSpark(), 1)  # type: ignore[arg-type]
+
+
+def test_an_old_pyspark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pyspark before 4.0 is named with its version."""
+    monkeypatch.setattr("pyspark.__version__", "3.5.1")
+    assert findings() == ["error: pyspark: version 3.5.1 is too old; install pyspark 4.0 or later"]
+
+
+@pytest.mark.spark
+def test_a_session_is_checked(spark: SparkSession) -> None:
+    """A FAIR local session with the driver's Python has no findings; a FIFO one has."""
+    assert findings(spark) == []
+    spark.sparkContext._conf.set("spark.scheduler.mode", "FIFO")
+    try:
+        (finding,) = findings(spark)
+    finally:
+        spark.sparkContext._conf.set("spark.scheduler.mode", "FAIR")
+    assert finding.startswith("warning: spark.scheduler.mode: is FIFO")
+
+
+def test_without_pyspark_one_sentence_says_what_to_install() -> None:
+    """Importing the room without pyspark raises one sentence, and the package itself imports."""
+    program = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "import multiqueue\n"
+        "try:\n    import multiqueue.spark\nexcept ImportError as error:\n    print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert run.stdout.startswith("multiqueue.spark needs pyspark (")
+    assert run.stdout.endswith("): install multiqueue[spark]\n")
+    assert run.stderr == ""

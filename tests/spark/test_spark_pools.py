@@ -1,0 +1,72 @@
+"""Scheduler pools: the file that Spark reads."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+from xml.etree import ElementTree
+
+import pytest
+
+from multiqueue.spark import SchedulerPool, pools_xml
+
+
+def test_pools_are_written_for_spark_to_read(tmp_path: Path) -> None:
+    """The file behind the URI has each pool with its mode, weight and minimum share, names escaped."""
+    uri = pools_xml([SchedulerPool("a & <b>", weight=3, min_share=2, mode="FIFO"), "plain"], tmp_path / "")
+    root = ElementTree.parse(unquote(urlparse(uri).path)).getroot()
+    assert uri.startswith("file:///")
+    assert root.tag == "allocations"
+    assert [(pool.get("name"), {child.tag: child.text for child in pool}) for pool in root] == [
+        ("a & <b>", {"schedulingMode": "FIFO", "weight": "3", "minShare": "2"}),
+        ("plain", {"schedulingMode": "FAIR", "weight": "1", "minShare": "0"}),
+    ]
+
+
+def test_a_directory_of_its_own_by_default() -> None:
+    """Without a directory the file is in a new one, so that two programs do not share it."""
+    assert pools_xml(["a"]) != pools_xml(["a"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"name": ""}, "needs a name"),
+        ({"name": "p", "weight": 0}, "'p': weight must be at least 1, not 0"),
+        ({"name": "p", "min_share": -1}, "'p': min_share must not be negative, not -1"),
+        ({"name": "p", "mode": "LIFO"}, "'p': mode must be 'FAIR' or 'FIFO', not 'LIFO'"),
+    ],
+)
+def test_a_wrong_pool_is_refused(settings: dict[str, object], problem: str) -> None:
+    """A pool that Spark would ignore or misread is refused by name."""
+    with pytest.raises(ValueError, match=problem):
+        SchedulerPool(**settings)  # type: ignore[arg-type]
+
+
+def test_a_pool_named_twice_is_refused(tmp_path: Path) -> None:
+    """Two pools of one name are refused, and no file is written."""
+    with pytest.raises(ValueError, match="'a' is there twice"):
+        pools_xml(["a", SchedulerPool("a", weight=2)], tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+PROGRAM = """
+import sys
+from pyspark.sql import SparkSession
+spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+    .config("spark.scheduler.mode", "FAIR").config("spark.scheduler.allocation.file", sys.argv[1]).getOrCreate())
+for name in ("gold", "plain"):
+    pool = spark.sparkContext._jsc.sc().getPoolForName(name).get()
+    print(name, pool.weight(), pool.minShare())
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_reads_the_file(tmp_path: Path) -> None:
+    """A session started with the file has the pools, with their weights and shares."""
+    uri = pools_xml([SchedulerPool("gold", weight=1000, min_share=1), "plain"], tmp_path)
+    run = subprocess.run([sys.executable, "-c", PROGRAM, uri], capture_output=True, text=True, timeout=120, check=True)
+    assert run.stdout.splitlines()[-2:] == ["gold 1000 1", "plain 1 0"]
