@@ -5,6 +5,15 @@ time, and are settled once. Knows `multiqueue.core` and `multiqueue.store`, thro
 (`amqp`), the pipeline and the windows (`monitor`) know this one.
 """
 
+from ._alerts import Alert as Alert
+from ._arguments import ConsumerArguments as ConsumerArguments
+from ._arguments import consumer_arguments as consumer_arguments
+from ._broker import Broker as Broker
+from ._consumer import QueueConsumer as QueueConsumer
+from ._credit import Credit as Credit
+from ._entry import Entry as Entry
+from ._entry import EntryState as EntryState
+from ._entry import IllegalStep as IllegalStep
 from ._errors import AccessRefused as AccessRefused
 from ._errors import BrokerClosed as BrokerClosed
 from ._errors import BrokerError as BrokerError
@@ -12,17 +21,37 @@ from ._errors import MessageRefused as MessageRefused
 from ._errors import NoConsumers as NoConsumers
 from ._errors import NotAllowed as NotAllowed
 from ._errors import NotFound as NotFound
+from ._errors import NotImplementedByBroker as NotImplementedByBroker
 from ._errors import PreconditionFailed as PreconditionFailed
 from ._errors import ResourceLocked as ResourceLocked
 from ._errors import SelectorError as SelectorError
 from ._errors import Undeliverable as Undeliverable
 from ._errors import Unroutable as Unroutable
+from ._exchange import Exchange as Exchange
+from ._exchange import ExchangeStatistics as ExchangeStatistics
 from ._message import Message as Message
+from ._queue import BrokerQueue as BrokerQueue
+from ._queue_outcome import DeadLetterReason as DeadLetterReason
+from ._queue_outcome import PutOutcome as PutOutcome
+from ._queue_settings import AlertThresholds as AlertThresholds
 from ._queue_settings import MessageGroups as MessageGroups
 from ._queue_settings import Overflow as Overflow
 from ._queue_settings import QueueKind as QueueKind
 from ._queue_settings import QueueSettings as QueueSettings
+from ._queue_statistics import QueueStatistics as QueueStatistics
+from ._received import Getter as Getter
+from ._received import Received as Received
+from ._scheduler import Connection as Connection
+from ._scheduler import Scheduler as Scheduler
+from ._scheduler import Session as Session
 from ._selector import Selector as Selector
+from ._selector import compile_selector as compile_selector
+from ._subscription import PullSubscription as PullSubscription
+from ._subscription import Subscription as Subscription
+from ._target import ConsumerTarget as ConsumerTarget
+from ._target import Delivery as Delivery
+from ._transaction import Transaction as Transaction
+from ._virtual_host import ConsumerOptions as ConsumerOptions
 from ._virtual_host import Published as Published
 from ._virtual_host import VirtualHost as VirtualHost
 from ._virtual_host import VirtualHostStatistics as VirtualHostStatistics

@@ -189,6 +189,7 @@ class Declarations:
                 if found is declared:
                     self._delete_if_closed(found.queue)
                     return found.queue
+                declared.queue.delete()  # another thread's came first
             if not found.queue.is_deleted:
                 self._assert_equivalent(found, settings, arguments, owner)
                 found.queue.touch()

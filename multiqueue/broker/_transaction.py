@@ -14,38 +14,22 @@ Source      AMQP 0-9-1, class tx.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
+from ._entry import Entry, IllegalStep
 from ._errors import MessageRefused, Unroutable
 
 if TYPE_CHECKING:
-    from ._entry import Entry
     from ._message import Message
     from ._queue import BrokerQueue
+    from ._received import HeldDelivery, Received
     from ._virtual_host import VirtualHost
 
 
 _Settle = Callable[..., None]  # a method of a Holder; equal for the same method of the same holder
-
-
-class HeldDelivery(Protocol):
-    """An entry in somebody's hands: `consumer` is who has it, a consumer or the owner of a get."""
-
-    @property
-    def entry(self) -> Entry: ...
-    @property
-    def consumer(self) -> object: ...
-
-
-class Holder(Protocol):
-    """Who settles deliveries: a `ConsumerTarget`, or whoever got messages one by one."""
-
-    def accept(self, *deliveries: Any) -> None: ...
-    def release(self, *deliveries: Any) -> None: ...
-    def reject(self, *deliveries: Any) -> None: ...
 
 
 class Transaction(AbstractContextManager["Transaction"]):
@@ -77,21 +61,21 @@ class Transaction(AbstractContextManager["Transaction"]):
         self._published.append((message, queues))
         return len(queues)
 
-    def accept(self, holder: Holder, *deliveries: HeldDelivery) -> None:
-        """Be done with these deliveries at commit.
+    def accept(self, *received: Received) -> None:
+        """Be done with these messages at commit.
 
         Raises:
             ValueError: one of them is settled in this transaction already; then none is added.
         """
-        self._settle(holder.accept, deliveries)
+        self._settle([(each.holder.accept, each.delivery) for each in received])
 
-    def release(self, holder: Holder, *deliveries: HeldDelivery) -> None:
-        """Give these deliveries back to their queues at commit. Raises as `accept`."""
-        self._settle(holder.release, deliveries)
+    def release(self, *received: Received) -> None:
+        """Give these messages back to their queues at commit. Raises as `accept`."""
+        self._settle([(each.holder.release, each.delivery) for each in received])
 
-    def reject(self, holder: Holder, *deliveries: HeldDelivery) -> None:
-        """Dead-letter these deliveries at commit. Raises as `accept`."""
-        self._settle(holder.reject, deliveries)
+    def reject(self, *received: Received) -> None:
+        """Dead-letter these messages at commit. Raises as `accept`."""
+        self._settle([(each.holder.reject, each.delivery) for each in received])
 
     def commit(self) -> None:
         """Do everything, and begin anew.
@@ -136,22 +120,39 @@ class Transaction(AbstractContextManager["Transaction"]):
         else:
             self.rollback()
 
-    def _settle(self, settle: _Settle, deliveries: Iterable[HeldDelivery]) -> None:
-        added = {delivery.entry: delivery for delivery in deliveries}
+    def _settle(self, settlements: list[tuple[_Settle, HeldDelivery]]) -> None:
         for entries in self._settled.values():
-            if twice := next((entry for entry in added if entry in entries), None):
-                raise ValueError(f"{twice!r} is settled in this transaction already")
-        self._settled.setdefault(settle, {}).update(added)
+            for _, delivery in settlements:
+                if delivery.entry in entries:
+                    raise ValueError(f"{delivery.entry!r} is settled in this transaction already")
+        for settle, delivery in settlements:
+            self._settled.setdefault(settle, {})[delivery.entry] = delivery
 
     def _make_sure_of_deliveries(self) -> None:
-        """Lock every entry, so that nobody can take one away before it is settled; all or none."""
+        """Lock every entry, so that nobody can take one away before it is settled; all or none.
+
+        A message whose queue is deleted may have left its holder with the queue. Then nothing is left to settle.
+        """
         locked: list[HeldDelivery] = []
         try:
             for deliveries in self._settled.values():
-                for delivery in deliveries.values():
-                    if delivery.entry.queue.lock(delivery.entry, delivery.consumer):
+                for delivery in list(deliveries.values()):
+                    if self._lock(delivery):
                         locked.append(delivery)
+                    elif delivery.entry.queue.is_deleted:
+                        del deliveries[delivery.entry]
         except BaseException:
             for delivery in locked:
                 delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
+            raise
+
+    @staticmethod
+    def _lock(delivery: HeldDelivery) -> bool:
+        """False when it was taken away, or is gone with its queue."""
+        queue = delivery.entry.queue
+        try:
+            return queue.lock(delivery.entry, delivery.consumer) > 0
+        except IllegalStep:
+            if queue.is_deleted:
+                return False
             raise

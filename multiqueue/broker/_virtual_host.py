@@ -3,32 +3,72 @@
 Promise     A message is put once on every queue that its exchange and routing key lead to, and a dead letter goes
             on until it is lost or would go round for ever. A call that raises has changed nothing,
             `MessageRefused` apart.
-State       `_lock` guards the two counters of dead letters. It is a leaf, like the topology's: no queue is
-            called with either of them held.
-Who runs    Any thread may call anything. Nothing here blocks. Conditions of bindings read header values on the
-            publisher's thread, dead letters go on on the thread that caused them, both under no lock.
+State       `_lock` guards the subscriptions and the two counters of dead letters. It is a leaf, like the
+            topology's: no queue is called with either of them held.
+Who runs    Any thread may call anything. Only `wait_for_room` blocks, and closing waits for callbacks that run.
+            Conditions of bindings read header values on the publisher's thread, dead letters go on on the thread
+            that caused them, both under no lock.
 Membership  A message routed to a queue that is deleted before it is put there counts as not routed there.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict, Unpack
 
+from ._alerts import Alert
+from ._consumer import Predicate
+from ._credit import Credit
 from ._dead_letter import dead_letter, is_cycle
 from ._declarations import Declarations
 from ._errors import MessageRefused, NoConsumers, NotFound, Unroutable
 from ._exchange import ExchangeStatistics
+from ._housekeeping import Housekeeping
 from ._message import Message
 from ._queue import BrokerQueue
 from ._queue_outcome import DeadLetterReason, PutOutcome
 from ._queue_settings import QueueSettings
 from ._queue_statistics import QueueStatistics
+from ._received import Getter, Received
+from ._scheduler import Scheduler
+from ._selector import compile_selector
+from ._subscription import (
+    CallbackSubscription,
+    FailureHandler,
+    MessageCallback,
+    PullSubscription,
+    Subscription,
+    runs_callback,
+)
 from ._transaction import Transaction
+
+_log = logging.getLogger("multiqueue.broker")
+
+
+def _log_alert(alert: Alert) -> None:
+    _log.warning("%s", alert)
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """How a subscription consumes.
+
+    `selector` is text or a predicate over messages; a higher `priority` (0) is served first; `browse` sees messages
+    without taking them; `auto_accept` settles on delivery; `exclusive` lets nobody beside it; `no_local` passes
+    over messages whose `publisher` is the `owner`, the connection that consumes.
+    """
+
+    selector: str | Predicate | None
+    priority: int
+    browse: bool
+    auto_accept: bool
+    exclusive: bool
+    no_local: bool
+    owner: object
 
 
 class Published(NamedTuple):
@@ -65,23 +105,35 @@ class VirtualHost(Declarations):
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
+        on_alert: Callable[[Alert], None] | None = None,
+        scheduler: Scheduler | None = None,
+        housekeeping: Housekeeping | None = None,
     ) -> None:
         super().__init__(name, self._new_queue)
         self._clock = clock
         self._wall_clock = wall_clock
+        self._on_alert = on_alert or _log_alert
+        self._scheduler = scheduler
+        self._housekeeping = housekeeping
+        self._getter = Getter()
         self._lock = threading.Lock()
+        self._subscriptions: dict[Subscription, None] = {}
         self._dead_letters_routed = 0
         self._dead_letters_lost = 0
 
     def _new_queue(self, name: str, settings: QueueSettings) -> BrokerQueue:
-        return BrokerQueue(
+        queue = BrokerQueue(
             name,
             settings=settings,
             clock=self._clock,
             dead_letter=self._dead_letter,
             on_deleted=self._forget,
+            on_alert=self._on_alert,
             vhost=self.name,
         )
+        if self._housekeeping is not None:
+            self._housekeeping.add(queue)
+        return queue
 
     def _forget(self, queue: BrokerQueue) -> None:
         self._topology.remove_queue(queue)
@@ -141,6 +193,104 @@ class VirtualHost(Declarations):
             )
         return Published(accepted, throttled)
 
+    def wait_for_room(self, published: Published, timeout: float | None = None) -> bool:
+        """Block until the queues that a publish throttled have room; False when `timeout` seconds passed first.
+
+        In a callback it returns at once: the room may be for that very thread to make.
+        """
+        if runs_callback():
+            return not published.throttled
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for queue in published.throttled:
+            remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            if not queue.wait_for_room(remaining):
+                return False
+        return True
+
+    # Receiving
+
+    def get(self, queue: str, *, auto_accept: bool = False, owner: object = None) -> Received | None:
+        """The first message of a queue that nobody has, or None. Does not block.
+
+        Raises:
+            NotFound: no such queue.  ResourceLocked: it belongs to another owner.
+        """
+        return self._getter.get(self.queue(queue, owner=owner), auto_accept=auto_accept)
+
+    def consume(
+        self,
+        queues: str | Iterable[str],
+        callback: MessageCallback,
+        *,
+        on_error: FailureHandler | None = None,
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
+        name: str = "",
+        **options: Unpack[ConsumerOptions],
+    ) -> Subscription:
+        """Let messages of the queues go to `callback`, one at a time, until the subscription is closed.
+
+        The callback settles what it receives, then or later; at most `prefetch` messages and `prefetch_bytes`
+        are unsettled at once. When it raises, `on_error(received, error)` is told, by default the log, and the
+        message stays unsettled. Two subscriptions may run at once, one never twice.
+
+        Raises:
+            NotFound: no such queue.  ResourceLocked: it belongs to another owner.
+            AccessRefused: exclusive use by another consumer, or asked for beside others.
+            RuntimeError: this virtual host was made without a scheduler.
+        """
+        if self._scheduler is None:
+            raise RuntimeError(f"vhost '{self.name}' has no threads for callbacks; use subscribe, or a Broker")
+        subscription = CallbackSubscription(
+            self._scheduler,
+            callback,
+            credit=Credit(prefetch, prefetch_bytes),
+            name=name,
+            on_error=on_error,
+            on_closed=self._ended,
+        )
+        self._start(subscription, queues, options)
+        return subscription
+
+    def subscribe(
+        self,
+        queues: str | Iterable[str],
+        *,
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
+        name: str = "",
+        **options: Unpack[ConsumerOptions],
+    ) -> PullSubscription:
+        """A subscription to block on: `get` and iteration give messages of all the queues, in turn.
+
+        Raises:
+            NotFound, ResourceLocked, AccessRefused: as `consume`.
+        """
+        subscription = PullSubscription(credit=Credit(prefetch, prefetch_bytes), name=name, on_closed=self._ended)
+        self._start(subscription, queues, options)
+        return subscription
+
+    def _start(self, subscription: Subscription, queues: str | Iterable[str], options: ConsumerOptions) -> None:
+        selector, owner = compile_selector(options.pop("selector", None)), options.pop("owner", None)
+        with self._lock:
+            self._subscriptions[subscription] = None
+        try:
+            for name in [queues] if isinstance(queues, str) else queues:
+                subscription.target.consume(
+                    self.queue(name, owner=owner),
+                    on_cancelled=subscription.queue_deleted,
+                    selector=selector,
+                    connection=owner,
+                    **options,
+                )
+        except BaseException:
+            subscription.close()
+            raise
+
+    def _ended(self, subscription: Subscription) -> None:
+        with self._lock:
+            self._subscriptions.pop(subscription, None)
+
     def transaction(self) -> Transaction:
         """A new transaction over publishes to this virtual host and settlements of its deliveries."""
         return Transaction(self)
@@ -194,6 +344,11 @@ class VirtualHost(Declarations):
         lives in memory.
         """
         self._closed = True
+        with self._lock:
+            subscriptions = list(self._subscriptions)
+        for subscription in subscriptions:
+            subscription.close()
+        self._getter.close()
         for queue in self.queues():
             queue.delete()
 

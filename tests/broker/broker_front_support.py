@@ -9,7 +9,6 @@ from multiqueue.broker._exchange import Exchange
 from multiqueue.broker._topology import DeclaredQueue, Topology
 
 if TYPE_CHECKING:
-    from multiqueue.broker._entry import Entry
     from multiqueue.broker._queue import BrokerQueue
 
 
@@ -60,37 +59,3 @@ class Clock:
 def bodies(queue: BrokerQueue) -> list[object]:
     """The bodies of the messages on a queue that nobody has, in order."""
     return [message.body for message in queue.browse()]
-
-
-class Held:
-    """A delivery as a transaction sees it."""
-
-    def __init__(self, entry: Entry, consumer: object) -> None:
-        self.entry = entry
-        self.consumer = consumer
-
-
-class Hands:
-    """Gets messages one by one and settles them, noting each settling call."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, int]] = []
-
-    def take(self, queue: BrokerQueue) -> Held:
-        entry = queue.get(self)
-        assert entry is not None
-        return Held(entry, self)
-
-    def accept(self, *held: Held) -> None:
-        self._settle("accept", held)
-
-    def release(self, *held: Held) -> None:
-        self._settle("release", held)
-
-    def reject(self, *held: Held) -> None:
-        self._settle("reject", held)
-
-    def _settle(self, how: str, held: tuple[Held, ...]) -> None:
-        self.calls.append((how, len(held)))
-        for each in held:
-            getattr(each.entry.queue, how)(each.entry, self)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from broker_front_support import Hands, Held, bodies
+from broker_front_support import bodies
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from multiqueue.broker import Message, MessageRefused, NotFound, Unroutable, VirtualHost
+from multiqueue.broker import Message, MessageRefused, NotFound, Received, Unroutable, VirtualHost
 from multiqueue.broker._entry import IllegalStep
 
 
@@ -27,82 +27,108 @@ def put(host: VirtualHost, queue: str, *contents: bytes) -> None:
         host.publish(Message(content, routing_key=queue))
 
 
+def take(host: VirtualHost, queue: str) -> Received:
+    received = host.get(queue)
+    assert received is not None
+    return received
+
+
 def test_nothing_is_visible_before_the_commit_and_everything_after_it(host: VirtualHost) -> None:
-    """Publishes to two queues and the settling of three deliveries wait for the commit, in one call each."""
-    hands, queue = Hands(), host.queue("a")
+    """Publishes to two queues and the settling of three messages wait for the commit."""
     put(host, "a", b"1", b"2", b"3")
-    first, second, third = (hands.take(queue) for _ in range(3))
+    first, second, third = (take(host, "a") for _ in range(3))
     transaction = host.transaction()
     assert transaction.publish(Message(b"x", routing_key="a")) == 1
     transaction.publish(Message(b"y", routing_key="b"))
-    transaction.accept(hands, first, second)
-    transaction.release(hands, third)
+    transaction.accept(first, second)
+    transaction.release(third)
     assert len(transaction) == 5
-    assert (len(queue), len(host.queue("b")), hands.calls) == (3, 0, [])
+    assert (len(host.queue("a")), bodies(host.queue("a")), len(host.queue("b"))) == (3, [], 0)
     transaction.commit()
-    assert (bodies(queue), bodies(host.queue("b"))) == ([b"3", b"x"], [b"y"])
-    assert hands.calls == [("accept", 2), ("release", 1)]
+    assert (bodies(host.queue("a")), bodies(host.queue("b"))) == ([b"3", b"x"], [b"y"])
     assert len(transaction) == 0
     host.check_invariants()
 
 
-def test_after_a_rollback_nothing_has_happened_and_the_deliveries_can_still_be_settled(
-    host: VirtualHost,
-) -> None:
+def test_messages_of_one_holder_are_settled_together(host: VirtualHost) -> None:
+    """A hundred messages of one subscription are accepted in one step of their queue."""
+    subscription = host.subscribe("a")
+    put(host, "a", *[b"x"] * 100)
+    calls: list[int] = []
+    accept = subscription.target.accept
+    subscription.target.accept = lambda *each: calls.append(len(each)) or accept(*each)  # type: ignore[method-assign, func-returns-value]
+    with host.transaction() as transaction:
+        for _ in range(100):
+            transaction.accept(subscription.get(timeout=30))
+    assert calls == [100]
+    assert len(host.queue("a")) == 0
+    subscription.close()
+
+
+def test_after_a_rollback_nothing_has_happened_and_messages_can_still_be_settled(host: VirtualHost) -> None:
     """Rolled-back publishes are gone, rolled-back acks are not done, and the transaction begins anew."""
-    hands = Hands()
     put(host, "a", b"1")
-    delivery = hands.take(host.queue("a"))
+    received = take(host, "a")
     transaction = host.transaction()
     transaction.publish(Message(b"x", routing_key="b"))
-    transaction.accept(hands, delivery)
+    transaction.accept(received)
     transaction.rollback()
     transaction.commit()
-    assert (len(host.queue("a")), len(host.queue("b")), hands.calls) == (1, 0, [])
-    transaction.reject(hands, delivery)
+    assert (len(host.queue("a")), len(host.queue("b"))) == (1, 0)
+    transaction.reject(received)
     transaction.commit()
     assert len(host.queue("a")) == 0
 
 
-def test_a_delivery_that_is_not_the_callers_any_more_stops_the_whole_commit(host: VirtualHost) -> None:
+def test_a_message_that_is_not_the_callers_any_more_stops_the_whole_commit(host: VirtualHost) -> None:
     """Nothing is published, nothing else is settled, and the transaction is as it was."""
-    hands, queue = Hands(), host.queue("a")
     put(host, "a", b"1", b"2")
-    mine, settled = hands.take(queue), hands.take(queue)
+    mine, settled = take(host, "a"), take(host, "a")
     transaction = host.transaction()
     transaction.publish(Message(b"x", routing_key="b"))
-    transaction.accept(hands, mine, settled)
-    queue.release(settled.entry, hands)
+    transaction.accept(mine, settled)
+    settled.release()
     with pytest.raises(IllegalStep):
         transaction.commit()
-    assert (bodies(queue), len(host.queue("b")), len(transaction)) == ([b"2"], 0, 3)
-    assert queue.delete_messages(steal=True) == 2, "the other delivery was left locked"
+    assert (bodies(host.queue("a")), len(host.queue("b")), len(transaction)) == ([b"2"], 0, 3)
+    assert host.queue("a").delete_messages(steal=True) == 2, "the other message was left locked"
     host.check_invariants()
 
 
 def test_what_management_took_away_counts_for_nothing(host: VirtualHost) -> None:
-    """A delivery that was stolen is nobody's fault: the rest of the transaction is committed."""
-    hands = Hands()
+    """A message that was stolen is nobody's fault: the rest of the transaction is committed."""
     put(host, "a", b"1")
-    delivery = hands.take(host.queue("a"))
     with host.transaction() as transaction:
-        transaction.accept(hands, delivery)
+        transaction.accept(take(host, "a"))
         transaction.publish(Message(b"x", routing_key="b"))
         assert host.queue("a").delete_messages(steal=True) == 1
     assert (len(host.queue("a")), bodies(host.queue("b"))) == (0, [b"x"])
 
 
-def test_a_delivery_is_settled_once_in_a_transaction(host: VirtualHost) -> None:
-    """Accepting and rejecting the same message would contradict; the second is refused, also among others."""
-    hands, queue = Hands(), host.queue("a")
-    put(host, "a", b"1", b"2")
-    first, second = hands.take(queue), hands.take(queue)
+def test_messages_of_a_deleted_queue_do_not_stop_a_commit(host: VirtualHost) -> None:
+    """Nothing is left to settle there; the messages of other queues are settled as they should be."""
+    put(host, "a", b"1")
+    put(host, "b", b"2")
+    alone, both = host.subscribe("a"), host.subscribe("b")
     transaction = host.transaction()
-    transaction.accept(hands, first)
-    with pytest.raises(ValueError, match="is settled in this transaction already"):
-        transaction.reject(hands, second, first)
+    transaction.accept(alone.get(timeout=30), both.get(timeout=30))
+    host.delete_queue("a")
+    assert alone.is_closed
     transaction.commit()
-    assert len(queue) == 1
+    assert len(host.queue("b")) == 0
+    both.close()
+
+
+def test_a_message_is_settled_once_in_a_transaction(host: VirtualHost) -> None:
+    """Accepting and rejecting the same message would contradict; the second is refused, also among others."""
+    put(host, "a", b"1", b"2")
+    first, second = take(host, "a"), take(host, "a")
+    transaction = host.transaction()
+    transaction.accept(first)
+    with pytest.raises(ValueError, match="is settled in this transaction already"):
+        transaction.reject(second, first)
+    transaction.commit()
+    assert len(host.queue("a")) == 1
 
 
 def test_leaving_the_block_commits_and_an_exception_rolls_back(host: VirtualHost) -> None:
@@ -140,13 +166,12 @@ def test_a_message_is_routed_when_it_is_published(host: VirtualHost) -> None:
 def test_a_full_queue_does_not_undo_a_commit_and_is_named_afterwards(host: VirtualHost) -> None:
     """What a queue at its limit refuses is told when all the rest is done, one error per message."""
     host.declare_queue("full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
-    hands = Hands()
     put(host, "a", b"1")
     refused = [Message(b"%d" % number, routing_key="full") for number in range(2)]
     transaction = host.transaction()
     transaction.publish(refused[0])
     transaction.publish(Message(b"x", routing_key="b"))
-    transaction.accept(hands, hands.take(host.queue("a")))
+    transaction.accept(take(host, "a"))
     with pytest.raises(MessageRefused, match="'full'") as raised:
         transaction.commit()
     assert raised.value.message is refused[0]
@@ -166,10 +191,9 @@ class TransactionMachine(RuleBasedStateMachine):
         self.host = VirtualHost()
         self.queue = self.host.declare_queue("q")
         self.transaction = self.host.transaction()
-        self.hands = Hands()
         self.number = 0
         self.order: list[int] = []  # everything on the queue, at its place
-        self.held: dict[int, Held] = {}  # what of it is in our hands
+        self.held: dict[int, Received] = {}  # what of it is in our hands
         self.to_publish: list[int] = []
         self.to_accept: list[int] = []
         self.to_release: list[int] = []
@@ -196,8 +220,8 @@ class TransactionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.ready)
     @rule()
     def take(self) -> None:
-        held = self.hands.take(self.queue)
-        assert held.entry.message.body == self.ready[0]
+        held = take(self.host, "q")
+        assert held.body == self.ready[0]
         self.held[self.ready[0]] = held
 
     @precondition(lambda self: self.free)
@@ -205,10 +229,10 @@ class TransactionMachine(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, accept: bool) -> None:
         number = data.draw(st.sampled_from(self.free))
         if accept:
-            self.transaction.accept(self.hands, self.held[number])
+            self.transaction.accept(self.held[number])
             self.to_accept.append(number)
         else:
-            self.transaction.release(self.hands, self.held[number])
+            self.transaction.release(self.held[number])
             self.to_release.append(number)
 
     @rule(commit=st.booleans())

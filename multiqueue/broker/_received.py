@@ -1,0 +1,175 @@
+"""A message in the application's hands, and who keeps the books on it until it is settled.
+
+State       A `Getter`'s `_lock` guards its set of unsettled messages. It is a leaf: queues are called without it.
+Membership  `Getter.close` takes the whole set at once and gives it back to the queues; whoever settles one of
+            them at the same moment either was first or is told that it is not unsettled any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from ._entry import Entry
+    from ._message import Message
+    from ._queue import BrokerQueue
+
+
+class HeldDelivery(Protocol):
+    """An entry in somebody's hands: `consumer` is who has it, a consumer or the owner of a get."""
+
+    @property
+    def entry(self) -> Entry: ...
+    @property
+    def consumer(self) -> object: ...
+    @property
+    def message(self) -> Message: ...
+    @property
+    def delivery_count(self) -> int: ...
+
+
+class Holder(Protocol):
+    """Who settles deliveries: a `ConsumerTarget` or a `Getter`."""
+
+    def accept(self, *deliveries: Any) -> None: ...
+    def release(self, *deliveries: Any, refused: bool = False) -> None: ...
+    def reject(self, *deliveries: Any) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message that was consumed or got, to be settled once: accepted, released or rejected.
+
+    Any thread may settle it. Settling it again, or after its subscription was closed, raises ValueError: it has
+    gone back to its queue then, and somebody else may have it. When its queue was deleted, settling it is no
+    error, and nothing is left to do.
+    """
+
+    holder: Holder
+    delivery: HeldDelivery
+
+    @property
+    def message(self) -> Message:
+        return self.delivery.message
+
+    @property
+    def body(self) -> object:
+        return self.delivery.message.body
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue it came from."""
+        return self.delivery.entry.queue.name
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered, this time included."""
+        return self.delivery.delivery_count
+
+    @property
+    def redelivered(self) -> bool:
+        """True when somebody had it before."""
+        return self.delivery.delivery_count > 1
+
+    def accept(self) -> None:
+        """Done: the message leaves its queue."""
+        with self._unless_queue_is_gone():
+            self.holder.accept(self.delivery)
+
+    def release(self, *, refused: bool = False) -> None:
+        """Give it back to its place in the queue; `refused`: not to this consumer again."""
+        with self._unless_queue_is_gone():
+            self.holder.release(self.delivery, refused=refused)
+
+    def reject(self) -> None:
+        """Dead-letter it, or drop it when its queue has no dead-letter exchange."""
+        with self._unless_queue_is_gone():
+            self.holder.reject(self.delivery)
+
+    @contextmanager
+    def _unless_queue_is_gone(self) -> Iterator[None]:
+        """A subscription ends with its last queue, and lets go of its messages, which are gone with the queue."""
+        try:
+            yield
+        except ValueError:
+            if not self.delivery.entry.queue.is_deleted:
+                raise
+
+
+class Got:
+    """The delivery of a `Getter`."""
+
+    __slots__ = ("consumer", "delivery_count", "entry")
+
+    def __init__(self, entry: Entry, getter: Getter) -> None:
+        self.entry = entry
+        self.consumer: object = getter
+        self.delivery_count = entry.delivery_count
+
+    @property
+    def message(self) -> Message:
+        return self.entry.message
+
+
+class Getter:
+    """Gets messages one by one, without a consumer, and has them until they are settled. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unsettled: dict[Got, None] = {}
+        self._closed = False
+
+    def get(self, queue: BrokerQueue, *, auto_accept: bool = False) -> Received | None:
+        """The first message of the queue that nobody has, or None. Does not block."""
+        entry = queue.get(self, auto_accept=auto_accept)
+        if entry is None:
+            return None
+        got = Got(entry, self)
+        if not auto_accept:
+            with self._lock:
+                closed = self._closed
+                if not closed:
+                    self._unsettled[got] = None
+            if closed:
+                queue.release(entry, self, counted=False)
+                return None
+        return Received(self, got)
+
+    def accept(self, *deliveries: Got) -> None:
+        """Done with these messages.
+
+        Raises:
+            ValueError: one of them is not unsettled; then none was settled.
+        """
+        self._settle(deliveries, lambda queue, entry: queue.accept(entry, self))
+
+    def release(self, *deliveries: Got, refused: bool = False) -> None:
+        """Give these messages back. A get has no consumer, so `refused` asks nothing. Raises as `accept`."""
+        self._settle(deliveries, lambda queue, entry: queue.release(entry, self))
+
+    def reject(self, *deliveries: Got) -> None:
+        """Dead-letter these messages. Raises as `accept`."""
+        self._settle(deliveries, lambda queue, entry: queue.reject(entry, self))
+
+    def close(self) -> None:
+        """Give back what is unsettled; nothing is got from now on."""
+        with self._lock:
+            self._closed = True
+            unsettled, self._unsettled = self._unsettled, {}
+        for got in unsettled:
+            got.entry.queue.release(got.entry, self)
+
+    def _settle(self, deliveries: tuple[Got, ...], settle: Callable[[BrokerQueue, Entry], object]) -> None:
+        with self._lock:
+            missing = next((got for got in deliveries if got not in self._unsettled), None)
+            if missing is None:
+                for got in dict.fromkeys(deliveries):
+                    del self._unsettled[got]
+        if missing is not None:
+            raise ValueError(f"{missing.entry!r} was settled before, or went back when its getter was closed")
+        for got in dict.fromkeys(deliveries):
+            settle(got.entry.queue, got.entry)

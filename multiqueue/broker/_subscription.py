@@ -1,0 +1,166 @@
+"""Subscriptions: consuming from one or several queues, by callback or by blocking.
+
+Promise     Callbacks of one subscription never overlap, and run under no lock on a thread of the scheduler. What a
+            subscription has not settled when it is closed goes back to its place, flagged as redelivered.
+State       `_idle` is clear while a callback runs; its thread alone writes it and `_runner`.
+Waiting     `close` first suspends, so that nothing further is delivered, then waits for the callback that runs: it
+            can settle what it has. A callback that closes its own subscription does not wait for itself.
+Membership  A subscription ends with its last queue: blocked `get`s and iterations end with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from multiqueue.errors import ShutDown
+
+from ._received import Received
+from ._target import ConsumerTarget, Delivery
+
+if TYPE_CHECKING:
+    from ._consumer import QueueConsumer
+    from ._credit import Credit
+    from ._scheduler import Scheduler
+
+MessageCallback = Callable[[Received], object]
+FailureHandler = Callable[[Received, Exception], object]
+
+_calling = threading.local()
+
+
+def runs_callback() -> bool:
+    """True on a thread that is running the callback of a subscription: it must not wait for other callbacks."""
+    return getattr(_calling, "depth", 0) > 0
+
+
+class Subscription(AbstractContextManager["Subscription"]):
+    """What consumes from queues until it is closed, or its queues are gone. Any thread may call any method."""
+
+    def __init__(self, target: ConsumerTarget, on_closed: Callable[[Subscription], None]) -> None:
+        self._target = target
+        self._on_closed = on_closed
+
+    @property
+    def queues(self) -> list[str]:
+        """The names of the queues it consumes from."""
+        return [consumer.queue.name for consumer in self._target.consumers()]
+
+    @property
+    def is_closed(self) -> bool:
+        return self._target.is_closed
+
+    @property
+    def target(self) -> ConsumerTarget:
+        """The consumer target behind it."""
+        return self._target
+
+    def suspend(self) -> None:
+        """Receive nothing until `resume`; other consumers get what this one would have got."""
+        self._target.suspend()
+
+    def resume(self) -> None:
+        """End a suspension."""
+        self._target.resume()
+
+    def unsettled(self) -> list[Received]:
+        """What was received and not settled, in order."""
+        return [Received(self._target, delivery) for delivery in self._target.unsettled()]
+
+    def close(self) -> None:
+        """Receive nothing further, and give back what is unsettled. Closing twice is harmless."""
+        self._end()
+        self._on_closed(self)
+
+    def queue_deleted(self, consumer: QueueConsumer) -> None:
+        """One of its queues was deleted. Called on any thread, under no lock; waits for nobody."""
+        if not self._target.consumers():
+            self._end()
+            self._on_closed(self)
+
+    def _end(self) -> None:
+        self._target.close()
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class PullSubscription(Subscription):
+    """A subscription that a thread blocks on, all its queues at once."""
+
+    def __init__(self, *, credit: Credit, name: str, on_closed: Callable[[Subscription], None]) -> None:
+        super().__init__(ConsumerTarget(name, credit=credit), on_closed)
+
+    def get(self, timeout: float | None = None) -> Received:
+        """The next message of any of its queues, in turn; blocks until there is one.
+
+        Raises:
+            Empty: `timeout` seconds passed first.
+            ShutDown: it was closed, or its last queue deleted.
+        """
+        return Received(self._target, self._target.get(timeout))
+
+    def __iter__(self) -> Iterator[Received]:
+        """The messages as they come; ends when the subscription does."""
+        while True:
+            try:
+                received = self.get()
+            except ShutDown:
+                return
+            yield received
+
+
+class CallbackSubscription(Subscription):
+    """A subscription whose messages go to a callback."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        callback: MessageCallback,
+        *,
+        credit: Credit,
+        name: str,
+        on_error: FailureHandler | None,
+        on_closed: Callable[[Subscription], None],
+    ) -> None:
+        self._callback = callback
+        self._on_error = on_error
+        self._runner: int | None = None
+        self._idle = threading.Event()
+        self._idle.set()
+        self._connection = scheduler.connection(name) if on_error is None else scheduler.connection(name, self._failed)
+        target = self._connection.session(name).target(self._call, name=name, credit=credit)
+        super().__init__(target, on_closed)
+
+    def close(self) -> None:
+        """Receive nothing further, wait for the callback that runs, give back what is unsettled."""
+        self._target.suspend()
+        if self._runner != threading.get_ident():
+            self._idle.wait()
+        super().close()
+
+    def _end(self) -> None:
+        self._connection.close(timeout=0)
+
+    def _call(self, delivery: Delivery) -> None:
+        self._idle.clear()
+        self._runner = threading.get_ident()
+        _calling.depth = getattr(_calling, "depth", 0) + 1
+        try:
+            self._callback(Received(self._target, delivery))
+        finally:
+            _calling.depth -= 1
+            self._runner = None
+            self._idle.set()
+
+    def _failed(self, delivery: Delivery, error: Exception) -> None:
+        assert self._on_error is not None
+        self._on_error(Received(self._target, delivery), error)
