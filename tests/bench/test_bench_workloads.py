@@ -40,7 +40,6 @@ def test_the_suite_measures_what_is_promised() -> None:
         ("1p1c", "multiqueue", 2.5),
         ("4p1c", "multiqueue", 3.0),
         ("4p1c-100", "multiqueue", 2.5),
-        ("4p1c-100", "multiqueue, same total", 2.5),
         ("idle-subqueues", "multiqueue, 100,000 sub-queues", 0.87),
         ("batches", "multiqueue", 10.0),
         ("batches-1p1c", "multiqueue", 10.0),
