@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ._lifecycle import ItemState
 from ._progress import AttemptEnded, Reporter
@@ -45,7 +46,7 @@ class LiveTable:
         self._live: Live | None = None
 
     def note(self, text: str) -> None:
-        self._console.print(f"[dim]{escape(text)}[/]")
+        self._print(text, "dim")
 
     def begin(self, snapshot: Snapshot) -> None:
         self._live = Live(
@@ -60,17 +61,20 @@ class LiveTable:
     def attempt_ended(self, ended: AttemptEnded) -> None:
         line = failure_line(ended)
         if line is not None:
-            self._console.print(f"[{'red' if ended.state is ItemState.FAILED else 'yellow'}]{escape(line)}[/]")
+            self._print(line, "red" if ended.state is ItemState.FAILED else "yellow")
 
     def stopping(self, requests: int, in_flight: int) -> None:
-        self._console.print(f"[yellow]{stopping_line(requests, in_flight)}[/]")
+        self._print(stopping_line(requests, in_flight), "yellow")
 
     def end(self, snapshot: Snapshot) -> None:
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    def _render(self, snapshot: Snapshot) -> Table:
+    def _print(self, text: str, style: str) -> None:
+        self._console.print(Text(text, style=style), soft_wrap=True)
+
+    def _render(self, snapshot: Snapshot) -> Group:
         # The header, the total, the caption and the prompt take seven lines.
         return progress_table(snapshot, max_lanes=max(self._console.height - 8, 3))
 
@@ -152,10 +156,10 @@ class JsonLines:
         print(json.dumps(values, ensure_ascii=False), file=self._stream, flush=True)
 
 
-def progress_table(snapshot: Snapshot, max_lanes: int) -> Table:
+def progress_table(snapshot: Snapshot, max_lanes: int) -> Group:
     """The lanes, busiest first when there is no room for all, and their total."""
     total = snapshot.total
-    table = Table(caption=_caption(snapshot), caption_justify="left", box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("lane", max_width=40, no_wrap=True)
     for name in ("waiting", "running", "done", "failed"):
         table.add_column(name, justify="right", min_width=7)
@@ -168,7 +172,7 @@ def progress_table(snapshot: Snapshot, max_lanes: int) -> Table:
     if hidden:
         table.add_row(f"[dim]and {hidden} more[/]")
     table.add_row(*_row(total), style="bold")
-    return table
+    return Group(table, Text(_caption(snapshot), style="dim"))
 
 
 def progress_line(snapshot: Snapshot) -> str:

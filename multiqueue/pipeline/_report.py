@@ -29,7 +29,8 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } p.note 
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 th:first-child, td:first-child, td.text, th.text { text-align: left; overflow-wrap: anywhere; }
-td.bad { color: var(--bad); } tr.total td { font-weight: 600; } pre { white-space: pre-wrap; margin: 0; font-size: 13px; }
+td.bad { color: var(--bad); } tr.total td { font-weight: 600; }
+pre { white-space: pre-wrap; margin: 0; font-size: 13px; }
 svg { width: 100%; height: auto; } .tick, .label { font-size: 11px; fill: var(--soft); } .label { fill: var(--ink); }
 .grid { stroke: var(--line); } .area, .bar { fill: var(--bar); } .light { fill: var(--light); }
 """

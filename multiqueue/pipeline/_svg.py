@@ -24,7 +24,7 @@ def steps(values: Sequence[float], step: float, x_label: str, y_label: str) -> s
 
 
 def bars(rows: Sequence[tuple[str, float, float]], x_label: str) -> str:
-    """A pair of bars per row, of a name and two values, the second never below the first: median and 95th percentile."""
+    """A pair of bars per row of a name, a median and a 95th percentile."""
     height = _TOP + _BAR * len(rows) + _BOTTOM
     top = _nice(max((high for _, _, high in rows), default=0))
     left = 180

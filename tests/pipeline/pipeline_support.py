@@ -82,7 +82,7 @@ class HandDispatcher:
         future.set_running_or_notify_cancel()
         try:
             result = fn(None, *args)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the item's, whatever it is: it belongs to its future
             future.set_exception(error)
         else:
             future.set_result(result)

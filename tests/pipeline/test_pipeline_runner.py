@@ -136,7 +136,7 @@ def test_a_lane_goes_on_while_an_item_of_it_waits_for_its_retry(tmp_path: Path) 
 
 
 def test_an_item_that_keeps_failing_is_set_aside(tmp_path: Path) -> None:
-    """After its last attempt an item is set aside with its error, everything else is done, and no output of it stays."""
+    """After its last attempt an item is set aside with its error, without output, and everything else is done."""
     make_tree(tmp_path, LANES)
 
     def work(spark: Any, item: Item, staged: Path) -> bool:

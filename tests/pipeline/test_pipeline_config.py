@@ -1,0 +1,108 @@
+"""The configuration file: what it means, and what is said when it is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from multiqueue.pipeline import ConfigError, load_config
+
+GOOD = """\
+[lanes.eu]
+files = "eu/*.csv"
+format = "csv"
+[job]
+sql = "SELECT * FROM input"
+[output]
+path = "out"
+"""
+
+
+def load(tmp_path: Path, text: str) -> str:
+    """The complaint about this file, without its path."""
+    path = tmp_path / "p.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    return str(caught.value).replace(f"{path}:", "").replace(str(path), "FILE")
+
+
+def test_defaults(tmp_path: Path) -> None:
+    """A short file is enough: one lane, a job, an output; the state lies in the output."""
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD)
+    config = load_config(path)
+    (lane,) = config.lanes()
+    assert (lane.name, lane.priority, lane.capacity, lane.weight, lane.batch) == ("eu", 0, 16, 1, 1)
+    assert config.output == tmp_path / "out"
+    assert config.state == tmp_path / "out" / "_multiqueue" / "state.sqlite"
+    assert config.settings.retry.attempts == 3
+
+
+def test_a_lane_per_directory(tmp_path: Path) -> None:
+    """`directories` makes a lane of each directory, named after it, with the section's settings."""
+    for name in ("acme", "umbrella", "tmp"):
+        (tmp_path / "tenants" / name).mkdir(parents=True)
+    (tmp_path / "tenants" / "a file").touch()
+    path = tmp_path / "p.toml"
+    head = '[lanes.t]\ndirectories = "tenants/*"\nexclude = "tmp"\nweight = 3\n'
+    path.write_text(GOOD.replace("[lanes.eu]\n", head))
+    lanes = load_config(path).lanes()
+    assert [(lane.name, lane.root, lane.weight) for lane in lanes] == [
+        ("acme", tmp_path / "tenants" / "acme", 3),
+        ("umbrella", tmp_path / "tenants" / "umbrella", 3),
+    ]
+
+
+def test_two_lanes_of_one_name(tmp_path: Path) -> None:
+    """A directory that would make a lane that exists already is an error that names both."""
+    (tmp_path / "tenants" / "eu").mkdir(parents=True)
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD + '[lanes.t]\ndirectories = "tenants/*"\nfiles = "*"\nformat = "text"\n')
+    with pytest.raises(ConfigError, match=r"lanes\.t\.directories: the directory .*tenants/eu' makes a lane 'eu'"):
+        load_config(path).lanes()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ('format = "csv"', 'fromat = "csv"', "3: lanes.eu.fromat: unknown key; did you mean 'format'?"),
+        ('format = "csv"', 'format = "cvs"', "not 'cvs'; did you mean 'csv'?"),
+        ('format = "csv"', 'format = "csv"\ncapacity = 0', "4: lanes.eu.capacity: must be at least 1, not 0"),
+        ('format = "csv"', 'format = "csv"\nweight = "2"', "4: lanes.eu.weight: must be a whole number, not '2'"),
+        ('files = "eu/*.csv"', "files = 7", "2: lanes.eu.files: must be a string or an array of strings, not 7"),
+        ('files = "eu/*.csv"', "files = []", "2: lanes.eu.files: must not be empty"),
+        ('files = "eu/*.csv"\n', "", "1: lanes.eu.files: missing"),
+        ("[lanes.eu]", '[lanes."e.u"]\ncolor = 1', '2: lanes."e.u".color: unknown key; known are batch'),
+        ('sql = "SELECT * FROM input"', "", "4: job: give either sql"),
+        ('sql = "SELECT * FROM input"', 'python = "f.py"', "5: job.python: must be \"module:function\", not 'f.py'"),
+        ('path = "out"', 'path = "s3://b/out"', "7: output.path: 's3://b/out' is not a local path"),
+        ("[output]", "[ouput]", "6: ouput: unknown key; did you mean 'output'?"),
+        ("[output]", "[retry]\nbackoff = -1\n[output]", "7: retry.backoff: must be at least 0, not -1"),
+        ("[output]", '[spark]\nmaster="a"\nremote="b"\n[output]', "6: spark: master and remote exclude each other"),
+        ("[job]", "[job", "line 4, column 5: not TOML: expected"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, old: str, new: str, complaint: str) -> None:
+    """Each mistake is told with its line, its key, and what would be right."""
+    assert complaint in load(tmp_path, GOOD.replace(old, new))
+
+
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    """Three mistakes are three lines, in the order of the file."""
+    text = GOOD.replace("[job]", "capacity = 0\n[job]\nscala = 1").replace('path = "out"', "path = 3")
+    assert [line.split(":")[0] for line in load(tmp_path, text).splitlines()] == ["4", "6", "9"]
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    """A missing file is one sentence."""
+    with pytest.raises(ConfigError, match=r"cannot read the configuration '.*none\.toml': No such file or directory"):
+        load_config(tmp_path / "none.toml")
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    """A file in another encoding is one sentence."""
+    (tmp_path / "p.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="not UTF-8, as TOML must be"):
+        load_config(tmp_path / "p.toml")

@@ -1,0 +1,200 @@
+"""The record of a pipeline: its transitions, its file, who may write it."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from multiqueue.pipeline import StateInUse, StateMismatch, Unprepared
+from multiqueue.pipeline._errors import IllegalTransition
+from multiqueue.pipeline._items import FileSeen, Item, item_id
+from multiqueue.pipeline._ledger import Ledger
+from multiqueue.pipeline._ledger_file import exclusive
+from multiqueue.pipeline._ledger_view import ledger_view
+from multiqueue.pipeline._lifecycle import TRANSITIONS, ItemEvent, ItemState, after, before
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(tmp_path / "state.sqlite", tmp_path)
+    yield ledger
+    ledger.close()
+
+
+def seen(count: int, size: int = 1) -> list[FileSeen]:
+    return [FileSeen(f"f{i}", size, i) for i in range(count)]
+
+
+def test_every_arrow_and_no_other() -> None:
+    """An item may do what the table says; everything else is refused."""
+    for state, event in itertools.product(ItemState, ItemEvent):
+        if (state, event) in TRANSITIONS:
+            assert after(state, event) is TRANSITIONS[state, event]
+            assert state in before(event)
+        else:
+            with pytest.raises(IllegalTransition, match=f"an item that is {state} cannot {event}"):
+                after(state, event)
+
+
+def test_a_submitted_item_is_not_submitted_again(ledger: Ledger) -> None:
+    """The UPDATE names the old state: an item cannot be taken twice, nor succeed without having been submitted."""
+    ledger.record_scan("a", seen(1), 1, 0.0)
+    (item,) = ledger.next_waiting("a", 0.0, 9)
+    with pytest.raises(IllegalTransition, match="cannot succeed: it is not submitted"):
+        ledger.succeed(item, item.files, 0.0, 1.0)
+    submitted = ledger.submit(item)
+    assert submitted.attempt == 1
+    with pytest.raises(IllegalTransition, match="cannot submit: it is not waiting"):
+        ledger.submit(item)
+    assert ledger.next_waiting("a", 0.0, 9) == []
+
+
+def test_a_transaction_is_whole_or_nothing(ledger: Ledger) -> None:
+    """What a block recorded before it raised is not recorded."""
+
+    def fail_in_the_middle() -> None:
+        with ledger.transaction():
+            ledger.record_scan("a", seen(3), 1, 0.0)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_in_the_middle()
+    assert ledger.is_empty()
+
+
+def test_batches_across_slices(ledger: Ledger) -> None:
+    """Files that do not fill a batch are carried over to the next slice, and the last ones make a smaller item."""
+    files = seen(10)
+    first = ledger.record_scan("a", files[:5], 3, 0.0)
+    assert (first.added, len(first.rest)) == (1, 2)
+    second = ledger.record_scan("a", first.rest + files[5:], 3, 0.0)
+    assert (second.added, len(second.rest)) == (2, 1)
+    ledger.record_rest("a", second.rest, 0.0)
+    batches = [[file.path for file in item.files] for item in ledger.next_waiting("a", 0.0, 99)]
+    assert batches == [["f0", "f1", "f2"], ["f3", "f4", "f5"], ["f6", "f7", "f8"], ["f9"]]
+
+
+def test_a_changed_file_reopens_its_item_once(ledger: Ledger) -> None:
+    """A finished item waits again when a file of it has another size or time; a waiting one stays as it is."""
+    ledger.record_scan("a", seen(2), 2, 0.0)
+    assert not ledger.record_scan("a", seen(2, size=2), 2, 0.0).reopened
+    item = ledger.submit(ledger.next_waiting("a", 0.0, 1)[0])
+    ledger.succeed(item, item.files, 0.0, 1.0)
+    assert ledger.record_scan("a", seen(2), 2, 0.0).unchanged == 2
+    assert ledger.record_scan("a", seen(2, size=3), 2, 5.0).reopened == {ItemState.DONE: 1}
+    assert ledger.next_waiting("a", 0.0, 1)[0].id == item.id
+
+
+def test_retry_times(ledger: Ledger) -> None:
+    """A postponed item is handed out when its time has come, not before, and the ledger knows when that is."""
+    ledger.record_scan("a", seen(2), 1, 0.0)
+    item = ledger.submit(ledger.next_waiting("a", 0.0, 1)[0])
+    ledger.postpone(item, "oops", 7.5)
+    assert [other.files[0].path for other in ledger.next_waiting("a", 7.0, 9)] == ["f1"]
+    assert ledger.next_retry_s("a", 7.0) == 7.5
+    assert ledger.next_retry_s("b", 7.0) is None
+    assert [other.tries for other in ledger.next_waiting("a", 7.5, 9)] == [0, 1]
+
+
+def test_put_back_forgets_files_that_are_gone(tmp_path: Path, ledger: Ledger) -> None:
+    """A failed item comes back with the files that still exist, and not at all when none does."""
+    for name in ("f0", "f1", "f2"):
+        (tmp_path / name).touch()
+    ledger.record_scan("a", seen(4), 2, 0.0)
+    for item in ledger.next_waiting("a", 0.0, 9):
+        ledger.give_up(ledger.submit(item), "bad", 0.0, 1.0)
+    (tmp_path / "f0").unlink()
+    (tmp_path / "f2").unlink()
+    with ledger.transaction():
+        assert ledger.put_back_failed(["other lane"]) == 0
+        assert ledger.put_back_failed(["a"]) == 1
+    (item,) = ledger.next_waiting("a", 0.0, 9)
+    assert ([file.path for file in item.files], item.tries, item.attempt) == (["f1"], 0, 1)
+
+
+def test_the_id_of_an_item_is_always_the_same() -> None:
+    """Lane and paths decide the id, nothing else; it starts with a letter, so that no reader takes it for a number."""
+    assert item_id("eu", ["a", "b"])[0] == "i"
+    assert len({item_id("eu", ["a", "b"]), item_id("eu", ["ab"]), item_id("us", ["a", "b"])}) == 3
+    assert item_id("eu", ["a"]) == item_id("eu", ["a"])
+
+
+def test_waits_and_series(tmp_path: Path, ledger: Ledger) -> None:
+    """The view gives median and 95th percentile of the waits by nearest rank, and starts and ends per slice."""
+    ledger.record_scan("a", seen(20), 1, 0.0)
+    for place, item in enumerate(ledger.next_waiting("a", 0.0, 99)):
+        ledger.succeed(ledger.submit(item), item.files, float(place), float(place + 1))
+    with ledger_view(tmp_path / "state.sqlite") as view:
+        (waits,) = view.waits()
+        series = view.series(4)
+    assert (waits.items, waits.median_s, waits.p95_s) == (20, 9.0, 18.0)
+    assert (series.step_s, series.starts, series.ends) == (5.0, [5, 5, 5, 5], [4, 5, 5, 6])
+    assert series.running() == [1, 1, 1, 0]
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    """A second process is told who holds the state; when that one is gone, however it went, the state is free."""
+    path = tmp_path / "state.sqlite"
+    Ledger(path, tmp_path).close()
+    code = (
+        "import sys, os; from pathlib import Path; from multiqueue.pipeline._ledger_file import exclusive\n"
+        "from multiqueue.pipeline._ledger import Ledger\n"
+        "path = Path(sys.argv[1])\n"
+        "with exclusive(path):\n"
+        "    ledger = Ledger(path, path.parent); ledger.record_process(); ledger.close()\n"
+        "    print('held', flush=True); sys.stdin.read()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        with pytest.raises(StateInUse, match=f"in use by process {child.pid}; wait for it"), exclusive(path):
+            raise AssertionError("two processes hold one state")
+        child.kill()
+        child.wait()
+    with exclusive(path):
+        pass
+
+
+def test_a_file_of_something_else(tmp_path: Path) -> None:
+    """A state that is no state of ours, or of another version, is refused and left alone."""
+    path = tmp_path / "state.sqlite"
+    path.write_text("this is a text of more than sixteen bytes")
+    with pytest.raises(StateMismatch, match="is not a state of ours"):
+        Ledger(path, tmp_path)
+    assert path.read_text().startswith("this is a text")
+    path.unlink()
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE items (x); PRAGMA user_version = 99;")
+    connection.close()
+    with pytest.raises(StateMismatch, match="has version 99, this multiqueue writes version 1"):
+        Ledger(path, tmp_path)
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    """A state below something that is no directory is one sentence."""
+    (tmp_path / "file").touch()
+    with pytest.raises(Unprepared, match=r"cannot write the state .*choose another \[state\] path"):
+        Ledger(tmp_path / "file" / "state.sqlite", tmp_path)
+
+
+def test_no_state_yet(tmp_path: Path) -> None:
+    """Looking at a pipeline that never ran is one sentence, and makes no file."""
+    with pytest.raises(Unprepared, match="this pipeline has not run yet"), ledger_view(tmp_path / "state.sqlite"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_item_names_its_files(tmp_path: Path) -> None:
+    """What a job sees of an item: absolute paths, a name, a size."""
+    item = Item("i1", "eu", (FileSeen("a.csv", 3, 0), FileSeen("/b.csv", 4, 0)), tmp_path)
+    assert item.paths == (tmp_path / "a.csv", Path("/b.csv"))
+    assert (item.name, item.size_bytes) == ("a.csv (+1)", 7)

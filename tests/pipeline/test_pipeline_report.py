@@ -1,0 +1,99 @@
+"""`report.html`."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_support import Pipeline, lane_of, make_tree, write_names
+
+from multiqueue.pipeline import _svg
+from multiqueue.pipeline._items import Item
+from multiqueue.pipeline._ledger_view import ledger_view
+from multiqueue.pipeline._report import render
+
+EVIL = "<script>alert('x')</script>&"
+
+
+class Tags(HTMLParser):
+    """Checks that every tag is closed, and keeps the text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        assert not any(name in ("src", "href") for name, _ in attrs), "nothing from elsewhere"
+        if tag not in ("meta",):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def page_of(tmp_path: Path) -> str:
+    make_tree(tmp_path, {EVIL.replace("/", "|"): 12, "eu": 3})
+
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        if item.files[0].path == "eu/0001.txt":
+            raise ValueError(EVIL)
+        return write_names(spark, item, staged)
+
+    lanes = [lane_of(tmp_path, name) for name in (EVIL.replace("/", "|"), "eu")]
+    run = Pipeline(tmp_path, lanes, work=work, attempts=1)
+    run.run()
+    with ledger_view(run.output / "_multiqueue" / "state.sqlite") as view:
+        return render(view, EVIL)
+
+
+def test_the_page_is_whole_and_stands_alone(tmp_path: Path) -> None:
+    """The page has its tables and three plots, every tag closed, nothing loaded, light and dark."""
+    page = page_of(tmp_path)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert tags.seen.count("svg") == 3
+    assert "script" not in tags.seen
+    assert "prefers-color-scheme: dark" in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert f"ValueError: {EVIL}" in tags.text
+
+
+def test_names_and_errors_are_told_literally(tmp_path: Path) -> None:
+    """Lane names, titles and error texts are shown as they are, never run."""
+    assert "<script>" not in page_of(tmp_path)
+
+
+def test_an_empty_pipeline_has_a_page(tmp_path: Path) -> None:
+    """A run that was stopped before anything ended still gives a page."""
+    run = Pipeline(tmp_path, [lane_of(tmp_path, "eu")])
+    run.run()
+    with ledger_view(run.output / "_multiqueue" / "state.sqlite") as view:
+        page = render(view, "nothing")
+    assert page.count("<svg") == 3
+
+
+def test_steps_reach_their_values() -> None:
+    """The highest slice touches the top of the axis when it is a round number, and an empty one lies on the ground."""
+    plot = _svg.steps([0, 10], 1.0, "s", "n")
+    (path,) = re.findall(r'class="area" d="([^"]*)"', plot)
+    heights = {float(point.split()[1]) for point in re.findall(r"[\d.]+ [\d.]+", path)}
+    assert heights == {12.0, 184.0}
+
+
+@pytest.mark.parametrize(("value", "top"), [(0, 1), (1, 1), (1.01, 2), (2.2, 2.5), (30, 50), (99, 100), (0.003, 0.005)])
+def test_axes_end_at_round_numbers(value: float, top: float) -> None:
+    """An axis ends at the next 1, 2, 2.5 or 5 times a power of ten."""
+    assert _svg._nice(value) == pytest.approx(top)
