@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from multiqueue.errors import ShutDown
 
@@ -37,7 +36,7 @@ def runs_callback() -> bool:
     return getattr(_calling, "depth", 0) > 0
 
 
-class Subscription(AbstractContextManager["Subscription"]):
+class Subscription:
     """What consumes from queues until it is closed, or its queues are gone. Any thread may call any method."""
 
     def __init__(self, target: ConsumerTarget, on_closed: Callable[[Subscription], None]) -> None:
@@ -83,6 +82,9 @@ class Subscription(AbstractContextManager["Subscription"]):
 
     def _end(self) -> None:
         self._target.close()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,

@@ -15,9 +15,8 @@ Source      AMQP 0-9-1, class tx.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from ._entry import Entry, IllegalStep
 from ._errors import MessageRefused, Unroutable
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 _Settle = Callable[..., None]  # a method of a Holder; equal for the same method of the same holder
 
 
-class Transaction(AbstractContextManager["Transaction"]):
+class Transaction:
     """What one client does between two commits; made by `VirtualHost.transaction`.
 
     As a context manager it commits at the end of the block, and rolls back when an exception leaves it.
@@ -108,6 +107,9 @@ class Transaction(AbstractContextManager["Transaction"]):
     def __len__(self) -> int:
         """How many publishes and settlements wait for the commit."""
         return len(self._published) + sum(map(len, self._settled.values()))
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,
