@@ -23,10 +23,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
-from ..core import SubQueue
-from ..core._executor import MultiQueueExecutor
-from ..core._executor_job import Job
-from ..core._lane import Lane, LaneSettings
+from ..core import Job, Lane, MultiQueueExecutor, SubQueue
+from ..core._lane import LaneSettings
 from ._backend import TAG_PREFIX, Backend, backend_of, with_causes
 from ._errors import SparkJobCancelled, SparkSessionStopped
 from ._future import SparkFuture

@@ -27,7 +27,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from ..core._executor_job import LaneFuture
+from ..core import LaneFuture
 
 T = TypeVar("T")
 

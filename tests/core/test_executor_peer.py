@@ -54,7 +54,7 @@ unittest.main()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(selected=True)
 def test_the_standard_librarys_tests_pass(tmp_path: Path) -> None:
     """CPython's tests of the thread pool, `wait`, `as_completed`, initializers and shutdown pass on ours."""
     pytest.importorskip("test.test_concurrent_futures", reason="this Python came without its tests, or is before 3.12")

@@ -64,7 +64,7 @@ for name in ("gold", "plain"):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.slow(selected=True)
 def test_spark_reads_the_file(tmp_path: Path) -> None:
     """A session started with the file has the pools, with their weights and shares."""
     uri = pools_xml([SchedulerPool("gold", weight=1000, min_share=1), "plain"], tmp_path)
