@@ -130,8 +130,6 @@ def _backoff(config: PipelineConfig) -> Backoff:
 def _dispatcher(
     config: PipelineConfig, lanes: list[Lane], session: Session | None, reporter: Reporter, stack: ExitStack
 ) -> Dispatcher:
-    from ..spark import SparkDispatcher
-
     section = config.settings.spark
     if session is None:
         pools = sorted({lane.pool for lane in lanes if lane.pool})
@@ -141,6 +139,8 @@ def _dispatcher(
         reporter.note(f"Spark {spark.version} is up")
     else:
         spark = session()
+    from ..spark import SparkDispatcher  # here: everything else in this room works without pyspark
+
     return stack.enter_context(SparkDispatcher(spark, max_running=section.max_running))
 
 

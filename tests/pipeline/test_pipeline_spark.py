@@ -1,0 +1,273 @@
+"""The pipeline on real Spark, through the command line, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from multiqueue.pipeline._ledger_view import ledger_view
+from multiqueue.pipeline._lifecycle import ItemState
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+COMMAND = [sys.executable, "-m", "multiqueue.cli"]
+HOUSE = Path(__file__).parents[2]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(HOUSE)}
+
+
+def run(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, args)]
+    return subprocess.run(command, cwd=cwd, env=environment(), capture_output=True, text=True, check=False)
+
+
+def rows(output: Path) -> list[dict[str, object]]:
+    """Everything a reader finds in an output of JSON lines."""
+    parts = sorted((output / "data").rglob("*.json"))
+    return [json.loads(line) for part in parts if part.name[0] not in "._" for line in part.read_text().splitlines()]
+
+
+FORMATS = """\
+[spark]
+master = "local[2]"
+max_running = 4
+[spark.conf]
+"spark.sql.shuffle.partitions" = 1
+[lanes.csv]
+files = "in/*.csv"
+format = "csv"
+options = { header = true }
+schema = "a INT, b STRING"
+pool = "tables"
+[lanes.json]
+files = "in/*.json"
+format = "json"
+[lanes.jsonl]
+files = "in/*.jsonl"
+format = "jsonl"
+[lanes.text]
+files = "in/*.txt"
+format = "text"
+batch = 2
+[lanes.binary]
+files = "in/*.bin"
+format = "binary"
+[lanes.paths]
+files = "in/*.any"
+format = "paths"
+[job]
+python = "formats_job:describe"
+[output]
+path = "out"
+format = "json"
+[retry]
+attempts = 2
+backoff = 0.1
+"""
+
+FORMATS_JOB = """\
+def describe(spark, frame, item):
+    if item.name.endswith("nothing.any"):
+        return None
+    if item.name.endswith("wrong.any"):
+        return 7
+    if item.name.endswith("flaky.any") and item.attempt == 1:
+        raise OSError("once")
+    return frame.selectExpr("count(*) AS n", f"'{item.files[0].path}' AS first", f"{len(item.paths)} AS files")
+"""
+
+FILES = {
+    "a.csv": "a,b\n1,x\n2,y\n",
+    "br[1] %41 {x}.csv": "a,b\n3,z\n",
+    "whole.json": '[{"a": 1},\n {"a": 2},\n {"a": 3}]',
+    "lines.jsonl": '{"a": 1}\n{"a": 2}\n',
+    "one.txt": "1\n",
+    "two.txt": "1\n2\n",
+    "three.txt": "1\n2\n3\n",
+    "raw.bin": "\x00\x01",
+    "co:lon.txt": "x",
+    "flaky.any": "",
+    "_under.any": "",
+    "nothing.any": "",
+    "wrong.any": "",
+}
+
+
+def test_every_format(tmp_path: Path) -> None:
+    """Files of every format, with names that Spark would take for globs, are read as what they are."""
+    (tmp_path / "in").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / "in" / name).write_text(text)
+    (tmp_path / "p.toml").write_text(FORMATS)
+    (tmp_path / "formats_job.py").write_text(FORMATS_JOB)
+    answer = run("pipeline", "run", "p.toml", "--json", cwd=tmp_path)
+    assert answer.stderr == ""
+    events = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert answer.returncode == 1
+    assert {row["first"]: (row["n"], row["files"]) for row in rows(tmp_path / "out")} == {
+        "in/a.csv": (2, 1),
+        "in/br[1] %41 {x}.csv": (1, 1),
+        "in/whole.json": (3, 1),
+        "in/lines.jsonl": (2, 1),
+        "in/three.txt": (5, 2),
+        "in/raw.bin": (1, 1),
+        "in/flaky.any": (1, 1),
+        "in/_under.any": (1, 1),
+    }
+    failures = {event["files"][0]: event["error"] for event in events if event.get("state") == "failed"}
+    assert failures == {
+        "in/co:lon.txt": f"JobError: Spark cannot read '{tmp_path}/in/co:lon.txt': its name has a colon; "
+        'rename it, or use format = "paths"',
+        "in/wrong.any": "JobError: formats_job:describe returned int; a DataFrame or None is expected",
+    }
+    assert events[-1]["event"] == "result"
+    assert events[-1]["total"] == {"waiting": 0, "running": 0, "done": 9, "failed": 2}
+    assert "<svg" in (tmp_path / "out" / "report.html").read_text()
+
+
+SLOW = """\
+[spark]
+master = "local[2]"
+max_running = 3
+conf = { "spark.sql.execution.pythonUDF.arrow.enabled" = false }
+[lanes.a]
+files = "in/*.txt"
+format = "text"
+[job]
+python = "slow_job:wait"
+[output]
+path = "out"
+format = "json"
+"""
+
+SLOW_JOB = """\
+import time
+def slowly(value):
+    time.sleep(0.8)
+    return value
+def wait(spark, frame, item):
+    spark.udf.register("slowly", slowly, "string")
+    return frame.selectExpr("slowly(value) AS value")
+"""
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "in").mkdir()
+    for i in range(30):
+        (tmp_path / "in" / f"{i:02}.txt").write_text(f"row {i}\n")
+    (tmp_path / "p.toml").write_text(SLOW)
+    (tmp_path / "slow_job.py").write_text(SLOW_JOB)
+    yield tmp_path
+    # Whatever was interrupted: the same command finishes the rest, and each row is there once.
+    answer = run("pipeline", "run", "p.toml", cwd=tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, ""), answer.stdout
+    assert sorted(str(row["value"]) for row in rows(tmp_path / "out")) == sorted(f"row {i}" for i in range(30))
+
+
+def done(base: Path) -> int:
+    """How many items the state has as done."""
+    state = base / "out" / "_multiqueue" / "state.sqlite"
+    if not state.exists():
+        return 0
+    with ledger_view(state) as view:
+        return sum(count.items for count in view.counts() if count.state is ItemState.DONE)
+
+
+def wait_for_done(base: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+    while done(base) < count:
+        assert process.poll() is None, "the run ended too early"
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_kill_9_and_the_same_command_again(slow: Path) -> None:
+    """kill -9 in the middle; the same command finishes the rest, every item exactly once in the output."""
+    for target in (4, 12):
+        process = subprocess.Popen(
+            [*COMMAND, "pipeline", "run", "p.toml"], cwd=slow, env=environment(), stdout=subprocess.DEVNULL
+        )
+        wait_for_done(slow, target, process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert done(slow) < 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_in_a_terminal(slow: Path, times: int) -> None:
+    """Ctrl-C reaches every process of the terminal: once lets the running jobs end in peace, twice cancels them."""
+    terminal, side = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "pipeline", "run", "p.toml"],
+        cwd=slow,
+        env=environment(),
+        stdin=side,
+        stdout=side,
+        stderr=side,
+        start_new_session=True,
+        preexec_fn=lambda: _control(side),
+    )
+    os.close(side)
+    screen = _Screen(terminal)
+    while done(slow) < 4:
+        screen.read()
+        assert process.poll() is None, screen.text()
+    for pressed in range(times):
+        os.write(terminal, b"\x03")
+        screen.read_until("Ctrl-C again cancels" if pressed == 0 else "cancelling")
+    screen.read_to_end()
+    assert process.wait() == 130
+    os.close(terminal)
+    assert "Traceback" not in screen.text()
+    assert "failed:" not in screen.text()
+    with ledger_view(slow / "out" / "_multiqueue" / "state.sqlite") as view:
+        states = {count.state for count in view.counts()}
+    assert states == {ItemState.DONE, ItemState.WAITING}
+    assert done(slow) < 30
+
+
+def _control(side: int) -> None:
+    """Make the terminal this process's own, so that Ctrl-C signals its whole group."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(side, termios.TIOCSCTTY, 0)
+
+
+class _Screen:
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._bytes = b""
+
+    def read(self, timeout: float = 0.1) -> bool:
+        """Whether the terminal is still open."""
+        if select.select([self._terminal], [], [], timeout)[0]:
+            try:
+                self._bytes += os.read(self._terminal, 65536)
+            except OSError:  # how Linux says that the other side is closed
+                return False
+        return True
+
+    def read_until(self, text: str) -> None:
+        while text not in self.text():
+            assert self.read(), self.text()
+
+    def read_to_end(self) -> None:
+        while self.read(1.0):
+            pass
+
+    def text(self) -> str:
+        return self._bytes.decode(errors="replace")
