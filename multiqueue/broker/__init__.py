@@ -11,6 +11,7 @@ from ._arguments import consumer_arguments as consumer_arguments
 from ._broker import Broker as Broker
 from ._consumer import QueueConsumer as QueueConsumer
 from ._credit import Credit as Credit
+from ._dead_letter import deaths_of as deaths_of
 from ._entry import Entry as Entry
 from ._entry import EntryState as EntryState
 from ._entry import IllegalStep as IllegalStep

@@ -1,0 +1,36 @@
+"""The guide and the examples of the broker run, and print what they say."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parents[2]
+GUIDE = HOUSE / "docs" / "guides" / "in-process-broker.md"
+EXAMPLES = sorted(HOUSE.glob("examples/broker_*.py"))
+PRINTED = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_prints_what_it_says(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each `print` in an example has beside it what it prints, and that is what it prints."""
+    expected = PRINTED.findall(example.read_text())
+    assert expected
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out.splitlines() == expected
+
+
+def test_the_guide_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    """The pieces of the guide, one after the other, are a program that does what the guide says."""
+    code = "\n".join(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL))
+    exec(compile(code, str(GUIDE), "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out.splitlines() == PRINTED.findall(code)
+
+
+def test_there_is_an_example_for_every_kind_of_use() -> None:
+    """Priorities, browsing, groups, dead letters, and a slow consumer beside a fast one."""
+    topics = ("priorities", "browsing", "message_groups", "dead_letters", "slow_and_fast")
+    assert {path.stem for path in EXAMPLES} >= {f"broker_{topic}" for topic in topics}
