@@ -8,9 +8,6 @@ Membership  `Getter.close` takes the whole set at once and gives it back to the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -40,7 +37,6 @@ class Holder(Protocol):
     def reject(self, *deliveries: Any) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
 class Received:
     """A message that was consumed or got, to be settled once: accepted, released or rejected.
 
@@ -49,8 +45,11 @@ class Received:
     error, and nothing is left to do.
     """
 
-    holder: Holder
-    delivery: HeldDelivery
+    __slots__ = ("delivery", "holder")
+
+    def __init__(self, holder: Holder, delivery: HeldDelivery) -> None:
+        self.holder = holder
+        self.delivery = delivery
 
     @property
     def message(self) -> Message:
@@ -77,27 +76,29 @@ class Received:
 
     def accept(self) -> None:
         """Done: the message leaves its queue."""
-        with self._unless_queue_is_gone():
+        try:
             self.holder.accept(self.delivery)
+        except ValueError:
+            self._raise_unless_queue_is_gone()
 
     def release(self, *, refused: bool = False) -> None:
         """Give it back to its place in the queue; `refused`: not to this consumer again."""
-        with self._unless_queue_is_gone():
+        try:
             self.holder.release(self.delivery, refused=refused)
+        except ValueError:
+            self._raise_unless_queue_is_gone()
 
     def reject(self) -> None:
         """Dead-letter it, or drop it when its queue has no dead-letter exchange."""
-        with self._unless_queue_is_gone():
-            self.holder.reject(self.delivery)
-
-    @contextmanager
-    def _unless_queue_is_gone(self) -> Iterator[None]:
-        """A subscription ends with its last queue, and lets go of its messages, which are gone with the queue."""
         try:
-            yield
+            self.holder.reject(self.delivery)
         except ValueError:
-            if not self.delivery.entry.queue.is_deleted:
-                raise
+            self._raise_unless_queue_is_gone()
+
+    def _raise_unless_queue_is_gone(self) -> None:
+        """A subscription ends with its last queue, and lets go of its messages, which are gone with the queue."""
+        if not self.delivery.entry.queue.is_deleted:
+            raise  # the error that is being handled
 
 
 class Got:
@@ -145,15 +146,21 @@ class Getter:
         Raises:
             ValueError: one of them is not unsettled; then none was settled.
         """
-        self._settle(deliveries, lambda queue, entry: queue.accept(entry, self))
+        self._take_out(deliveries)
+        for got in deliveries:
+            got.entry.queue.accept(got.entry, self)
 
     def release(self, *deliveries: Got, refused: bool = False) -> None:
         """Give these messages back. A get has no consumer, so `refused` asks nothing. Raises as `accept`."""
-        self._settle(deliveries, lambda queue, entry: queue.release(entry, self))
+        self._take_out(deliveries)
+        for got in deliveries:
+            got.entry.queue.release(got.entry, self)
 
     def reject(self, *deliveries: Got) -> None:
         """Dead-letter these messages. Raises as `accept`."""
-        self._settle(deliveries, lambda queue, entry: queue.reject(entry, self))
+        self._take_out(deliveries)
+        for got in deliveries:
+            got.entry.queue.reject(got.entry, self)
 
     def close(self) -> None:
         """Give back what is unsettled; nothing is got from now on."""
@@ -163,13 +170,13 @@ class Getter:
         for got in unsettled:
             got.entry.queue.release(got.entry, self)
 
-    def _settle(self, deliveries: tuple[Got, ...], settle: Callable[[BrokerQueue, Entry], object]) -> None:
+    def _take_out(self, deliveries: tuple[Got, ...]) -> None:
         with self._lock:
-            missing = next((got for got in deliveries if got not in self._unsettled), None)
-            if missing is None:
-                for got in dict.fromkeys(deliveries):
+            for got in deliveries:
+                if got not in self._unsettled:
+                    break
+            else:
+                for got in deliveries:
                     del self._unsettled[got]
-        if missing is not None:
-            raise ValueError(f"{missing.entry!r} was settled before, or went back when its getter was closed")
-        for got in dict.fromkeys(deliveries):
-            settle(got.entry.queue, got.entry)
+                return
+        raise ValueError(f"{got.entry!r} was settled before, or went back when its getter was closed")
