@@ -11,7 +11,7 @@ Source      RabbitMQ's prefetch (window) and AMQP 0-10's message and byte credit
 
 from __future__ import annotations
 
-import threading
+from threading import Lock  # by name, so that tests can put another one in its place
 
 
 class Credit:
@@ -37,7 +37,7 @@ class Credit:
 
     def __init__(self, messages: int | None = None, size_bytes: int | None = None, *, window: bool = True) -> None:
         _check(messages, size_bytes)
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._messages = messages  # what is left; None is unlimited
         self._bytes = size_bytes  # the same in bytes; below 0 while an oversized message is outstanding
         self._taken = 0  # outstanding, in window mode only

@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from threading import Lock  # by name, so that tests can put another one in its place
 from typing import TYPE_CHECKING
 
 from ._alerts import Alert, AlertMonitor
@@ -92,7 +93,7 @@ class QueueBase:
         self._on_deleted = on_deleted
         self._on_error = on_error
         self._is_timed = self.settings.message_ttl is not None
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._core = QueueCore(self, self.settings, clock)
         self._alerts: AlertMonitor | None = None
         if self.settings.alerts is not None and on_alert is not None:

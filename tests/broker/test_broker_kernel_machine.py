@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 from broker_kernel_support import HandClock
 from hypothesis import settings
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from multiqueue.broker._consumer import QueueConsumer
 from multiqueue.broker._credit import Credit
@@ -31,6 +31,17 @@ FEATURES: dict[str, dict[str, Any]] = {
     "standard groups": {"groups": MessageGroups.STANDARD, "group_key": "group"},
     "shared groups": {"groups": MessageGroups.SHARED, "group_key": "group"},
 }
+
+SPECIFICATIONS = st.fixed_dictionaries(
+    {
+        "priority": st.integers(0, 3),
+        "key": st.sampled_from([None, "a", "b"]),
+        "color": st.sampled_from(["red", "blue"]),
+        "group": st.sampled_from(["g", "h"]),
+        "ttl": st.sampled_from([None, None, None, 5.0]),
+        "delay": st.sampled_from([None, None, None, 3.0]),
+    }
+)
 
 
 @dataclass(eq=False)
@@ -67,13 +78,12 @@ class Client:
 class QueueMachine(RuleBasedStateMachine):
     """Compares every answer of a broker queue with a list that is sorted and searched from the start."""
 
-    entries: Bundle[Any] = Bundle("entries")
-
     def __init__(self) -> None:
         super().__init__()
         self.clock = HandClock()
         self.items: list[Item] = []
         self.clients: list[Client] = []
+        self.taken: list[tuple[Entry, Item, Client]] = []
         self.dead: list[tuple[int, str]] = []
         self.model_dead: list[tuple[int, str]] = []
         self.count = 0
@@ -81,6 +91,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @initialize(kind=st.sampled_from(sorted(KINDS)), feature=st.sampled_from(sorted(FEATURES)))
     def begin(self, kind: str, feature: str) -> None:
+        """A queue, and consumers on it: a plain one, a choosy one with little credit, one of high priority."""
         self.settings = QueueSettings(**KINDS[kind], **FEATURES[feature])
         self.queue = BrokerQueue(
             "q",
@@ -89,6 +100,9 @@ class QueueMachine(RuleBasedStateMachine):
             dead_letter=lambda queue, message, reason: self.dead.append((message.body, reason.value)),
             on_error=lambda queue, action, error: self._fail(action, error),
         )
+        self.add_consumer(0, None, None)
+        self.add_consumer(0, "red", 2)
+        self.add_consumer(1, "red", None)
 
     def _fail(self, action: str, error: Exception) -> None:
         raise AssertionError(f"{action}: {error!r}")
@@ -160,15 +174,12 @@ class QueueMachine(RuleBasedStateMachine):
 
     # -- the rules
 
-    @rule(
-        priority=st.integers(0, 3),
-        key=st.sampled_from([None, "a", "b"]),
-        color=st.sampled_from(["red", "blue"]),
-        group=st.sampled_from(["g", "h"]),
-        ttl=st.sampled_from([None, None, None, 5.0]),
-        delay=st.sampled_from([None, None, None, 3.0]),
-    )
-    def put(
+    @rule(specifications=st.lists(SPECIFICATIONS, min_size=1, max_size=4))
+    def put(self, specifications: list[dict[str, Any]]) -> None:
+        for specification in specifications:
+            self._put(**specification)
+
+    def _put(
         self, priority: int, key: str | None, color: str, group: str, ttl: float | None, delay: float | None
     ) -> None:
         if self.settings.overflow is Overflow.RING:
@@ -229,10 +240,22 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.set_notify_work_desired(client.consumer, desired)
         client.is_obliged = client.is_obliged and client.willing
 
-    @precondition(lambda self: self.clients)
-    @rule(target=entries, data=st.data())
-    def pull(self, data: st.DataObject) -> Any:
-        client = data.draw(st.sampled_from(self.clients))
+    @precondition(lambda self: self.clients and self.items)
+    @rule(data=st.data())
+    def pull(self, data: st.DataObject) -> None:
+        self._pull(data.draw(st.sampled_from(self.clients)))
+
+    @precondition(lambda self: any(client.is_obliged for client in self.clients))
+    @rule(data=st.data())
+    def serve(self, data: st.DataObject) -> None:
+        """Do as a scheduler does: pull for whoever was told, until nobody is left who was."""
+        while obliged := [client for client in self.clients if client.is_obliged]:
+            client = data.draw(st.sampled_from(obliged))
+            self._pull(client)
+            if client.is_obliged and data.draw(st.booleans()):
+                self._settle(*self.taken.pop(), "accept")
+
+    def _pull(self, client: Client) -> None:
         self._let_time_pass()
         expected = self._next_for(client) if client.willing else None
         if expected is not None:
@@ -243,7 +266,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert (entry and entry.message.body) == (expected and expected.message.body)
         client.is_obliged = False
         if entry is None or expected is None:
-            return (None, None, None)
+            return
         expected.owner = client
         expected.deliveries += 1
         assert entry.delivery_count == expected.deliveries
@@ -251,12 +274,9 @@ class QueueMachine(RuleBasedStateMachine):
         client.is_obliged = client.willing
         if self.settings.groups is MessageGroups.STANDARD:
             self.group_owners[expected.message.headers["group"]] = client
-        return (entry, expected, client)
+        self.taken.append((entry, expected, client))
 
-    def _settle(self, taken: tuple[Entry | None, Item, Client], how: str) -> None:
-        entry, item, client = taken
-        if entry is None or item.owner is not client:
-            return
+    def _settle(self, entry: Entry, item: Item, client: Client, how: str) -> None:
         self._let_time_pass()
         item.owner = None
         client.having -= 1
@@ -287,22 +307,25 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             self._evict()
 
-    @rule(taken=consumes(entries), how=st.sampled_from(["accept", "release", "refuse", "undo", "reject"]))
-    def settle(self, taken: Any, how: str) -> None:
-        self._settle(taken, how)
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data(), how=st.sampled_from(["accept", "release", "release", "refuse", "undo", "reject"]))
+    def settle(self, data: st.DataObject, how: str) -> None:
+        index = data.draw(st.integers(0, len(self.taken) - 1))
+        self._settle(*self.taken.pop(index), how)
 
+    @precondition(lambda self: self.items)
     @rule(seconds=st.sampled_from([1.0, 2.0, 6.0]))
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self._let_time_pass()
 
-    @rule(color=st.sampled_from([None, "red", "blue"]))
-    def delete_messages(self, color: str | None) -> None:
+    @precondition(lambda self: self.items)
+    @rule(color=st.sampled_from(["red", "blue"]))
+    def delete_messages(self, color: str) -> None:
         self._let_time_pass()
         doomed = [item for item in self.items if item.owner is None]
-        doomed = [item for item in doomed if color in (None, item.message.headers["color"])]
-        selector = None if color is None else (lambda message: message.headers["color"] == color)
-        assert self.queue.delete_messages(selector) == len(doomed)
+        doomed = [item for item in doomed if item.message.headers["color"] == color]
+        assert self.queue.delete_messages(lambda message: message.headers["color"] == color) == len(doomed)
         for item in doomed:
             self.items.remove(item)
 
@@ -332,4 +355,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = QueueMachine.TestCase
-TestQueueMachine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestQueueMachine.settings = settings(max_examples=250, stateful_step_count=60, deadline=None)
