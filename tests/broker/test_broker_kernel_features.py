@@ -1,0 +1,556 @@
+"""What a broker queue does beyond order: limits, time, dead letters, management, lifetime, figures, alerts."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from broker_kernel_support import Bench, HandClock
+
+from multiqueue.broker._alerts import AlertKind
+from multiqueue.broker._credit import Credit
+from multiqueue.broker._errors import AccessRefused, NotFound, PreconditionFailed
+from multiqueue.broker._housekeeping import Housekeeping
+from multiqueue.broker._message import Message
+from multiqueue.broker._queue import BrokerQueue
+from multiqueue.broker._queue_outcome import PutOutcome
+from multiqueue.broker._queue_settings import AlertThresholds, Overflow, QueueKind, QueueSettings
+
+# -- limits
+
+
+def test_a_ring_evicts_the_oldest_that_nobody_has() -> None:
+    """The limit counts what is ready; what consumers have is neither counted nor evicted."""
+    bench = Bench(overflow=Overflow.RING, max_length=2)
+    consumer = bench.consumer()
+    bench.put("with the consumer")
+    entry = bench.pull(consumer)
+    assert entry is not None
+    bench.put("a", "b", "c")
+    assert bench.bodies() == ["b", "c"]
+    assert bench.dead == [("a", "maxlen")]
+    bench.queue.release(entry, consumer)
+    assert bench.bodies() == ["b", "c"], "what comes back is the oldest, and goes"
+    bench.queue.check_invariants()
+
+
+def test_reject_refuses_the_new_message() -> None:
+    """A full queue refuses; room made is room for the next one."""
+    bench = Bench(overflow=Overflow.REJECT, max_length=1)
+    bench.put("a")
+    assert bench.queue.put(Message("b")) is PutOutcome.REJECTED
+    assert bench.dead == []
+    assert bench.queue.purge() == 1
+    assert bench.queue.put(Message("c")).accepted
+    assert bench.queue.statistics().rejected == 1
+
+
+def test_reject_by_bytes_counts_the_new_message() -> None:
+    """A message that would exceed the limit in bytes is refused, a smaller one is not."""
+    bench = Bench(overflow=Overflow.REJECT_DEAD_LETTER, max_length_bytes=10)
+    bench.put(b"12345678")
+    assert bench.queue.put(Message(b"123")) is PutOutcome.REJECTED
+    assert bench.dead == [(b"123", "maxlen")]
+    bench.put(b"12")
+
+
+def test_flow_control_holds_producers_until_four_fifths() -> None:
+    """Over the limit puts say so; producers wait until the queue is down to 80 % of it."""
+    bench = Bench(overflow=Overflow.FLOW_CONTROL, max_length=10)
+    consumer = bench.consumer(auto_accept=True)
+    assert [bench.queue.put(Message(n)) for n in range(10)] == [PutOutcome.ENQUEUED] * 10
+    assert bench.queue.put(Message(10)) is PutOutcome.THROTTLED
+    resumed: list[str] = []
+    assert bench.queue.when_room(lambda: resumed.append("now"))
+    for expected in ([], [], ["now"]):
+        assert bench.pull(consumer) is not None
+        assert resumed == expected
+    assert bench.queue.is_throttled is False
+    assert bench.queue.when_room(lambda: None) is False
+    assert bench.queue.wait_for_room(0.0) is True
+
+
+def test_deleting_a_throttled_queue_lets_its_producers_go() -> None:
+    """A producer that waits for room is not left waiting for a queue that is gone."""
+    bench = Bench(overflow=Overflow.FLOW_CONTROL, max_length=0)
+    assert bench.queue.put(Message("a")) is PutOutcome.THROTTLED
+    assert bench.queue.wait_for_room(0.0) is False
+    waiter = threading.Thread(target=bench.queue.wait_for_room)
+    waiter.start()
+    bench.queue.delete()
+    waiter.join(10)
+    assert not waiter.is_alive()
+    assert bench.queue.put(Message("b")) is PutOutcome.DELETED
+
+
+# -- time
+
+
+def test_expired_messages_are_dead_lettered_wherever_they_are_met() -> None:
+    """An expired message is never delivered: a pull passes it, housekeeping drops it, a release ends it."""
+    bench = Bench()
+    consumer = bench.consumer()
+    bench.put("held by the consumer", expiration=5)
+    entry = bench.pull(consumer)
+    assert entry is not None
+    bench.put("met by a pull", expiration=5)
+    bench.put("stays")
+    bench.clock.advance(5)
+    assert bench.pull_bodies(consumer) == ["stays"]
+    bench.queue.release(entry, consumer)
+    bench.put("met by housekeeping", expiration=1)
+    bench.clock.advance(1)
+    bench.queue.housekeeping()
+    assert bench.dead == [
+        ("met by a pull", "expired"),
+        ("held by the consumer", "expired"),
+        ("met by housekeeping", "expired"),
+    ]
+    assert bench.queue.statistics().expired == 3
+
+
+def test_the_queues_ttl_bounds_and_the_minimum_raises() -> None:
+    """`message_ttl` also gives a time to messages without one; the minimum lengthens those that have one."""
+    bench = Bench(message_ttl=10, minimum_message_ttl=5, expired_to_dead_letter=False)
+    bench.put("none set")
+    bench.put("short", expiration=1)
+    bench.put("long", expiration=100)
+    bench.clock.advance(4)
+    bench.queue.housekeeping()
+    assert bench.bodies() == ["none set", "short", "long"]
+    bench.clock.advance(1)
+    bench.queue.housekeeping()
+    assert bench.bodies() == ["none set", "long"]
+    bench.clock.advance(5)
+    bench.queue.housekeeping()
+    assert bench.bodies() == []
+    assert bench.dead == [], "what expires is gone"
+
+
+def test_the_timers_of_messages_that_are_gone_are_swept() -> None:
+    """Millions of consumed messages with a long time to live leave no timers behind."""
+    bench = Bench(message_ttl=1e6)
+    consumer = bench.consumer(auto_accept=True)
+    for number in range(5000):
+        bench.put(number)
+        bench.pull(consumer)
+    assert len(bench.queue._core.expiries._heap) < 2000
+
+
+def test_a_delayed_message_is_overtaken_and_then_takes_its_place() -> None:
+    """Before its time nobody gets it; after it consumers are told, and it stands where it was put."""
+    bench = Bench()
+    consumer, browser = bench.consumer(), bench.consumer(browse=True)
+    bench.put("later", delay=5)
+    bench.put("now")
+    assert bench.pull_bodies(consumer) == ["now"]
+    assert bench.pull_bodies(browser) == []
+    bench.put("last")
+    bench.taken_notices()
+    bench.clock.advance(5)
+    bench.queue.housekeeping()
+    assert consumer in bench.taken_notices() or consumer.state.name == "NOTIFIED"
+    assert bench.pull_bodies(consumer) == ["later", "last"]
+    assert bench.queue.statistics().held == 0
+
+
+def test_browsers_see_what_was_held_when_its_time_has_come() -> None:
+    """The end of a hold is an arrival for browsers that have passed the place."""
+    bench = Bench()
+    browser = bench.consumer(browse=True)
+    bench.put("later", delay=5)
+    bench.put("now")
+    assert bench.pull_bodies(browser) == ["now"]
+    bench.clock.advance(5)
+    bench.queue.housekeeping()
+    assert bench.pull_bodies(browser) == ["later"]
+
+
+def test_housekeeping_looks_after_many_queues_and_forgets_the_deleted() -> None:
+    """One failing queue keeps none of the others waiting; a deleted one is let go of."""
+    first, second = Bench(message_ttl=1), Bench(message_ttl=1)
+    keeper = Housekeeping()
+    for bench in (first, second):
+        keeper.add(bench.queue)
+        bench.put("a")
+        bench.clock.advance(2)
+    keeper.run_once()
+    assert first.dead == second.dead == [("a", "expired")]
+    first.queue.delete()
+    keeper.run_once()
+    assert list(keeper._queues) == [second.queue]
+
+
+def test_housekeeping_runs_on_a_thread_of_its_own_until_closed() -> None:
+    """Started, it runs; closed, its thread is gone, and it cannot be started again."""
+    done = threading.Event()
+    queue = BrokerQueue("q", settings=QueueSettings(expires=0.0), on_deleted=lambda queue: done.set())
+    with Housekeeping(0.001) as keeper:
+        keeper.add(queue)
+        assert done.wait(30)
+    assert queue.is_deleted
+    with pytest.raises(RuntimeError, match="closed"):
+        keeper.start()
+
+
+# -- dead letters
+
+
+def test_a_message_delivered_too_often_is_dead_lettered() -> None:
+    """The last permitted delivery that is given back goes to the dead letters, its count with it."""
+    bench = Bench(max_delivery_attempts=2)
+    consumer = bench.consumer()
+    bench.put("poison")
+    counts = []
+    while (entry := bench.pull(consumer)) is not None:
+        counts.append((entry.delivery_count, entry.redelivered))
+        bench.queue.release(entry, consumer)
+    assert counts == [(1, False), (2, True)]
+    assert bench.dead == [("poison", "delivery_limit")]
+
+
+def test_a_delivery_that_never_arrived_does_not_count() -> None:
+    """Given back uncounted, a message is as if it had not been delivered."""
+    bench = Bench(max_delivery_attempts=1)
+    consumer = bench.consumer()
+    bench.put("a")
+    for _ in range(3):
+        entry = bench.pull(consumer)
+        assert entry is not None
+        assert entry.redelivered is False
+        bench.queue.release(entry, consumer, counted=False)
+    assert bench.dead == []
+
+
+def test_refused_messages_do_not_come_back_to_who_refused_them() -> None:
+    """A refusal is remembered per consumer; others get the message."""
+    bench = Bench()
+    one, two = bench.consumer(), bench.consumer()
+    bench.put("a")
+    entry = bench.pull(one)
+    assert entry is not None
+    bench.queue.release(entry, one, refused=True)
+    assert bench.pull(one) is None
+    assert bench.pull_bodies(two) == ["a"]
+
+
+def test_dead_letters_may_go_round_in_a_long_circle() -> None:
+    """Two full rings that dead-letter into each other: a loop, not a recursion, and it ends with the callback."""
+    queues: dict[str, BrokerQueue] = {}
+    hops = [0]
+
+    def dead_letter(queue: BrokerQueue, message: Message, reason: object) -> None:
+        hops[0] += 1
+        if hops[0] < 5000:
+            queues["b" if queue.name == "a" else "a"].put(message)
+
+    ring = QueueSettings(overflow=Overflow.RING, max_length=1)
+    for name in "ab":
+        queues[name] = BrokerQueue(name, settings=ring, dead_letter=dead_letter)
+        queues[name].put(Message(name))
+    queues["a"].put(Message("c"))
+    assert hops == [5000]
+    assert len(queues["a"]) == len(queues["b"]) == 1
+
+
+def test_a_failing_dead_letter_callback_is_reported() -> None:
+    """Failures of the callback go to the error handler; the queue goes on."""
+    errors: list[str] = []
+    queue = BrokerQueue(
+        "q",
+        settings=QueueSettings(overflow=Overflow.RING, max_length=0),
+        dead_letter=lambda queue, message, reason: 1 / 0,
+        on_error=lambda queue, action, error: errors.append(f"{action}: {error}"),
+    )
+    assert queue.put(Message("a")).accepted
+    assert errors == ["dead letter callback: division by zero"]
+
+
+# -- management
+
+
+def test_purge_leaves_what_consumers_have() -> None:
+    """A purge deletes what is ready; what is unsettled stays with its consumers."""
+    bench = Bench()
+    consumer = bench.consumer()
+    bench.put("a", "b")
+    entry = bench.pull(consumer)
+    assert bench.queue.purge() == 1
+    assert entry is not None
+    assert bench.queue.accept(entry, consumer) == 1
+
+
+def test_move_keeps_what_the_target_refuses() -> None:
+    """Moved messages leave, refused ones are back in their places, and the selector decides which."""
+    bench, target = Bench(), Bench("target", overflow=Overflow.REJECT, max_length=2)
+    bench.put("a", "x", "b", "c")
+    assert bench.queue.move_messages(target.queue, lambda message: message.body != "x") == 2
+    assert target.bodies() == ["a", "b"]
+    assert bench.bodies() == ["x", "c"]
+    with pytest.raises(ValueError, match="to itself"):
+        bench.queue.move_messages(bench.queue)
+    bench.queue.check_invariants()
+
+
+def test_copy_leaves_the_original() -> None:
+    """A copy is one more message elsewhere; the limit bounds how many."""
+    bench, target = Bench(), Bench("target")
+    bench.put(*range(600))
+    assert bench.queue.copy_messages(target.queue, limit=500) == 500
+    assert target.bodies() == list(range(500))
+    assert len(bench.queue) == 600
+
+
+def test_delete_with_steal_takes_unlocked_entries_but_not_locked_ones() -> None:
+    """What is being settled or sent cannot be stolen."""
+    bench = Bench()
+    consumer = bench.consumer(lock_deliveries=True)
+    bench.put("locked", "unlocked")
+    locked, unlocked = bench.pull(consumer), bench.pull(consumer)
+    assert locked is not None
+    assert unlocked is not None
+    assert bench.queue.unlock(unlocked, consumer) == 1
+    assert bench.queue.delete_messages(steal=True) == 1
+    assert bench.queue.lock(unlocked, consumer) == 0
+    assert bench.queue.accept([locked, unlocked], consumer) == 1
+    assert len(bench.queue) == 0
+
+
+def test_change_of_priority_moves_to_the_end_of_the_new_level() -> None:
+    """The message goes behind those of its new level and is still what it was."""
+    bench = Bench(kind=QueueKind.PRIORITY, max_priority=9)
+    consumer = bench.consumer()
+    bench.put("low", priority=1)
+    bench.put("high", priority=5)
+    assert bench.queue.change_priority(5, lambda message: message.body == "low") == 1
+    assert bench.pull_bodies(consumer) == ["high", "low"]
+    with pytest.raises(ValueError, match="knows no priorities"):
+        Bench().queue.change_priority(1)
+
+
+def test_a_get_takes_the_first_and_can_give_it_back() -> None:
+    """A get is an acquisition by whoever asks; nobody else may settle it."""
+    bench = Bench()
+    owner = object()
+    assert bench.queue.get(owner) is None
+    bench.put("a", "b")
+    entry = bench.queue.get(owner)
+    assert entry is not None
+    assert bench.queue.get(owner, auto_accept=True) is not None
+    bench.queue.release(entry, owner)
+    again = bench.queue.get(owner)
+    assert again is entry
+    assert again.redelivered
+
+
+# -- consumers and lifetime
+
+
+def test_an_exclusive_consumer_is_alone() -> None:
+    """It refuses others, and is refused where others are."""
+    bench = Bench()
+    consumer = bench.consumer(exclusive=True)
+    with pytest.raises(AccessRefused, match="in exclusive use"):
+        bench.consumer()
+    bench.queue.remove_consumer(consumer)
+    bench.consumer()
+    with pytest.raises(AccessRefused):
+        bench.consumer(exclusive=True)
+
+
+def test_a_single_active_consumer_is_followed_by_the_next() -> None:
+    """One consumer gets everything; when it goes the next one in order does."""
+    bench = Bench(single_active_consumer=True)
+    first, second, high = bench.consumer(), bench.consumer(), bench.consumer(priority=5)
+    bench.put("a", "b", "c")
+    assert bench.pull(second) is None
+    assert bench.pull(first) is not None
+    bench.taken_notices()
+    bench.queue.remove_consumer(first)
+    assert bench.taken_notices() == [high]
+    bench.queue.remove_consumer(high)
+    assert bench.taken_notices() == [second]
+    assert bench.pull_bodies(second) == ["b", "c"]
+
+
+def test_no_local_consumers_do_not_get_their_own_connections_messages() -> None:
+    """noLocal goes by the publishing connection."""
+    bench = Bench()
+    connection = object()
+    local, remote = bench.consumer(no_local=True, connection=connection), bench.consumer()
+    bench.put("own", publisher=connection)
+    bench.put("other", publisher=object())
+    assert bench.pull_bodies(local) == ["other"]
+    assert bench.pull_bodies(remote) == ["own"]
+
+
+def test_auto_delete_goes_with_the_last_consumer() -> None:
+    """Not before it had one, not while another is there."""
+    bench = Bench(auto_delete=True)
+    bench.put("a")
+    first, second = bench.consumer(), bench.consumer()
+    bench.queue.remove_consumer(first)
+    assert bench.deleted == []
+    bench.queue.remove_consumer(second)
+    assert bench.deleted == [bench.queue]
+    assert bench.queue.is_deleted
+    with pytest.raises(NotFound):
+        bench.consumer()
+
+
+def test_a_queue_expires_when_nobody_uses_it() -> None:
+    """Consumers, gets and `touch` keep it; idleness for `expires` seconds ends it."""
+    bench = Bench(expires=10)
+    consumer = bench.consumer()
+    bench.clock.advance(100)
+    bench.queue.housekeeping()
+    bench.queue.remove_consumer(consumer)
+    bench.clock.advance(9)
+    bench.queue.touch()
+    bench.clock.advance(9)
+    bench.queue.housekeeping()
+    assert not bench.queue.is_deleted
+    bench.clock.advance(1)
+    bench.queue.housekeeping()
+    assert bench.deleted == [bench.queue]
+
+
+def test_delete_tells_consumers_and_leaves_them_what_they_have() -> None:
+    """Consumers are told once; what they have they may settle, and what they release is gone."""
+    bench = Bench()
+    consumer = bench.consumer()
+    bench.put("a", "b", "c")
+    first, second = bench.pull(consumer), bench.pull(consumer)
+    assert first is not None
+    assert second is not None
+    with pytest.raises(PreconditionFailed, match="in use"):
+        bench.queue.delete(if_unused=True)
+    with pytest.raises(PreconditionFailed, match="not empty"):
+        bench.queue.delete(if_empty=True)
+    assert bench.queue.delete(dead_letter=True) == 1
+    assert bench.queue.delete() == 0
+    assert bench.cancelled == [consumer]
+    assert bench.pull(consumer) is None
+    assert bench.queue.accept(first, consumer) == 1
+    assert bench.queue.release(second, consumer) == 1
+    assert bench.dead == [("c", "queue_deleted"), ("b", "queue_deleted")]
+    assert len(bench.queue) == 0
+    assert bench.deleted == [bench.queue]
+
+
+# -- last value
+
+
+def test_last_value_keeps_the_newest_of_each_key() -> None:
+    """A newer value replaces the older; one that a consumer had does not come back."""
+    bench = Bench(kind=QueueKind.LAST_VALUE, lvq_key="k")
+    consumer = bench.consumer()
+    bench.put("a1", headers={"k": "a"})
+    held = bench.pull(consumer)
+    bench.put("plain")
+    bench.put("a2", headers={"k": "a"})
+    bench.put("a3", headers={"k": "a"})
+    assert bench.bodies() == ["plain", "a3"]
+    assert held is not None
+    bench.queue.release(held, consumer)
+    assert bench.bodies() == ["plain", "a3"]
+    assert bench.dead == []
+    bench.queue.check_invariants()
+
+
+# -- figures and alerts
+
+
+def test_statistics_count_and_remember_the_highest() -> None:
+    """Gauges, totals and high-water marks agree with what was done; a reset starts from what is."""
+    bench = Bench()
+    consumer = bench.consumer()
+    bench.put(b"1234", b"5678", b"9")
+    entry = bench.pull(consumer)
+    assert entry is not None
+    bench.queue.accept(entry, consumer)
+    bench.pull(consumer)
+    statistics = bench.queue.statistics()
+    assert (statistics.depth, statistics.depth_bytes) == (2, 5)
+    assert (statistics.available, statistics.unacked, statistics.unacked_bytes) == (1, 1, 4)
+    assert (statistics.enqueued, statistics.dequeued, statistics.dequeued_bytes) == (3, 1, 4)
+    assert (statistics.highest_depth, statistics.highest_depth_bytes) == (3, 9)
+    assert (statistics.consumers, statistics.consumers_willing) == (1, 1)
+    bench.queue.reset_statistics()
+    assert bench.queue.statistics().highest_depth == 2
+
+
+def test_alerts_come_once_per_gap() -> None:
+    """A threshold that is passed is told, and told again only after the gap."""
+    thresholds = AlertThresholds(depth=2, message_bytes=5, age=60, repeat_gap=30)
+    bench = Bench(alerts=thresholds)
+    bench.put(b"a", b"123456")
+    bench.put(b"c")
+    assert [(alert.kind, alert.value) for alert in bench.alerts] == [
+        (AlertKind.MESSAGE_BYTES, 6),
+        (AlertKind.DEPTH, 2),
+    ]
+    bench.clock.advance(60)
+    bench.queue.housekeeping()
+    assert [alert.kind for alert in bench.alerts[2:]] == [AlertKind.DEPTH, AlertKind.AGE]
+    assert str(bench.alerts[-1]) == "queue 'q': age is 60, its threshold 60"
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"max_length": -1}, "max_length is -1; the least is 0"),
+        ({"max_priority": 5}, "max_priority belongs to a priority queue, not to a standard one"),
+        ({"kind": QueueKind.SORTED}, "needs sort_key"),
+        ({"kind": QueueKind.LAST_VALUE}, "needs lvq_key"),
+        ({"kind": QueueKind.PRIORITY, "max_priority": 5, "priority_levels": 3}, "two scales"),
+        ({"group_key": "g"}, "without groups"),
+        ({"single_active_consumer": True, "max_active_consumers": 2}, "set one"),
+        ({"flow_resume_ratio": 0}, "a share of the limit"),
+    ],
+)
+def test_settings_that_contradict_themselves_are_refused(settings: dict[str, Any], problem: str) -> None:
+    """A wrong setting is an error where it is written, and says what would be right."""
+    with pytest.raises(ValueError, match=problem):
+        QueueSettings(**settings)
+
+
+def test_credit_is_restored_in_window_mode_and_granted_in_credit_mode() -> None:
+    """A window refills by settling, credit by grants; a suspension stops both."""
+    window, credit = Credit(1), Credit(1, window=False)
+    assert window.take(5)
+    assert not window.take(5)
+    assert window.settled(1, 5) is True
+    assert credit.take(5)
+    assert credit.settled(1, 5) is False
+    assert credit.is_open is False
+    assert credit.grant(2) is True
+    credit.suspend()
+    assert not credit.take(1)
+    assert credit.resume() is True
+    assert credit.take(1)
+    credit.drain()
+    assert not credit.is_open
+    with pytest.raises(ValueError, match="0 or more"):
+        Credit(-1)
+
+
+def test_the_clock_is_asked_only_where_time_matters() -> None:
+    """A queue without times costs no look at the clock per message."""
+    clock = HandClock()
+    asked = [0]
+
+    def count() -> float:
+        asked[0] += 1
+        return clock()
+
+    queue = BrokerQueue("q", clock=count)
+    consumer = queue.add_consumer(lambda consumer: None)
+    queue.set_notify_work_desired(consumer, True)
+    before = asked[0]
+    queue.put(Message("a"))
+    entry = queue.deliver_single_message(consumer)
+    assert entry is not None
+    queue.accept(entry, consumer)
+    assert asked[0] == before
