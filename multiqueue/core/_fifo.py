@@ -63,7 +63,9 @@ class Fifo(PutSide[T]):
         self._weight = 1
         self._max_in_flight: int | None = None
         self._turn = 0  # elements it has given in its present turn
-        self._plain = True  # weight 1, no in-flight limit, nobody parked on it alone, open: little to do after a take
+        # Weight 1, no in-flight limit, nobody parked on it alone, open: little to do after a take. False is never
+        # wrong, only slower; so it is set first, then what it depends on is changed, then it is settled.
+        self._plain = True
         self._group: PriorityGroup[T] | None = None  # the one it is or was linked in
         self._next: Fifo[T] | None = None  # in the ring; None when it is in none
         self._previous: Fifo[T] | None = None
@@ -199,19 +201,27 @@ class Fifo(PutSide[T]):
 
     def _remove_locked(self, wanted: T) -> bool:
         """Remove the element that is `wanted`, the same object, unless it has been taken."""
-        for index, item in enumerate(list(self._items)):  # a copy: a put may append meanwhile, and only append
-            if item is wanted:
-                self._take_side._news.append(self)
-                del self._items[index]
-                self._discarded += 1
-                self._wake_putter_locked()
-                self._wake_joiners_locked()
-                return True
-        return False
+        while True:
+            items = list(self._items)  # a copy: a put may append meanwhile
+            index = next((index for index, item in enumerate(items) if item is wanted), None)
+            if index is None:
+                return False
+            self._take_side._news.append(self)
+            try:
+                if self._items[index] is wanted:  # else a signal handler took from the head: look again
+                    self._discarded += 1
+                    del self._items[index]
+                    break
+            except IndexError:
+                continue
+        self._wake_putter_locked()
+        self._wake_joiners_locked()
+        return True
 
     def _discard_locked(self) -> deque[T]:
         self._take_side._news.append(self)
         items = self._swap_items_locked()
+        self._take_side._news.append(self)
         self._discarded += len(items)
         self._wake_joiners_locked()
         return items
@@ -244,10 +254,14 @@ class Fifo(PutSide[T]):
     def _task_done_locked(self) -> None:
         if self._unfinished() <= 0:
             raise ValueError("task_done() called too many times")
-        if self._max_in_flight is not None:
-            self._take_side._news.append(self)
+        limited = self._max_in_flight is not None
+        news = self._take_side._news
+        if limited:
+            news.append(self)
         self._in_flight -= 1
         self._finished += 1
+        if limited:
+            news.append(self)
         self._wake_joiners_locked()
 
     def _unfinished(self) -> int:
@@ -284,8 +298,9 @@ class Fifo(PutSide[T]):
     def _shutdown_locked(self, immediate: bool) -> deque[T] | None:
         self._take_side._news.append(self)
         if self._closed is None:
+            self._plain = False
             self._close_locked(ShutDown)
-            self._settle_locked()
+            self._take_side._news.append(self)
         return self._discard_locked() if immediate else None
 
     # ---- for the take side ----------------------------------------------------------------------------------
@@ -350,7 +365,7 @@ class Fifo(PutSide[T]):
         assert (self._closed is not None) == (self._limit == -1), "closed means that no length is low enough"
         plain = self._plain
         self._settle_locked()
-        assert self._plain == plain, "whether it is plain is settled"
+        assert self._plain or not plain, "one that is taken for plain is plain"
         assert not (self._putters and len(self._items) < self._limit), "nobody waits for room while there is room"
         assert not (self._own_takers and self._items), "nobody waits for an element while there is one"
         assert not (self._joiners and self._unfinished() <= 0), "nobody waits for a join that is fulfilled"
@@ -397,7 +412,7 @@ def drain_to(take_side: TakeSide[T], own: Fifo[T] | None, target: Any, max_items
             count += 1
         except BaseException as error:
             if sub is not None:
-                take_side._undo_take(sub, item)
+                take_side._give_back([(sub, 0)], [cast(T, item)])
             elif isinstance(error, ShutDown):
                 break
             raise

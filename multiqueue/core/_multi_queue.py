@@ -202,7 +202,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         try:
             return Taken(*pair)
         except BaseException:
-            self._undo_take(*pair)
+            self._give_back([(pair[0], 0)], [pair[1]])
             raise
 
     def _peek_locked(self, default: Any) -> Any:
@@ -224,10 +224,13 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         added meanwhile, and not discarded."""
         while True:
             waiting = [sub for sub in self._snapshot() if sub._unfinished() > 0]
-            if not waiting:
-                return
             for sub in waiting:
                 sub.join()
+            if not waiting and self._locked(self._is_all_done_locked):  # the look above was without the lock
+                return
+
+    def _is_all_done_locked(self) -> bool:
+        return all(sub._unfinished() <= 0 for sub in self._snapshot())
 
     @property
     def is_shutdown(self) -> bool:

@@ -8,7 +8,8 @@ State       A group's members form a ring of doubly linked sub-queues. The ring 
             that has lost its last member leaves lazily, when it is met.
             All of it is guarded by the take lock of the side that owns it.
 Assumes     Linking and unlinking change several fields, but contain neither a call nor a backward jump, and so
-            nothing can interrupt them half-way: see `_parking`.
+            nothing can interrupt them half-way: see `_parking`. They look once more whether there is something to do,
+            for the call that led here can be interrupted, by a signal handler that takes.
 Source      The ready list of a weighted round-robin scheduler; the original scans all of a group's members.
 """
 
@@ -38,8 +39,10 @@ class PriorityGroup(Generic[T]):
         self.is_active = False  # listed in ActiveGroups
 
     def link(self, member: Fifo[T]) -> None:
-        """Add `member` at the end of the round."""
+        """Add `member` at the end of the round, unless it is in a ring already."""
         cursor = self.cursor
+        if member._next is not None:
+            return
         if cursor is None:
             member._next = member._previous = member
             self.cursor = member
@@ -50,8 +53,10 @@ class PriorityGroup(Generic[T]):
         member._group = self
 
     def unlink(self, member: Fifo[T]) -> None:
-        """Remove `member`; if it was its turn, it is now its follower's."""
+        """Remove `member`, if it is here; if it was its turn, it is now its follower's."""
         following, previous = member._next, member._previous
+        if following is None or member._group is not self:
+            return
         if following is member:
             self.cursor = None
         else:

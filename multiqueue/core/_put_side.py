@@ -9,7 +9,7 @@ State       The put lock guards the append of elements, `_limit` and `_putters`.
             `_capacity` or `_closed`, and replacing `_items`, takes both locks; so either is enough to read them.
             `_lock_free` is True while the queue is open and unbounded, on a build with a GIL. A put then needs no
             lock: it looks at `_lock_free` and appends in one expression, with no call in between, where the GIL lets
-            no other thread run and nothing else happen. (tests/core/test_interpreter.py reads the bytecode to pin that.)
+            no other thread run and nothing else happen; tests/core/test_interpreter.py reads the bytecode to pin that.
 Lock order  take lock -> put lock. A put never asks for the take lock while it holds this one.
 Waiting     Putters wait for room, each parked on a place of its own. A take from a full queue wakes one putter once
             it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers
@@ -41,7 +41,7 @@ from ._parking import (
     wake_all,
     wake_one,
 )
-from ._sync import ReentrantLock, holding
+from ._sync import ReentrantLock, holding, release_owned
 
 if TYPE_CHECKING:
     from ._take_side import TakeSide
@@ -92,12 +92,16 @@ class PutSide(Generic[T]):
             ValueError: `timeout` is negative.
         """
         try:
-            if self._lock_free and self._items.append(item) is None:
+            if self._lock_free and self._items.append(item) is None:  # type: ignore[func-returns-value]
                 if not self._told:
                     self._take_side._tell(cast(Any, self))
                 return
         except BaseException:
-            self._mend_put()
+            try:
+                self._mend_put()
+            except BaseException:  # interrupted again
+                self._mend_put()
+                raise
             raise
         deadline = deadline_after(timeout) if block and timeout is not None else None
         lock = self._put_lock
@@ -113,7 +117,11 @@ class PutSide(Generic[T]):
             if not self._told:
                 self._take_side._tell(cast(Any, self))
         except BaseException:
-            self._mend_put()
+            try:
+                self._mend_put()
+            except BaseException:  # interrupted again
+                self._mend_put()
+                raise
             raise
         if refused is not None:
             raise self._refusal(refused, item, timeout if block else 0.0)
@@ -192,7 +200,11 @@ class PutSide(Generic[T]):
             if not self._told:
                 self._take_side._tell(cast(Any, self))
         except BaseException:
-            self._mend_put()
+            try:
+                self._mend_put()
+            except BaseException:  # interrupted again
+                self._mend_put()
+                raise
             raise
         return count, refused
 
@@ -220,9 +232,11 @@ class PutSide(Generic[T]):
                     break
                 block = self._park(place, deadline) or not leave(putters, place)
             except BaseException:
-                if not self._put_lock._is_owned():
-                    self._put_lock.acquire()
-                self._leave_putters_locked(place)
+                try:
+                    self._abandon(place)
+                except BaseException:  # interrupted again
+                    self._abandon(place)
+                    raise
                 raise
         if waited and len(self._items) + 1 < self._limit:
             wake_one(putters)
@@ -241,6 +255,12 @@ class PutSide(Generic[T]):
         woken = place.acquire(True, seconds_left(deadline))
         lock.acquire()
         return woken
+
+    def _abandon(self, place: _sync.Parking) -> None:
+        """After an exception that ended a wait: leave, and hold the lock again. May be repeated."""
+        if not self._put_lock._is_owned():
+            self._put_lock.acquire()
+        self._leave_putters_locked(place)
 
     def _enter_putters_locked(self, place: AsyncPlace) -> bool:
         """Park `place`, unless there is room or the queue is closed."""
@@ -267,10 +287,8 @@ class PutSide(Generic[T]):
             wake_all(self._putters)
 
     def _mend_put(self) -> None:
-        """After an exception: let go of the lock if it is held, and do what the put may have left undone."""
-        lock = self._put_lock
-        if lock._is_owned():
-            lock.release()
+        """After an exception: release the lock if it is held, do what the put may have left undone. May be repeated."""
+        release_owned(self._put_lock)
         self._wake_putter()
         self._take_side._tell(cast(Any, self))
 

@@ -53,7 +53,7 @@ class SubQueue(Fifo[T]):
 
     @priority.setter
     def priority(self, priority: int) -> None:
-        self._take_side._locked(self._set_priority_locked, check_priority(priority))
+        self._take_side._locked(self._assign_locked, "_priority", check_priority(priority))
 
     @property
     def capacity(self) -> int | None:
@@ -75,7 +75,7 @@ class SubQueue(Fifo[T]):
 
     @weight.setter
     def weight(self, weight: int) -> None:
-        self._take_side._locked(self._set_weight_locked, check_count("weight", weight))
+        self._take_side._locked(self._assign_locked, "_weight", check_count("weight", weight))
 
     @property
     def max_in_flight(self) -> int | None:
@@ -84,19 +84,20 @@ class SubQueue(Fifo[T]):
 
     @max_in_flight.setter
     def max_in_flight(self, max_in_flight: int | None) -> None:
-        self._take_side._locked(self._set_max_in_flight_locked, check_optional("max_in_flight", max_in_flight))
+        checked = check_optional("max_in_flight", max_in_flight)
+        self._take_side._locked(self._assign_locked, "_max_in_flight", checked)
 
-    def _set_priority_locked(self, priority: int) -> None:
-        self._take_side._news.append(self)
-        self._priority = priority
+    def _assign_locked(self, name: str, value: object) -> None:
+        """Set a field on which readiness depends.
 
-    def _set_weight_locked(self, weight: int) -> None:
-        self._weight = weight
-        self._settle_locked()
-
-    def _set_max_in_flight_locked(self, max_in_flight: int | None) -> None:
-        self._take_side._news.append(self)
-        self._max_in_flight = max_in_flight
+        It is written into the news before, for an exception that strikes after the change; and after it, for a signal
+        handler whose take read the news before the change.
+        """
+        news = self._take_side._news
+        self._plain = False
+        news.append(self)
+        setattr(self, name, value)
+        news.append(self)
         self._settle_locked()
 
     # ---- the switch -----------------------------------------------------------------------------------------
@@ -132,18 +133,15 @@ class SubQueue(Fifo[T]):
     def _replace_reasons_locked(self, before: frozenset[Hashable], after: frozenset[Hashable]) -> bool:
         if self._reasons is not before:
             return False
-        self._take_side._news.append(self)
-        self._reasons = after
+        self._assign_locked("_reasons", after)
         return True
 
     # ---- removal --------------------------------------------------------------------------------------------
 
     def _detach_locked(self) -> None:
         """From here on nothing of the multi-queue is used but its lock, and the multi-queue knows it no more."""
-        self._take_side._news.append(self)
-        self._attached = False
         self._close_locked(Detached)
-        self._settle_locked()
+        self._assign_locked("_attached", False)
 
     def _closed_error(self) -> ShutDown:
         if self._closed is Detached:

@@ -60,7 +60,16 @@ def holding(lock: ReentrantLock, function: Callable[P, R], *args: P.args, **kwar
         result = function(*args, **kwargs)
         lock.release()
     except BaseException:
-        if lock._is_owned():
-            lock.release()
+        try:
+            release_owned(lock)
+        except BaseException:  # interrupted again
+            release_owned(lock)
+            raise
         raise
     return result
+
+
+def release_owned(lock: ReentrantLock) -> None:
+    """Release `lock` if the calling thread holds it. For handlers of exceptions; may be repeated."""
+    if lock._is_owned():
+        lock.release()

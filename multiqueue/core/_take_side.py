@@ -31,7 +31,7 @@ Hazards     What the interpreter may do between two bytecodes, and what is done 
             - a signal handler raises, or an exception arrives from another thread: CPython delivers both at a
               function's entry, after a call and at a backward jump. What belongs together is written without
               these in between, and one handler per operation releases the lock if it is held, gives back,
-              and reads the news again.
+              and reads the news again. What it does may be repeated, and is when a second exception strikes.
             - code of the user runs where we hold a lock (a signal handler, `__del__`): the locks are re-entrant,
               a put never waits for the take lock, and a wait in such a place is refused instead of hanging.
             - `x += 1` is not atomic: every count has one lock. Emptiness is never counted, but read from the deque.
@@ -64,7 +64,7 @@ from ._parking import (
     wake_one,
 )
 from ._priority_groups import ActiveGroups
-from ._sync import Parking, ReentrantLock
+from ._sync import Parking, Place, ReentrantLock, release_owned
 
 if TYPE_CHECKING:
     from ._fifo import Fifo
@@ -105,7 +105,8 @@ class TakeSide(Generic[T]):
             return self._take_selected(block, timeout)
         deadline = None if timeout is None or not block else deadline_after(timeout)
         lock = self._take_lock
-        sub = item = None
+        sub: Fifo[T] | None = None
+        item: Any = None
         try:
             if deadline is None:
                 lock.acquire()
@@ -121,8 +122,8 @@ class TakeSide(Generic[T]):
                 items = chosen._items
                 item = items[0]
                 sub = chosen
-                del items[0]
                 sub._in_flight += 1
+                del items[0]
                 if not sub._plain:
                     self._served_locked(sub, own is None)
                 elif (following := sub._next) is not sub and following is not None:
@@ -140,9 +141,14 @@ class TakeSide(Generic[T]):
             if self._news:
                 self._read_news()
         except BaseException:
-            self._undo_take(sub, item)
+            runs, taken = ([], []) if sub is None else ([(sub, 0)], [item])
+            try:
+                self._give_back(runs, taken)
+            except BaseException:  # interrupted again
+                self._give_back(runs, taken)
+                raise
             raise
-        return None if sub is None else (sub, cast(T, item))
+        return None if sub is None else (sub, item)
 
     def _take_many(self, own: Fifo[T] | None, max_items: int, block: bool, timeout: float | None) -> list[T]:
         """As `_take_one`, up to `max_items` in service order; waits only for the first. [] when the time is up."""
@@ -164,10 +170,11 @@ class TakeSide(Generic[T]):
         except ShutDown:
             pass  # nothing is left; what was taken counts
         except BaseException:
-            while runs:
-                sub, start = runs.pop()
-                while len(taken) > start:
-                    self._undo_take(sub, taken.pop())
+            try:
+                self._give_back(runs, taken)
+            except BaseException:  # interrupted again
+                self._give_back(runs, taken)
+                raise
             raise
         return taken
 
@@ -188,8 +195,8 @@ class TakeSide(Generic[T]):
                 if not items:  # a signal handler took from it
                     break
                 item = items[0]
-                del items[0]
                 sub._in_flight += 1
+                del items[0]
                 append(item)
             self._turn_locked(sub, own is None)
         return True
@@ -198,23 +205,25 @@ class TakeSide(Generic[T]):
         """Take from the sub-queue that the user's selection names. It is asked without any lock held."""
         selection = cast("SubQueueSelection[T]", self._selection)
         deadline = deadline_after(timeout) if block else None
-        hand: list[T] = []
-        chosen = None
+        taken: list[T] = []
+        runs: list[tuple[Fifo[T], int]] = []
         try:
-            while not hand:  # unless somebody else was faster
+            while not taken:  # unless somebody else was faster
                 ready = self._locked(self._wait_ready_locked, block, deadline)
                 if not ready:
                     return None
-                chosen = self._checked(selection.select(cast(Any, ready)), ready)
-                self._locked(self._take_chosen_locked, chosen, hand)
-            chosen = cast("Fifo[T]", chosen)
-            chosen._wake_putter()
-            selection.taken(cast(Any, chosen))
+                runs = [(self._checked(selection.select(cast(Any, ready)), ready), 0)]
+                self._locked(self._take_chosen_locked, runs[0][0], taken)
+            runs[0][0]._wake_putter()
+            selection.taken(cast(Any, runs[0][0]))
         except BaseException:
-            if hand:
-                self._undo_take(chosen, hand[0])
+            try:
+                self._give_back(runs, taken)
+            except BaseException:  # interrupted again
+                self._give_back(runs, taken)
+                raise
             raise
-        return chosen, hand[0]
+        return runs[0][0], taken[0]
 
     def _checked(self, answer: object, ready: Sequence[Fifo[T]]) -> Fifo[T]:
         """The user's answer, if it is one of the choices."""
@@ -234,16 +243,18 @@ class TakeSide(Generic[T]):
     def _ready_locked(self) -> tuple[Fifo[T], ...]:
         return tuple(sub for sub in self._ready if sub._items)
 
-    def _take_chosen_locked(self, sub: Fifo[T], hand: list[T]) -> None:
-        """Take one element from `sub` into `hand` if it still is ready, and move it to the end of the round."""
+    def _take_chosen_locked(self, sub: Fifo[T], taken: list[T]) -> None:
+        """Append one element from `sub` to `taken` if it still is ready, and move it to the end of the round."""
         if sub._next is None or not sub._items:
             return
         self._news.append(sub)
         sub._group.unlink(sub)  # type: ignore[union-attr]
+        if not sub._items:  # a signal handler took from it
+            return
         item = sub._items[0]
-        del sub._items[0]
         sub._in_flight += 1
-        hand.append(item)
+        del sub._items[0]
+        taken.append(item)
 
     def _served_locked(self, sub: Fifo[T], in_turn: bool) -> None:
         """After a take from a sub-queue with a weight, an in-flight limit, or takers of its own."""
@@ -269,20 +280,33 @@ class TakeSide(Generic[T]):
             elif in_turn:
                 sub._group.cursor = sub._next  # type: ignore[union-attr]
 
-    def _undo_take(self, sub: Fifo[T] | None, item: object) -> None:
-        """After an exception: give back what was taken, if it was; let go of the lock; read the news again."""
+    def _give_back(self, runs: list[tuple[Fifo[T], int]], taken: list[T]) -> None:
+        """After an exception: put `taken` back to the heads it came from, let go of the lock, read the news.
+
+        `runs` says where from: a sub-queue, and where in `taken` its elements begin. May be repeated when it is
+        interrupted itself: what it has given back is no longer in `taken`.
+        """
         lock = self._take_lock
         held = lock._is_owned()
-        if sub is not None:
-            if not held:
-                lock.acquire()
-            if not (held and sub._items and sub._items[0] is item):
-                sub._items.appendleft(cast(T, item))
-                sub._in_flight -= 1
+        if taken and not held:
+            lock.acquire()
+        elif taken and runs[-1][0]._items and runs[-1][0]._items[0] is taken[-1]:
+            runs[-1][0]._in_flight -= 1
+            del taken[-1]  # the exception came before it had left the queue
+        while taken:
+            while runs[-1][1] >= len(taken):
+                del runs[-1]
+            sub = runs[-1][0]
             self._news.append(sub)
-            held = True
-        if held:
-            lock.release()
+            item = taken[-1]
+            del taken[-1]
+            sub._in_flight -= 1
+            sub._items.appendleft(item)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """After an exception: release the lock if it is held, and read the news. May be repeated."""
+        release_owned(self._take_lock)
         self._read_news()
 
     # ---- waiting --------------------------------------------------------------------------------------------
@@ -324,18 +348,24 @@ class TakeSide(Generic[T]):
             waited = True
             try:
                 if own is not None:
-                    own._settle_locked()
+                    own._plain = False
                 block = self._park(place, deadline) or not leave(places, place)
             except BaseException:
-                if not self._take_lock._is_owned():
-                    self._take_lock.acquire()
-                if not leave(places, place):
-                    self._pass_on_locked(own)
+                try:
+                    self._abandon(own, places, place)
+                except BaseException:  # interrupted again
+                    self._abandon(own, places, place)
+                    raise
                 raise
-            finally:
-                if own is not None:
-                    own._settle_locked()
+            if own is not None:
+                own._settle_locked()
         return sub
+
+    def _abandon(self, own: Fifo[T] | None, places: Places, place: Parking) -> None:
+        """After an exception that ended a wait: leave, and hold the lock again. May be repeated."""
+        if not self._take_lock._is_owned():
+            self._take_lock.acquire()
+        self._leave_locked(own, places, place)
 
     def _park(self, place: Parking, deadline: float | None) -> bool:
         """Sleep on `place` without the take lock, which is held again afterwards; was it a wake-up?"""
@@ -402,12 +432,12 @@ class TakeSide(Generic[T]):
         if self._due_locked(own) is not None:
             return False
         self._check_open_locked(own)
-        places.append(place)
         if own is not None:
-            own._settle_locked()
+            own._plain = False
+        places.append(place)
         return True
 
-    def _leave_locked(self, own: Fifo[T] | None, places: Places, place: AsyncPlace) -> None:
+    def _leave_locked(self, own: Fifo[T] | None, places: Places, place: Place) -> None:
         if not leave(places, place):
             self._pass_on_locked(own)
         if own is not None:
@@ -429,9 +459,11 @@ class TakeSide(Generic[T]):
                 self._wake_taker_locked()
             lock.release()
         except BaseException:
-            if lock._is_owned():
-                lock.release()
-            self._read_news()
+            try:
+                self._let_go()
+            except BaseException:  # interrupted again
+                self._let_go()
+                raise
             raise
         if self._news:
             self._read_news()
@@ -449,8 +481,11 @@ class TakeSide(Generic[T]):
                 self._read_news_locked()
                 lock.release()
         except BaseException:
-            if lock._is_owned():
-                lock.release()
+            try:
+                release_owned(lock)
+            except BaseException:  # interrupted again
+                release_owned(lock)
+                raise
             raise
 
     def _read_news_locked(self) -> None:
@@ -468,22 +503,27 @@ class TakeSide(Generic[T]):
 
     def _refresh_locked(self, sub: Fifo[T]) -> None:
         """Put `sub` where it belongs, in a ring or in none, and wake those of its takers whose wait can end."""
-        sub._told = False
-        sub._items.rotate(0)  # the fence between the write above and the look below
-        if sub._items:
-            sub._told = True
-            wake_one(sub._own_takers)
-        belongs = sub._told and sub._is_eligible()
-        if sub._next is not None and not (belongs and sub._group.priority == sub._priority):  # type: ignore[union-attr]
-            sub._turn = 0
-            sub._group.unlink(sub)  # type: ignore[union-attr]
-        if belongs and sub._next is None:
-            self._link_locked(sub)
-        if sub._closed is not None:
-            if not sub._told:
-                wake_all(sub._own_takers)
-            if self._takers and self._is_finished_locked():
-                wake_all(self._takers)
+        try:
+            sub._told = False
+            sub._items.rotate(0)  # the fence between the write above and the look below
+            if sub._items:
+                sub._told = True
+                wake_one(sub._own_takers)
+            belongs = sub._told and sub._is_eligible()
+            group = sub._group
+            if sub._next is not None and not (belongs and group.priority == sub._priority):  # type: ignore[union-attr]
+                sub._turn = 0
+                group.unlink(sub)  # type: ignore[union-attr]
+            if belongs and sub._next is None:
+                self._link_locked(sub)
+            if sub._closed is not None:
+                if not sub._told:
+                    wake_all(sub._own_takers)
+                if self._takers and self._is_finished_locked():
+                    wake_all(self._takers)
+        except BaseException:
+            self._news.append(sub)
+            raise
 
     def _link_locked(self, sub: Fifo[T]) -> None:
         group = self._ready.group(sub._priority, sub._group)

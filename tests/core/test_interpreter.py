@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from multiqueue import LinkedBlockingMultiQueue
+from multiqueue.core._fifo import Fifo
 from multiqueue.core._parking import wake_one
 from multiqueue.core._priority_groups import PriorityGroup
 from multiqueue.core._put_side import PutSide
@@ -24,9 +26,12 @@ from multiqueue.core._take_side import TakeSide
 # what interrupts it there comes when the call has been made.
 RUNS: list[tuple[Callable[..., Any], str, str]] = [
     (PutSide.put, "if self._lock_free and", "if self._lock_free and self._items.append(item) is None:"),
-    (TakeSide._take_one, "items = chosen._items", "sub._in_flight += 1"),
+    (TakeSide._take_one, "items = chosen._items", "del items[0]"),
+    (TakeSide._take_one, "return None if sub is None", "return None if sub is None"),
+    (LinkedBlockingMultiQueue.get, "if pair is None", "return pair[1]"),
+    (Fifo.get, "if pair is None", "return pair[1]"),
     (TakeSide._take_runs_locked, "item = items[0]", "append(item)"),
-    (TakeSide._take_chosen_locked, "item = sub._items[0]", "hand.append(item)"),
+    (TakeSide._take_chosen_locked, "item = sub._items[0]", "taken.append(item)"),
     (TakeSide._read_news_locked, "sub = news[0]", "del news[0]"),
     (wake_one, "place = places[0]", "place.release()"),
     (PriorityGroup.link, "cursor = self.cursor", "member._group = self"),
@@ -34,7 +39,7 @@ RUNS: list[tuple[Callable[..., Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "first", "last"), RUNS, ids=[run[0].__qualname__ for run in RUNS])
+@pytest.mark.parametrize(("function", "first", "last"), RUNS, ids=[f"{run[0].__qualname__}: {run[1]}" for run in RUNS])
 def test_nothing_can_come_in_between(function: Callable[..., Any], first: str, last: str) -> None:
     """Between the first and the last instruction of the run there is no call and no backward jump."""
     source, start = inspect.getsourcelines(function)
