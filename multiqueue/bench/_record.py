@@ -28,5 +28,5 @@ def record(report: Report, directory: Path) -> tuple[Path, Path]:
     stem = f"{report.date[:10]}-{report.suite}-{report.machine['build']}"
     page, data = directory / f"{stem}.md", directory / f"{stem}.json"
     page.write_text(as_markdown(report), encoding="utf-8")
-    data.write_text(json.dumps(report.as_json(), indent=1) + "\n", encoding="utf-8")
+    data.write_text(json.dumps(report.as_json()) + "\n", encoding="utf-8")
     return page, data

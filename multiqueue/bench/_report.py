@@ -152,9 +152,9 @@ def _rival_json(result: WorkloadResult, rival: RivalResult) -> dict[str, Any]:
 
 def _metric_json(result: WorkloadResult, rival: RivalResult, metric: Metric) -> dict[str, Any]:
     return {
-        "samples": list(rival.samples[metric.name]),
-        **rival.summary(metric)._asdict(),
-        "ratio": _summary_json(result.ratio(rival, metric)),
+        "samples": [_rounded(sample) for sample in rival.samples[metric.name]],
+        **_summary_json(rival.summary(metric)),
+        "ratio": _optional_json(result.ratio(rival, metric)),
     }
 
 
@@ -164,10 +164,19 @@ def _goal_json(result: GoalResult) -> dict[str, Any]:
         "metric": result.goal.metric,
         "at_least": result.goal.at_least,
         "against": result.against,
-        "ratio": _summary_json(result.ratio),
+        "ratio": _optional_json(result.ratio),
         "is_reached": result.is_reached,
     }
 
 
-def _summary_json(summary: Summary | None) -> dict[str, float] | None:
-    return None if summary is None else summary._asdict()
+def _optional_json(summary: Summary | None) -> dict[str, float] | None:
+    return None if summary is None else _summary_json(summary)
+
+
+def _summary_json(summary: Summary) -> dict[str, float]:
+    return {name: _rounded(value) for name, value in summary._asdict().items()}
+
+
+def _rounded(value: float) -> float:
+    """Six digits: more than any spread supports, and enough to compute with."""
+    return float(f"{value:.6g}")
