@@ -54,6 +54,8 @@ class _Rooms(click.Group):
             return super().invoke(ctx)
         except MultiQueueError as error:
             raise _Sentence(str(error), int(getattr(error, "exit_status", 1))) from error
+        except BrokenPipeError:
+            raise  # `| head`: click ends quietly
         except OSError as error:
             where = f": {error.filename!r}" if error.filename else ""
             raise _Sentence(f"{error.strerror or error}{where}", 3) from error

@@ -25,7 +25,7 @@ class DispatcherLane(Protocol):
 
 
 class Dispatcher(Protocol):
-    """What the runner needs of `multiqueue.spark.SparkDispatcher`. `fn` is called as `fn(spark, *args)`."""
+    """What the runner needs of `multiqueue.spark.SparkDispatcher`. `fn` is called as `fn(spark)`."""
 
     def lane(
         self,
@@ -40,7 +40,20 @@ class Dispatcher(Protocol):
     def cancel_running(self) -> Any: ...
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attempts:
+    """Makes the jobs that are submitted for items."""
+
+    work: Work
+    publisher: Publisher
+    post: Callable[[Message], None]
+    clock: Callable[[], float]
+
+    def at(self, item: Item) -> Attempt:
+        return Attempt(item, self)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Attempt:
     """The job that is submitted for an item. Its result is the item's files as they were read.
 
@@ -48,18 +61,19 @@ class Attempt:
     the mailbox. When it is cancelled or fails before the rename, nothing of it is left.
     """
 
-    work: Work
-    publisher: Publisher
-    post: Callable[[Message], None]
-    clock: Callable[[], float]
+    item: Item
+    _by: Attempts
 
-    def __call__(self, spark: Any, item: Item) -> Met:
-        self.post(Started(item.seq, self.clock()))
-        files = met(item)
-        item = dataclasses.replace(item, files=files)
-        with self.publisher.attempt(item) as staged:
-            if self.work(spark, item, staged):
-                self.publisher.publish(item, staged)
+    def __repr__(self) -> str:
+        return self.item.name  # what Spark's own pages show as the job's description
+
+    def __call__(self, spark: Any) -> Met:
+        by = self._by
+        by.post(Started(self.item.seq, by.clock()))
+        item = dataclasses.replace(self.item, files=met(self.item))
+        with by.publisher.attempt(item) as staged:
+            if by.work(spark, item, staged):
+                by.publisher.publish(item, staged)
             else:
-                self.publisher.retract(item)
-        return Met(files)
+                by.publisher.retract(item)
+        return Met(item.files)

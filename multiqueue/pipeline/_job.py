@@ -82,6 +82,22 @@ def sql_job(query: str) -> Job:
     return run
 
 
+def check_query(spark: SparkSession, config: PipelineConfig) -> None:
+    """Return if Spark can parse the configured query; whether its columns exist, each item will show.
+
+    Raises:
+        ConfigError: it cannot: every item would fail.
+    """
+    query = config.settings.job.sql
+    if query is None:
+        return
+    try:
+        spark.sql(wrapped_query(query), frame=spark.range(0))
+    except Exception as error:  # of the many errors of Spark, one is the query's own
+        if type(error).__name__ == "ParseException":
+            raise ConfigError(f"job.sql: {str(error).strip().splitlines()[0]}") from error
+
+
 def wrapped_query(query: str) -> str:
     """The query with `input` standing for `{frame}`. It may itself start with WITH and end in a comment."""
     literal = query.strip().rstrip(";").replace("{", "{{").replace("}", "}}")

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._errors import IllegalTransition
+from ._errors import IllegalTransition, PipelineError
 from ._items import FileSeen, Item, item_id
 from ._ledger_file import LaneCount, connect, lane_counts
 from ._lifecycle import ItemEvent, ItemState, after, before
@@ -57,14 +58,21 @@ class Ledger:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All of the block is recorded, or nothing of it."""
-        self._connection.execute("BEGIN IMMEDIATE")
+        """All of the block is recorded, or nothing of it.
+
+        Raises:
+            PipelineError: SQLite cannot write; the disk is full, or the file system failed.
+        """
         try:
+            self._connection.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._connection.execute("ROLLBACK")
+            self._connection.execute("COMMIT")
+        except BaseException as error:
+            if self._connection.in_transaction:  # SQLite itself rolls back when the disk is full
+                self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                raise PipelineError(f"cannot record in {str(self._path)!r}: {error}; run again to go on") from error
             raise
-        self._connection.execute("COMMIT")
 
     # What is known
 

@@ -107,11 +107,13 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         Unprepared: there is none: nothing was run yet.
         StateMismatch: as `connect`.
     """
+    unborn = Unprepared(f"there is no state {str(path)!r}: this pipeline has not run yet")
     if not path.exists():
-        raise Unprepared(f"there is no state {str(path)!r}: this pipeline has not run yet")
+        raise unborn
     connection = sqlite3.connect(path, isolation_level=None, timeout=10)
     try:
-        _checked_version(connection, path)
+        if _checked_version(connection, path) == 0:
+            raise unborn  # a first run is about to make the tables
         connection.execute("PRAGMA query_only = ON")
     except BaseException:
         connection.close()

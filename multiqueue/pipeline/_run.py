@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from . import _scan
-from ._attempt import Attempt, Dispatcher
+from ._attempt import Attempts, Dispatcher
 from ._config import PipelineConfig
 from ._errors import ConfigError, ExitStatus
 from ._intake import Intake
 from ._items import Lane
-from ._job import work_of
+from ._job import check_query, work_of
 from ._ledger import Ledger
 from ._ledger_file import exclusive
 from ._mailbox import Mailbox, StopRequested
@@ -82,7 +82,7 @@ def run_pipeline(
             ledger,
             Intake(lanes, config.base, config.output, ledger),
             lambda: _dispatcher(config, lanes, session, reporter, stack),
-            Attempt(work, publisher, mailbox.post, clock),
+            Attempts(work, publisher, mailbox.post, clock),
             _backoff(config),
             mailbox,
             clock,
@@ -141,6 +141,7 @@ def _dispatcher(
         spark = session()
     from ..spark import SparkDispatcher  # here: everything else in this room works without pyspark
 
+    check_query(spark, config)
     return stack.enter_context(SparkDispatcher(spark, max_running=section.max_running))
 
 

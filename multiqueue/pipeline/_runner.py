@@ -22,7 +22,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._attempt import Attempt, Dispatcher, DispatcherLane
+from ._attempt import Attempts, Dispatcher, DispatcherLane
 from ._errors import SessionLost
 from ._intake import Intake
 from ._items import Item, Lane
@@ -70,7 +70,7 @@ class Runner:
     ledger: Ledger
     intake: Intake
     dispatcher: Callable[[], Dispatcher]
-    attempt: Attempt
+    attempts: Attempts
     backoff: Backoff
     mailbox: Mailbox
     clock: WorkClock
@@ -192,7 +192,7 @@ class Runner:
             )
         self._flights[item.seq] = _Flight(item, feed)
         feed.queued += 1
-        future: Future[Any] = feed.handle.submit(self.attempt, item)
+        future: Future[Any] = feed.handle.submit(self.attempts.at(item))
         future.add_done_callback(ended(self.mailbox.post, item.seq, self.clock))
 
     def _moisten(self, lane: str) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from multiqueue.pipeline._attempt import Attempt
+from multiqueue.pipeline._attempt import Attempt, Attempts
 from multiqueue.pipeline._intake import Intake
 from multiqueue.pipeline._items import Item, Lane
 from multiqueue.pipeline._ledger import Ledger
@@ -38,19 +38,21 @@ class HandLane:
         self.dispatcher = dispatcher
         self.key = key
         self.capacity = capacity
-        self.queued: list[tuple[Future[Any], Callable[..., Any], tuple[Any, ...]]] = []
+        self.queued: list[tuple[Future[Any], Attempt]] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        assert isinstance(fn, Attempt)
+        assert not args
         assert not kwargs
         assert self.capacity is None or len(self.queued) < self.capacity, "the real lane would block the runner here"
         future: Future[Any] = Future()
-        self.queued.append((future, fn, args))
-        self.dispatcher.submitted.append(args[0])
+        self.queued.append((future, fn))
+        self.dispatcher.submitted.append(fn.item)
         return future
 
     def clear(self) -> int:
         cleared, self.queued = self.queued, []
-        for future, _, _ in cleared:
+        for future, _ in cleared:
             future.cancel()
             future.set_running_or_notify_cancel()
         return len(cleared)
@@ -78,10 +80,10 @@ class HandDispatcher:
         if not busy:
             return False
         self._turn += 1
-        future, fn, args = busy[self._turn % len(busy)].queued.pop(0)
+        future, fn = busy[self._turn % len(busy)].queued.pop(0)
         future.set_running_or_notify_cancel()
         try:
-            result = fn(None, *args)
+            result = fn(None)
         except Exception as error:  # noqa: BLE001 - the item's, whatever it is: it belongs to its future
             future.set_exception(error)
         else:
@@ -184,7 +186,7 @@ class Pipeline:
             self.ledger,
             self.intake,
             lambda: self.dispatcher,
-            Attempt(work, self.publisher, self.mailbox.post, clock),
+            Attempts(work, self.publisher, self.mailbox.post, clock),
             Backoff(attempts, 1.0, 2.0, 60.0),
             self.mailbox,
             clock,

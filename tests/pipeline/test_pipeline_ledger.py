@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from multiqueue.pipeline import StateInUse, StateMismatch, Unprepared
+from multiqueue.pipeline import PipelineError, StateInUse, StateMismatch, Unprepared
 from multiqueue.pipeline._errors import IllegalTransition
 from multiqueue.pipeline._items import FileSeen, Item, item_id
 from multiqueue.pipeline._ledger import Ledger
@@ -191,6 +191,32 @@ def test_no_state_yet(tmp_path: Path) -> None:
     with pytest.raises(Unprepared, match="this pipeline has not run yet"), ledger_view(tmp_path / "state.sqlite"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk(ledger: Ledger) -> None:
+    """When SQLite cannot write, the error says so, nothing of the transaction is there, and the ledger still works."""
+    (pages,) = ledger._connection.execute("PRAGMA page_count").fetchone()
+    ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+    def fill() -> None:
+        with ledger.transaction():
+            for i in range(1000):
+                ledger.record_scan("a", [FileSeen(f"{i}", 1, 1)], 1, 0.0)
+
+    with pytest.raises(PipelineError, match=r"cannot record in .*: database or disk is full; run again to go on"):
+        fill()
+    ledger._connection.execute("PRAGMA max_page_count = 100000")
+    assert ledger.is_empty()
+    with ledger.transaction():
+        ledger.record_scan("a", seen(1), 1, 0.0)
+    assert not ledger.is_empty()
+
+
+def test_a_state_that_is_being_made(tmp_path: Path) -> None:
+    """Looking in the moment between the file and its tables is as looking before any run."""
+    (tmp_path / "state.sqlite").touch()
+    with pytest.raises(Unprepared, match="this pipeline has not run yet"), ledger_view(tmp_path / "state.sqlite"):
+        pass
 
 
 def test_an_item_names_its_files(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from multiqueue.pipeline import Unprepared
 from multiqueue.pipeline._ledger_view import ledger_view
 from multiqueue.pipeline._lifecycle import ItemState
 
@@ -179,11 +180,11 @@ def slow(tmp_path: Path) -> Iterator[Path]:
 
 def done(base: Path) -> int:
     """How many items the state has as done."""
-    state = base / "out" / "_multiqueue" / "state.sqlite"
-    if not state.exists():
+    try:
+        with ledger_view(base / "out" / "_multiqueue" / "state.sqlite") as view:
+            return sum(count.items for count in view.counts() if count.state is ItemState.DONE)
+    except Unprepared:
         return 0
-    with ledger_view(state) as view:
-        return sum(count.items for count in view.counts() if count.state is ItemState.DONE)
 
 
 def wait_for_done(base: Path, count: int, process: subprocess.Popen[bytes]) -> None:
@@ -196,12 +197,12 @@ def wait_for_done(base: Path, count: int, process: subprocess.Popen[bytes]) -> N
 def test_kill_9_and_the_same_command_again(slow: Path) -> None:
     """kill -9 in the middle; the same command finishes the rest, every item exactly once in the output."""
     for target in (4, 12):
-        process = subprocess.Popen(
-            [*COMMAND, "pipeline", "run", "p.toml"], cwd=slow, env=environment(), stdout=subprocess.DEVNULL
-        )
-        wait_for_done(slow, target, process)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        command = [*COMMAND, "pipeline", "run", "p.toml"]
+        with subprocess.Popen(command, cwd=slow, env=environment(), stdout=subprocess.DEVNULL) as process:
+            try:
+                wait_for_done(slow, target, process)
+            finally:
+                process.send_signal(signal.SIGKILL)
     assert done(slow) < 30
 
 
