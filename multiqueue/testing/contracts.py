@@ -1,0 +1,230 @@
+"""What every queue must do, as test classes to derive from: for queues of one's own, and for ours.
+
+    class TestMyQueue(QueueContract):
+        def make(self, maxsize=0):
+            return MyQueue(maxsize)
+
+Each suite is a plain class whose methods start with `test_`: pytest collects the derived class as it is,
+`unittest` does if it is mixed into a `TestCase`. No method sleeps; a queue that never wakes a waiter fails with
+the waiter's stack.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, Full
+from typing import Any
+
+from ._blocked import wait_until_blocked
+from ._threads import Threads
+
+# Seconds that a wait which should end at once may take, and that one which should not end is given to end.
+PATIENCE = 10.0
+BRIEFLY = 0.02
+
+
+def expect(errors: type[BaseException] | tuple[type[BaseException], ...], call: Callable[[], object]) -> Any:
+    """Call it, and return the exception of one of these types that it must raise."""
+    try:
+        result = call()
+    except errors as error:
+        return error
+    raise AssertionError(f"returned {result!r} instead of raising {errors!r}")
+
+
+class OfferableContract:
+    """The tail of a queue. Override `make` and `elements`."""
+
+    def make(self, maxsize: int = 0) -> Any:
+        """A new, empty queue for at most `maxsize` elements; 0 means any number."""
+        raise NotImplementedError
+
+    def elements(self, queue: Any) -> list[Any]:
+        """What is in the queue, next one first; the queue may be emptied by this."""
+        raise NotImplementedError
+
+    def test_elements_keep_their_order(self) -> None:
+        """What is put first comes first."""
+        queue = self.make()
+        for item in range(5):
+            queue.put(item)
+        assert self.elements(queue) == [0, 1, 2, 3, 4]
+
+    def test_any_object_can_be_put(self) -> None:
+        """None, False and an object that equals nothing are elements like any other."""
+        odd = [None, False, 0, "", float("nan"), [], object()]
+        queue = self.make()
+        for item in odd:
+            queue.put(item)
+        found = self.elements(queue)
+        assert len(found) == len(odd)
+        assert all(one is other for one, other in zip(found, odd, strict=True))
+
+    def test_a_full_queue_refuses_at_once(self) -> None:
+        """`put_nowait` and `put(block=False)` raise `Full`, and put nothing."""
+        queue = self.make(1)
+        queue.put("a")
+        expect(Full, lambda: queue.put_nowait("b"))
+        expect(Full, lambda: queue.put("b", block=False))
+        assert self.elements(queue) == ["a"]
+
+    def test_a_full_queue_refuses_in_time(self) -> None:
+        """`put(timeout=...)` raises `Full`, and not before the time is over."""
+        queue = self.make(1)
+        queue.put("a")
+        started = time.monotonic()
+        expect(Full, lambda: queue.put("b", timeout=BRIEFLY))
+        assert time.monotonic() - started >= BRIEFLY
+        assert self.elements(queue) == ["a"]
+
+    def test_a_negative_timeout_is_an_error(self) -> None:
+        """`put(timeout=-1)` raises `ValueError` when it would have to wait."""
+        queue = self.make(1)
+        queue.put("a")
+        expect(ValueError, lambda: queue.put("b", timeout=-1))
+
+    def test_a_blocked_put_goes_on_when_there_is_room(self) -> None:
+        """A put that waits for room puts its element once others have been taken."""
+        queue = self.make(1)
+        queue.put("a")
+        with Threads(PATIENCE) as threads:
+            putter = threads.start(queue.put, "b")
+            wait_until_blocked(putter.thread)
+            assert self.elements(queue)[0] == "a"
+            putter.result()
+
+
+class PollableContract:
+    """The head of a queue. Override `make` and `fill`."""
+
+    def make(self, maxsize: int = 0) -> Any:
+        """A new, empty queue."""
+        raise NotImplementedError
+
+    def fill(self, queue: Any, item: Any) -> None:
+        """Put `item` so that it is taken after those before it."""
+        raise NotImplementedError
+
+    def test_elements_are_taken_in_order(self) -> None:
+        """`get` takes the element that was put first, once."""
+        queue = self.make()
+        for item in range(5):
+            self.fill(queue, item)
+        assert [queue.get() for _ in range(5)] == [0, 1, 2, 3, 4]
+        assert queue.empty()
+
+    def test_an_empty_queue_says_so_at_once(self) -> None:
+        """`get_nowait` and `get(block=False)` raise `Empty`."""
+        queue = self.make()
+        expect(Empty, queue.get_nowait)
+        expect(Empty, lambda: queue.get(block=False))
+        assert queue.qsize() == 0
+
+    def test_an_empty_queue_says_so_in_time(self) -> None:
+        """`get(timeout=...)` raises `Empty`, and not before the time is over."""
+        queue = self.make()
+        started = time.monotonic()
+        expect(Empty, lambda: queue.get(timeout=BRIEFLY))
+        assert time.monotonic() - started >= BRIEFLY
+
+    def test_a_negative_timeout_of_a_take_is_an_error(self) -> None:
+        """`get(timeout=-1)` raises `ValueError`."""
+        queue = self.make()
+        expect(ValueError, lambda: queue.get(timeout=-1))
+
+    def test_a_blocked_take_gets_what_comes(self) -> None:
+        """A `get` that waits returns the element that is put afterwards."""
+        queue = self.make()
+        with Threads(PATIENCE) as threads:
+            taker = threads.start(queue.get)
+            wait_until_blocked(taker.thread)
+            self.fill(queue, "a")
+            assert taker.result() == "a"
+
+    def test_every_waiting_take_is_served(self) -> None:
+        """Three takes that wait are all woken by three puts, each with an element of its own."""
+        queue = self.make()
+        with Threads(PATIENCE) as threads:
+            takers = [threads.start(queue.get) for _ in range(3)]
+            for taker in takers:
+                wait_until_blocked(taker.thread)
+            for item in range(3):
+                self.fill(queue, item)
+            assert sorted(taker.result() for taker in takers) == [0, 1, 2]
+
+    def test_size_and_emptiness_follow(self) -> None:
+        """`qsize` counts what can be taken, `empty` says whether that is nothing."""
+        queue = self.make()
+        assert (queue.qsize(), queue.empty()) == (0, True)
+        self.fill(queue, "a")
+        assert (queue.qsize(), queue.empty()) == (1, False)
+        queue.get()
+        assert (queue.qsize(), queue.empty()) == (0, True)
+
+
+class QueueContract(OfferableContract, PollableContract):
+    """A whole queue in the manner of `queue.Queue`. Override `make`."""
+
+    def elements(self, queue: Any) -> list[Any]:
+        return [queue.get() for _ in range(queue.qsize())]
+
+    def fill(self, queue: Any, item: Any) -> None:
+        queue.put(item)
+
+    def test_full_follows(self) -> None:
+        """`full` is true at `maxsize` elements, and never without one."""
+        queue = self.make(2)
+        queue.put("a")
+        assert not queue.full()
+        queue.put("b")
+        assert queue.full()
+        queue.get()
+        assert not queue.full()
+        unbounded = self.make()
+        for item in range(100):
+            unbounded.put(item)
+        assert not unbounded.full()
+
+    def test_maxsize_is_told(self) -> None:
+        """`maxsize` is what was asked for, 0 for any number."""
+        assert self.make(3).maxsize == 3
+        assert self.make().maxsize == 0
+
+    def test_join_waits_for_the_last_task(self) -> None:
+        """`join` returns when `task_done` was called for every element, not when the queue is empty."""
+        queue = self.make()
+        for item in range(2):
+            queue.put(item)
+        finished = threading.Event()
+
+        def join() -> bool:
+            queue.join()
+            return finished.is_set()
+
+        with Threads(PATIENCE) as threads:
+            joiner = threads.start(join)
+            queue.get()
+            queue.get()
+            queue.task_done()
+            wait_until_blocked(joiner.thread)
+            finished.set()
+            queue.task_done()
+            assert joiner.result() is True
+
+    def test_join_of_an_unused_queue_returns(self) -> None:
+        """`join` does not wait when nothing was ever put, or all of it is done."""
+        queue = self.make()
+        queue.join()
+        queue.put("a")
+        queue.get()
+        queue.task_done()
+        queue.join()
+
+    def test_too_many_tasks_done_is_an_error(self) -> None:
+        """`task_done` more often than there were elements raises `ValueError`."""
+        queue = self.make()
+        queue.put("a")
+        queue.task_done()
+        expect(ValueError, queue.task_done)
