@@ -1,0 +1,315 @@
+"""What threads do to each other at one broker queue, in every order of its lock, explored to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from multiqueue.broker import _credit, _queue_base
+from multiqueue.broker._consumer import QueueConsumer
+from multiqueue.broker._credit import Credit
+from multiqueue.broker._message import Message
+from multiqueue.broker._queue import BrokerQueue
+from multiqueue.broker._queue_outcome import PutOutcome
+from multiqueue.broker._queue_settings import MessageGroups, Overflow, QueueSettings
+from multiqueue.testing import Exploration, Run, explore
+
+
+def hold(scenario: Callable[[Run], None]) -> Exploration:
+    """The scenario holds in every order of lock operations, but for orders of operations that commute."""
+    return explore(scenario, modules=[_queue_base, _credit])
+
+
+class Office:
+    """A queue, consumers that write down that they were told, and a record of what each was given."""
+
+    def __init__(self, run: Run, **settings: Any) -> None:
+        self.dead: list[Any] = []
+        self.told: list[QueueConsumer] = []
+        self.given: list[Any] = []
+        self.now = 0.0
+        self.queue = BrokerQueue(
+            "q",
+            settings=QueueSettings(**settings),
+            clock=lambda: self.now,
+            dead_letter=lambda queue, message, reason: self.dead.append(message.body),
+            on_error=self._fail,
+        )
+
+    def _fail(self, queue: object, action: str, error: Exception) -> None:
+        raise AssertionError(action) from error
+
+    def consumer(self, *, wants: bool = True, **options: Any) -> QueueConsumer:
+        consumer = self.queue.add_consumer(self.told.append, **options)
+        if wants:
+            self.queue.set_notify_work_desired(consumer, True)
+        return consumer
+
+    def put(self, *bodies: Any, **properties: Any) -> None:
+        for body in bodies:
+            self.queue.put(Message(body, **properties))
+
+    def pull(self, consumer: QueueConsumer) -> None:
+        """What a consumer that was told does: pull until nothing comes. Keeps what it gets."""
+        while (entry := self.queue.deliver_single_message(consumer)) is not None:
+            self.given.append(entry.message.body)
+
+    def work_off(self) -> list[Any]:
+        """Let everyone pull who was told; then nobody may be left waiting. All that was given, in order."""
+        while self.told:
+            self.pull(self.told.pop())
+        self.queue.check_invariants()
+        return self.given
+
+
+SELECTORS = pytest.mark.parametrize("selector", [None, lambda message: True], ids=["plain", "with a selector"])
+
+
+@SELECTORS
+def test_publish_against_interest(selector: Any) -> None:
+    """A put beside a declaration of interest: one of them sees the other, and the message is delivered."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        consumer = office.consumer(wants=False, selector=selector)
+        run.spawn(office.put, "a")
+        run.spawn(office.queue.set_notify_work_desired, consumer, True)
+        run.join()
+        assert office.work_off() == ["a"]
+
+    hold(scenario)
+
+
+@SELECTORS
+def test_an_empty_pull_against_publish(selector: Any) -> None:
+    """A pull that is about to find nothing, beside a put: the message is pulled, or the consumer told again."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        consumer = office.consumer(selector=selector)
+        office.put("a")
+        office.told.clear()
+        run.spawn(office.pull, consumer)
+        run.spawn(office.put, "b")
+        run.join()
+        assert office.work_off() == ["a", "b"]
+
+    hold(scenario)
+
+
+@SELECTORS
+def test_loss_of_interest_against_publish(selector: Any) -> None:
+    """A consumer that loses interest beside a put: another one gets the message."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        leaving = office.consumer(selector=selector)
+        office.consumer()
+        run.spawn(office.queue.set_notify_work_desired, leaving, False)
+        run.spawn(office.put, "a")
+        run.join()
+        assert office.work_off() == ["a"]
+
+    hold(scenario)
+
+
+@SELECTORS
+def test_close_against_delivery(selector: Any) -> None:
+    """A consumer removed while it pulls: the message is its own to settle, or somebody else gets it."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        leaving = office.consumer(selector=selector)
+        office.put("a")
+        office.told.clear()
+        office.consumer()
+        run.spawn(office.pull, leaving)
+        run.spawn(office.queue.remove_consumer, leaving)
+        run.join()
+        assert office.work_off() == ["a"]
+
+    hold(scenario)
+
+
+def test_release_against_ring_eviction() -> None:
+    """An entry given back beside a put on a full ring: one message too many goes, each is in one place."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run, overflow=Overflow.RING, max_length=1)
+        consumer = office.consumer(wants=False)
+        office.put("a")
+        entry = office.queue.get("owner")
+        assert entry is not None
+        run.spawn(office.queue.release, entry, "owner")
+        run.spawn(office.put, "b")
+        run.join()
+        assert office.dead == ["a"]
+        office.queue.set_notify_work_desired(consumer, True)
+        assert office.work_off() == ["b"]
+
+    hold(scenario)
+
+
+@SELECTORS
+def test_expiry_against_acquisition(selector: Any) -> None:
+    """Housekeeping beside a pull at the end of a message's time: delivered or dead-lettered, not both."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        consumer = office.consumer(selector=selector)
+        office.put("a", expiration=5)
+        office.told.clear()
+
+        def pass_time() -> None:
+            office.now = 5.0
+            office.queue.housekeeping()
+
+        run.spawn(pass_time)
+        run.spawn(office.pull, consumer)
+        run.join()
+        assert sorted(office.work_off() + office.dead) == ["a"]
+
+    hold(scenario)
+
+
+def test_delete_against_put() -> None:
+    """A put beside the deletion of its queue: refused, or dropped with the queue; nothing stays behind."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        office.consumer()
+        put = run.spawn(office.queue.put, Message("a"))
+        delete = run.spawn(office.queue.delete)
+        run.join()
+        assert (put.result is PutOutcome.DELETED) == (delete.result == 0)
+        assert len(office.queue) == 0
+        assert office.work_off() == []
+
+    hold(scenario)
+
+
+def test_purge_against_settlement() -> None:
+    """A steal beside the owner's acceptance: the entry goes once."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        office.put("a")
+        entry = office.queue.get("owner")
+        assert entry is not None
+        accepted = run.spawn(office.queue.accept, entry, "owner")
+        stolen = run.spawn(lambda: office.queue.delete_messages(steal=True))
+        run.join()
+        assert accepted.result + stolen.result == 1
+        assert len(office.queue) == 0
+        office.queue.check_invariants()
+
+    hold(scenario)
+
+
+@SELECTORS
+def test_two_consumers_share_what_is_there(selector: Any) -> None:
+    """Two consumers pulling beside a put: every message is given once."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        one, two = office.consumer(selector=selector), office.consumer()
+        office.put("a")
+        office.told.clear()
+        run.spawn(office.pull, one)
+        run.spawn(office.pull, two)
+        run.spawn(office.put, "b")
+        run.join()
+        assert sorted(office.work_off()) == ["a", "b"]
+
+    hold(scenario)
+
+
+def test_a_release_beside_an_empty_pull() -> None:
+    """What is given back while another consumer is about to find nothing is found, or told."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        office.put("a")
+        entry = office.queue.get("owner")
+        assert entry is not None
+        consumer = office.consumer()
+        run.spawn(office.queue.release, entry, "owner")
+        run.spawn(office.pull, consumer)
+        run.join()
+        assert office.work_off() == ["a"]
+
+    hold(scenario)
+
+
+def test_credit_that_ends_beside_credit_that_comes_back() -> None:
+    """The last credit is spent while a settlement restores some: the consumer is not left asleep."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        credit = Credit(1)
+        consumer = office.consumer(credit=credit)
+        office.put("a", "b")
+        office.told.clear()
+        first = office.queue.deliver_single_message(consumer)
+        assert first is not None
+
+        def settle() -> None:
+            office.queue.accept(first, consumer)
+            if credit.settled(1, first.size):
+                office.queue.credit_changed(consumer)
+
+        run.spawn(settle)
+        run.spawn(office.pull, consumer)
+        run.join()
+        assert office.work_off() == ["b"]
+
+    hold(scenario)
+
+
+def test_a_higher_consumer_that_loses_interest_beside_the_lower_ones_pull() -> None:
+    """The lower consumer gets the message, at once or by being told."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        high, low = office.consumer(priority=1), office.consumer()
+        office.put("a")
+        office.told.clear()
+        run.spawn(office.queue.set_notify_work_desired, high, False)
+        run.spawn(office.pull, low)
+        run.join()
+        assert office.work_off() == ["a"]
+
+    hold(scenario)
+
+
+def test_a_group_that_is_freed_beside_the_pull_of_who_waits_for_it() -> None:
+    """The settlement that frees a group and the pull that is refused by it: the group's next message is told."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run, groups=MessageGroups.SHARED, group_key="g")
+        office.put("a", "b", headers={"g": "group"})
+        entry = office.queue.get("owner")
+        assert entry is not None
+        consumer = office.consumer()
+        run.spawn(office.queue.accept, entry, "owner")
+        run.spawn(office.pull, consumer)
+        run.join()
+        assert office.work_off() == ["b"]
+
+    hold(scenario)
+
+
+def test_an_immediate_put_against_the_only_consumer_going() -> None:
+    """Immediate beside a removal: kept for the consumer before it went, or refused; never both, never lost."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        consumer = office.consumer()
+        put = run.spawn(lambda: office.queue.put(Message("a"), immediate=True))
+        run.spawn(office.queue.remove_consumer, consumer)
+        run.join()
+        assert len(office.queue) == put.result.accepted
+
+    hold(scenario)
