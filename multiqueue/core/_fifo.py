@@ -203,8 +203,10 @@ class Fifo(PutSide[T]):
         """Remove the element that is `wanted`, the same object, unless it has been taken."""
         while True:
             items = list(self._items)  # a copy: a put may append meanwhile
-            index = next((index for index, item in enumerate(items) if item is wanted), None)
-            if index is None:
+            index = 0
+            while index < len(items) and items[index] is not wanted:
+                index += 1
+            if index == len(items):
                 return False
             self._take_side._news.append(self)
             try:

@@ -151,7 +151,11 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         pair = self._take_one(None, block, timeout)
         if pair is None:
             raise Empty
-        return self._as_taken(pair)
+        try:
+            return Taken(*cast(Any, pair))
+        except BaseException:
+            self._give_back([(pair[0], 0)], [pair[1]])
+            raise
 
     def poll(self, timeout: float | None = 0.0, default: Any = None) -> T | Any:
         """Take the element that is due, or return `default` when there is none within `timeout` seconds, or ever."""
@@ -196,11 +200,9 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
 
     async def async_take(self) -> Taken[T]:
         """`take()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
-        return self._as_taken(await self._take_async(None))
-
-    def _as_taken(self, pair: tuple[Any, T]) -> Taken[T]:
+        pair = await self._take_async(None)
         try:
-            return Taken(*pair)
+            return Taken(*cast(Any, pair))
         except BaseException:
             self._give_back([(pair[0], 0)], [pair[1]])
             raise
@@ -230,7 +232,10 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
                 return
 
     def _is_all_done_locked(self) -> bool:
-        return all(sub._unfinished() <= 0 for sub in self._snapshot())
+        for sub in self._snapshot():
+            if sub._unfinished() > 0:
+                return False
+        return True
 
     @property
     def is_shutdown(self) -> bool:
@@ -256,7 +261,12 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             wake_all(self._takers)
 
     def _is_finished_locked(self) -> bool:
-        return self._is_shutdown and not any(sub._items for sub in self._snapshot() if sub._attached)
+        if not self._is_shutdown:
+            return False
+        for sub in self._snapshot():  # no generator: an exception that strikes while one is closed is swallowed
+            if sub._items and sub._attached:
+                return False
+        return True
 
     def _snapshot(self) -> list[SubQueue[T]]:
         """The attached sub-queues. Copying the dict first is atomic, on free-threaded builds too."""

@@ -38,11 +38,13 @@ class PriorityGroup(Generic[T]):
         self.cursor: Fifo[T] | None = None  # None: no members
         self.is_active = False  # listed in ActiveGroups
 
-    def link(self, member: Fifo[T]) -> None:
-        """Add `member` at the end of the round, unless it is in a ring already."""
+    def link(self, member: Fifo[T]) -> bool:
+        """Add `member` at the end of the round, unless it is in a ring already. False if this is no longer listed."""
         cursor = self.cursor
         if member._next is not None:
-            return
+            return True
+        if not self.is_active:
+            return False
         if cursor is None:
             member._next = member._previous = member
             self.cursor = member
@@ -51,6 +53,7 @@ class PriorityGroup(Generic[T]):
             member._previous, member._next = last, cursor
             last._next = cursor._previous = member  # type: ignore[union-attr]
         member._group = self
+        return True
 
     def unlink(self, member: Fifo[T]) -> None:
         """Remove `member`, if it is here; if it was its turn, it is now its follower's."""
@@ -77,14 +80,25 @@ class ActiveGroups(Generic[T]):
     def group(self, priority: int, spare: PriorityGroup[T] | None) -> PriorityGroup[T]:
         """The listed group of `priority`; when there is none, `spare` or a new group is listed."""
         groups = self.groups
-        index = bisect_left(groups, priority, key=_priority) if groups else 0
-        if index < len(groups) and groups[index].priority == priority:
-            return groups[index]
         if spare is None or spare.priority != priority or spare.is_active:
             spare = PriorityGroup(priority)
-        spare.is_active = True
-        groups.insert(index, spare)
-        return spare
+        while True:
+            index = bisect_left(groups, priority, key=_priority)
+            # No call from here to the insertion. Before here a signal handler's take may have shortened the list.
+            try:
+                fits = index == 0 or groups[index - 1].priority < priority
+            except IndexError:
+                continue
+            try:
+                if groups[index].priority == priority:
+                    return groups[index]
+                fits = fits and priority < groups[index].priority
+            except IndexError:
+                pass  # there is none behind it
+            if fits:
+                spare.is_active = True
+                groups.insert(index, spare)
+                return spare
 
     def best(self) -> Fifo[T] | None:
         """The sub-queue whose turn it is in the best group that has members."""

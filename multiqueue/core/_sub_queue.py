@@ -140,6 +140,7 @@ class SubQueue(Fifo[T]):
 
     def _detach_locked(self) -> None:
         """From here on nothing of the multi-queue is used but its lock, and the multi-queue knows it no more."""
+        self._plain = False
         self._close_locked(Detached)
         self._assign_locked("_attached", False)
 

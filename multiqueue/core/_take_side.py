@@ -241,7 +241,7 @@ class TakeSide(Generic[T]):
         return self._ready_locked()
 
     def _ready_locked(self) -> tuple[Fifo[T], ...]:
-        return tuple(sub for sub in self._ready if sub._items)
+        return tuple([sub for sub in self._ready if sub._items])
 
     def _take_chosen_locked(self, sub: Fifo[T], taken: list[T]) -> None:
         """Append one element from `sub` to `taken` if it still is ready, and move it to the end of the round."""
@@ -404,7 +404,7 @@ class TakeSide(Generic[T]):
 
     def _size_locked(self) -> int:
         """The number of elements that could be taken now."""
-        return sum(len(sub._items) for sub in self._ready)
+        return sum([len(sub._items) for sub in self._ready])
 
     def _is_finished_locked(self) -> bool:
         """Is the multi-queue shut down with nothing left in any of its sub-queues?"""
@@ -509,13 +509,18 @@ class TakeSide(Generic[T]):
             if sub._items:
                 sub._told = True
                 wake_one(sub._own_takers)
-            belongs = sub._told and sub._is_eligible()
-            group = sub._group
-            if sub._next is not None and not (belongs and group.priority == sub._priority):  # type: ignore[union-attr]
-                sub._turn = 0
-                group.unlink(sub)  # type: ignore[union-attr]
-            if belongs and sub._next is None:
-                self._link_locked(sub)
+            while True:  # until a look finds it where it belongs; a signal handler's take may have moved it
+                belongs = sub._told and sub._is_eligible()
+                group = sub._group
+                if sub._next is None or group is None:
+                    if not belongs:
+                        break
+                    self._link_locked(sub)
+                elif belongs and group.priority == sub._priority:
+                    break
+                else:
+                    sub._turn = 0
+                    group.unlink(sub)
             if sub._closed is not None:
                 if not sub._told:
                     wake_all(sub._own_takers)
@@ -526,11 +531,13 @@ class TakeSide(Generic[T]):
             raise
 
     def _link_locked(self, sub: Fifo[T]) -> None:
-        group = self._ready.group(sub._priority, sub._group)
-        alone = group.cursor
-        if alone is not None and alone._next is alone and not alone._items:
-            self._refresh_locked(alone)
-        group.link(sub)
+        linked = False
+        while not linked:  # once, unless a signal handler's take comes in between
+            group = self._ready.group(sub._priority, sub._group)
+            alone = group.cursor
+            if alone is not None and alone._next is alone and not alone._items:
+                self._refresh_locked(alone)
+            linked = group.link(sub)
 
     def _renew_locks_of(self, subqueues: list[Fifo[T]]) -> None:
         """In the child: the other threads are gone, with the locks they held and the places they were parked on."""
