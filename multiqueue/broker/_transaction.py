@@ -8,7 +8,9 @@ Limits      Routing is done when a message is published, with the bindings of th
             does not undo a commit: like a binding that does not match, it decides where a message goes. What was
             refused is told afterwards. Queues change one after the other, so another thread may see one of them
             changed and the next not yet.
-State       One thread at a time uses a transaction; it has no lock. It can be used again after either end.
+State       One thread at a time uses a transaction; it has no lock. It can be used again after either end. What is
+            to be settled in it is the transaction's from then on: to settle it otherwise while `commit` runs is a
+            mistake that may be found when half is done.
 Source      AMQP 0-9-1, class tx.
 """
 
