@@ -106,9 +106,7 @@ class Runner:
             self.reporter.update(self._snapshot())
         self.reporter.end(self._snapshot())
         if self._lost is not None:
-            raise SessionLost(
-                f"the Spark session ended: {describe(self._lost, 300)}; run the same command to go on"
-            ) from self._lost
+            raise SessionLost("the Spark session ended under the run; run the same command to go on") from self._lost
         return self._snapshot()
 
     @property

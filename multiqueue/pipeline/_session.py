@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -45,12 +46,14 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
     log.parent.mkdir(parents=True, exist_ok=True)
     builder = _builder(section, pools, log.parent)
     handler = signal.getsignal(signal.SIGINT)
+    said = log.stat().st_size if log.exists() else 0
     with _quiet_python(log):
         try:
             with _sheltered(log):
                 spark = builder.getOrCreate()
         except Exception as error:
-            raise Unprepared(f"Spark did not start: {_first_line(error)}; its log is {str(log)!r}") from error
+            reason = _java_exception(log, said) or _first_line(error)
+            raise Unprepared(f"Spark did not start: {reason}; its log is {str(log)!r}") from error
         finally:
             signal.signal(signal.SIGINT, handler)
         try:
@@ -136,6 +139,14 @@ def _silence_query_contexts() -> None:
         logger_class = importlib.import_module("pyspark.logger").PySparkLogger
         for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
             logger_class.getLogger(name).disabled = True
+
+
+def _java_exception(log: Path, start: int) -> str | None:
+    """The message of the first Java exception that the log has after this byte."""
+    with open(log, encoding="utf-8", errors="replace") as stream:
+        stream.seek(start)
+        found = re.search(r"^Exception in thread .*?[\w.$]+(?:Exception|Error): (.*)$", stream.read(), re.MULTILINE)
+    return found[1] if found else None
 
 
 def _first_line(error: BaseException) -> str:

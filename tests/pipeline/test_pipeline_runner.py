@@ -240,7 +240,7 @@ def test_a_lost_session_hands_everything_back(tmp_path: Path) -> None:
         raise SparkSessionStopped("stopped")
 
     run = pipeline(tmp_path, work=work)
-    with pytest.raises(SessionLost, match=r"the Spark session ended: SparkSessionStopped: stopped; run the same"):
+    with pytest.raises(SessionLost, match="the Spark session ended under the run; run the same command to go on"):
         run.run()
     again = pipeline(tmp_path)
     again.run()
