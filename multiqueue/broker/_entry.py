@@ -73,19 +73,38 @@ TRANSITIONS: Final[Mapping[Step, Mapping[EntryState, EntryState]]] = {
 # Steps that only the owner may take; of an entry ACQUIRED by no consumer the owner is None.
 OWNERS_STEPS: Final = frozenset({Step.LOCK, Step.UNLOCK, Step.RELEASE, Step.DEQUEUE})
 
-# TRANSITIONS as lists indexed by step and state: a list index costs a third of two dictionary look-ups.
-_COMPILED: Final[list[list[EntryState | None]]] = [
-    [TRANSITIONS.get(Step(number), {}).get(state) if number else None for state in EntryState]
-    for number in range(len(Step) + 1)
-]
-
 _STEP_BITS: Final = 4
 _HISTORY_MASK: Final = (1 << 7 * _STEP_BITS) - 1  # the last seven steps, in an int of one digit
 
-# Looked up for every message; a global is found faster than an attribute of an enumeration.
-_ACQUIRE: Final = Step.ACQUIRE
-_LOCKED: Final = EntryState.LOCKED
-_UNLOCKED: Final = EntryState.UNLOCKED
+
+class Move:
+    """One step, or two that are taken together, looked up in the table beforehand: an entry moves in one look."""
+
+    __slots__ = ("acquires", "bits", "code", "keeps_owner", "owners_only", "steps", "targets")
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = steps
+        self.targets = [_target(state, steps) for state in EntryState]
+        self.bits = _STEP_BITS * len(steps)
+        self.code = sum(step << _STEP_BITS * place for place, step in enumerate(reversed(steps)))
+        self.owners_only = steps[0] in OWNERS_STEPS
+        self.acquires = steps[0] is Step.ACQUIRE
+        self.keeps_owner = steps[-1] in (Step.LOCK, Step.UNLOCK)
+
+
+def _target(state: EntryState, steps: tuple[Step, ...]) -> EntryState | None:
+    """Where steps lead from a state; None where one of them cannot be taken."""
+    current: EntryState | None = state
+    for step in steps:
+        current = None if current is None else TRANSITIONS[step].get(current)
+    return current
+
+
+HOLD, UNHOLD = Move(Step.HOLD), Move(Step.UNHOLD)
+ACQUIRE, LOCK, UNLOCK = Move(Step.ACQUIRE), Move(Step.LOCK), Move(Step.UNLOCK)
+SEIZE, STEAL, RELEASE = Move(Step.SEIZE), Move(Step.STEAL), Move(Step.RELEASE)
+# What every message goes through: acquired and sent; settled and gone.
+DELIVER, SETTLE = Move(Step.ACQUIRE, Step.UNLOCK), Move(Step.DEQUEUE, Step.DELETE)
 
 
 class IllegalStep(MultiQueueError, RuntimeError):
@@ -137,41 +156,21 @@ class Entry:
         self.was_stolen = False  # it was once taken away from a consumer, which may still try to settle it
         self.superseded = False  # a last-value queue has a later one of its key
 
-    def apply(self, step: Step, consumer: object | None = None) -> None:
-        """Take one step of the table; the queue's lock must be held.
+    def apply(self, move: Move, consumer: object | None = None) -> None:
+        """Move as the table says; the queue's lock must be held.
 
         Raises:
             IllegalStep: the table has no such step from here, or `consumer` is not the owner.
         """
-        state = _COMPILED[step][self.state]
-        if state is None or (self.owner is not consumer and step in OWNERS_STEPS):
-            raise self.illegal(step, consumer)
+        state = move.targets[self.state]
+        if state is None or (self.owner is not consumer and move.owners_only):
+            raise self.illegal(move, consumer)
         self.state = state
-        self.steps = (self.steps << _STEP_BITS | step) & _HISTORY_MASK
-        if step is _ACQUIRE:
+        self.steps = (self.steps << move.bits | move.code) & _HISTORY_MASK
+        if move.acquires:
             self.owner = consumer
             self.delivery_count += 1
-        elif state is not _LOCKED and state is not _UNLOCKED:
-            self.owner = None
-
-    def apply_both(self, first: Step, second: Step, consumer: object | None) -> None:
-        """Take two steps as one: what every message goes through when it is delivered, and when it is settled.
-
-        Raises:
-            IllegalStep: as `apply`, for either; then neither was taken.
-        """
-        between = _COMPILED[first][self.state]
-        if between is None or (self.owner is not consumer and first in OWNERS_STEPS):
-            raise self.illegal(first, consumer)
-        state = _COMPILED[second][between]
-        if state is None:
-            raise self.illegal(second, consumer)
-        self.state = state
-        self.steps = (self.steps << 2 * _STEP_BITS | first << _STEP_BITS | second) & _HISTORY_MASK
-        if first is _ACQUIRE:
-            self.owner = consumer
-            self.delivery_count += 1
-        if state is not _LOCKED and state is not _UNLOCKED:
+        elif not move.keeps_owner:
             self.owner = None
 
     @property
@@ -204,12 +203,13 @@ class Entry:
         owned = self.state in (EntryState.LOCKED, EntryState.UNLOCKED)
         assert (self.owner is not None) == owned, f"{self!r} is owned by {self.owner!r}"
 
-    def illegal(self, step: Step, consumer: object | None) -> IllegalStep:
-        """The error for a step that cannot be taken, with the entry's past."""
+    def illegal(self, move: Move, consumer: object | None) -> IllegalStep:
+        """The error for a move that cannot be made, with the entry's past."""
+        wanted = " and ".join(step.name for step in move.steps)
         holder = f", owned by {self.owner!r}" if self.owner is not None else ""
         asker = f" by {consumer!r}" if consumer is not None else ""
         past = ", ".join(taken.name.lower() for taken in self.history)
-        return IllegalStep(f"{self!r} cannot take step {step.name}{asker}{holder}; its last steps: {past}")
+        return IllegalStep(f"{self!r} cannot take step {wanted}{asker}{holder}; its last steps: {past}")
 
     def __repr__(self) -> str:
         return f"<entry {self.position} of queue {self.queue.name!r}, {self.state.name}>"

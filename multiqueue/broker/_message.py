@@ -52,9 +52,9 @@ class Message:
     def size(self) -> int:
         """Bytes of the body, as depth limits and byte credit count them; 0 for a body that is no bytes."""
         body = self.body
-        if isinstance(body, bytes):
+        if type(body) is bytes:
             return len(body)
-        return memoryview(body).nbytes if isinstance(body, bytearray | memoryview) else 0
+        return memoryview(body).nbytes if isinstance(body, bytes | bytearray | memoryview) else 0
 
     @property
     def delivery_mode(self) -> int:

@@ -50,7 +50,9 @@ class BrokerQueue(QueueDelivery):
         decision and the put are one step, so it cannot be both delivered and returned.
         """
         core = self._core
-        entry = self._new_entry(message)
+        entry = Entry(self, message, message.size)
+        if self._needs_more or message.expiration is not None or message.delay is not None:
+            self._complete(entry)
         willing = self._willing(entry) if immediate else None
         after: After = []
         choosy: Sequence[QueueConsumer] = ()
@@ -59,7 +61,7 @@ class BrokerQueue(QueueDelivery):
                 return PutOutcome.DELETED
             if willing is not None and not any(each.is_willing for each in willing):
                 return PutOutcome.NO_CONSUMER
-            if core.refuses(entry.size):
+            if core.may_refuse and core.is_too_full_for(entry.size):
                 outcome = core.refuse(entry, after)
             else:
                 outcome = core.append(entry, after)
@@ -259,12 +261,12 @@ class BrokerQueue(QueueDelivery):
 
     # -- details
 
-    def _new_entry(self, message: Message) -> Entry:
+    def _complete(self, entry: Entry) -> None:
         """Everything that reads the message's headers, which are the user's objects, happens here."""
-        entry = Entry(self, message, message.size)
+        message = entry.message
         if self._core.is_keyed:
             entry.key = self._core.entries.key_of(message)
-        if self._is_timed or message.expiration is not None:
+        if self.settings.message_ttl is not None or message.expiration is not None:
             self._set_expiry(entry, message.expiration)
         if message.delay is not None and message.delay > 0:
             entry.held_until = self._clock() + message.delay
@@ -272,7 +274,6 @@ class BrokerQueue(QueueDelivery):
             entry.group = plain_key(message.headers.get(self.settings.group_key or ""))
         if self._alerts is not None:
             entry.arrived_at = self._clock()
-        return entry
 
     def _set_expiry(self, entry: Entry, expiration: float | None) -> None:
         longest, shortest = self.settings.message_ttl, self.settings.minimum_message_ttl

@@ -92,12 +92,18 @@ class QueueBase:
         self._dead_letter = dead_letter
         self._on_deleted = on_deleted
         self._on_error = on_error
-        self._is_timed = self.settings.message_ttl is not None
         self._lock = Lock()
         self._core = QueueCore(self, self.settings, clock)
         self._alerts: AlertMonitor | None = None
         if self.settings.alerts is not None and on_alert is not None:
             self._alerts = AlertMonitor(name, self.settings.alerts, clock, on_alert)
+        # An entry of this queue is more than a message and its size.
+        self._needs_more = (
+            self._core.is_keyed
+            or self._core.groups is not None
+            or self._alerts is not None
+            or self.settings.message_ttl is not None
+        )
 
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
         """An entry is gone; its message, for a reason, goes to the dead-letter callback. Under no lock."""

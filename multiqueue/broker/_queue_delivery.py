@@ -40,7 +40,7 @@ class QueueDelivery(QueueManagement):
         with self._lock:
             if not consumer.is_willing:
                 return None
-            rivals = core.rivals(consumer)
+            rivals = core.rivals(consumer) if len(core.consumers.levels) > 1 else ()
             asks = consumer.selector is not None or (
                 len(rivals) > 0 and any(rival.selector is not None for rival in rivals)
             )

@@ -8,10 +8,10 @@ Lock        One hold of the queue's lock per call, however many entries. What th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ._consumer import QueueConsumer
-from ._entry import Entry, Step
+from ._entry import LOCK, SETTLE, UNLOCK, Entry, Move
 from ._queue_base import QueueBase
 from ._queue_outcome import DeadLetterReason
 from ._queue_stock import After
@@ -32,7 +32,8 @@ class QueueSettlement(QueueBase):
             ValueError: an entry of another queue.
         """
         core = self._core
-        entries = _as_tuple(entries)
+        if not isinstance(entries, Entry):
+            entries = tuple(entries)
         after: After = []
         with self._lock:
             owned = self._owned_locked(entries, consumer)
@@ -54,7 +55,8 @@ class QueueSettlement(QueueBase):
             IllegalStep, ValueError: as `accept`.
         """
         core = self._core
-        entries = _as_tuple(entries)
+        if not isinstance(entries, Entry):
+            entries = tuple(entries)
         after: After = []
         with self._lock:
             owned = self._owned_locked(entries, consumer)
@@ -73,7 +75,8 @@ class QueueSettlement(QueueBase):
             IllegalStep, ValueError: as `accept`.
         """
         core = self._core
-        entries = _as_tuple(entries)
+        if not isinstance(entries, Entry):
+            entries = tuple(entries)
         after: After = []
         with self._lock:
             owned = self._owned_locked(entries, consumer)
@@ -85,33 +88,33 @@ class QueueSettlement(QueueBase):
 
     def lock(self, entries: Entries, consumer: object) -> int:
         """Make entries the consumer has impossible to steal, as a transaction needs; returns how many it has."""
-        return self._step(entries, consumer, Step.LOCK)
+        return self._step(entries, consumer, LOCK)
 
     def unlock(self, entries: Entries, consumer: object) -> int:
         """End a `lock`, or the one a delivery came with."""
-        return self._step(entries, consumer, Step.UNLOCK)
+        return self._step(entries, consumer, UNLOCK)
 
-    def _owned_locked(self, entries: tuple[Entry, ...], consumer: object) -> list[Entry]:
+    def _owned_locked(self, entries: Entry | tuple[Entry, ...], consumer: object) -> Sequence[Entry]:
         """Those of the entries that the consumer has; raises before anything is changed."""
+        if isinstance(entries, Entry):
+            if entries.owner is consumer and entries.queue is self and consumer is not None:
+                return (entries,)
+            entries = (entries,)
         owned: list[Entry] = []
-        for entry in dict.fromkeys(entries) if len(entries) > 1 else entries:
+        for entry in dict.fromkeys(entries):
             if entry.queue is not self:
                 raise ValueError(f"{entry!r} does not stand on {self.label}")
             if entry.owner is consumer and consumer is not None:
                 owned.append(entry)
             elif not entry.was_stolen:
-                raise entry.illegal(Step.DEQUEUE, consumer)
+                raise entry.illegal(SETTLE, consumer)
         return owned
 
-    def _step(self, entries: Entries, consumer: object, step: Step) -> int:
-        entries = _as_tuple(entries)
+    def _step(self, entries: Entries, consumer: object, move: Move) -> int:
+        if not isinstance(entries, Entry):
+            entries = tuple(entries)
         with self._lock:
             owned = self._owned_locked(entries, consumer)
             for entry in owned:
-                entry.apply(step, consumer)
+                entry.apply(move, consumer)
         return len(owned)
-
-
-def _as_tuple(entries: Entries) -> tuple[Entry, ...]:
-    """Iterated before the lock is taken: a caller's generator is the caller's code."""
-    return (entries,) if isinstance(entries, Entry) else tuple(entries)

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from ._entry import Entry, EntryState, Step
+from ._entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState
 from ._entry_list_kinds import KINDS
 from ._groups import make_groups
 from ._queue_outcome import DeadLetterReason, PutOutcome
@@ -26,19 +26,13 @@ from ._queue_settings import Overflow, QueueKind, QueueSettings
 from ._queue_timers import Deadlines
 
 if TYPE_CHECKING:
-    from ._entry import Position
     from ._queue_base import QueueBase
 
 # What to do when the lock is free.
 After = list[Callable[[], object]]
 
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
-_REFUSING: Final = (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
 _AVAILABLE: Final = EntryState.AVAILABLE
-_ACQUIRE: Final = Step.ACQUIRE
-_UNLOCK: Final = Step.UNLOCK
-_DEQUEUE: Final = Step.DEQUEUE
-_DELETE: Final = Step.DELETE
 
 
 class QueueStock:
@@ -70,6 +64,9 @@ class QueueStock:
         self.highest_depth = self.highest_depth_bytes = 0
         self.highest_ready = self.highest_ready_bytes = 0
 
+        # Asked for every message, so asked of the settings once.
+        self.may_refuse = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
+        self.may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
         self.deleted = False
         self.throttled = False
         # Invariant: empty unless throttled.
@@ -82,12 +79,11 @@ class QueueStock:
 
     # -- putting
 
-    def refuses(self, size: int) -> bool:
-        """True when the overflow policy refuses one more message of this size."""
+    def is_too_full_for(self, size: int) -> bool:
+        """True when one more message of this size exceeds the limits."""
         settings = self.settings
-        return settings.overflow in _REFUSING and (
-            _exceeds(self.ready + 1, settings.max_length)
-            or _exceeds(self.ready_bytes + size, settings.max_length_bytes)
+        return _exceeds(self.ready + 1, settings.max_length) or _exceeds(
+            self.ready_bytes + size, settings.max_length_bytes
         )
 
     def refuse(self, entry: Entry, after: After) -> PutOutcome:
@@ -117,9 +113,7 @@ class QueueStock:
             self._reappeared(entry, is_new=True)
         if superseded is not None and superseded.is_ready:
             self.drop(superseded, None, after)
-        if self.settings.overflow is not Overflow.NONE:
-            return self._apply_overflow(after)
-        return PutOutcome.ENQUEUED
+        return self._apply_overflow(after) if self.may_overflow else PutOutcome.ENQUEUED
 
     # -- reading
 
@@ -136,7 +130,9 @@ class QueueStock:
         if entry.expires_at is not None and entry.expires_at <= self.clock():
             self.drop(entry, DeadLetterReason.EXPIRED, after)
             return False
-        return self.suits(entry, reader)
+        if entry.refused_by is None and self.groups is None and not reader.no_local:
+            return True
+        return self._obeys_rules(entry, reader)
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         """The first entry this reader can have; it stays before that one.
@@ -157,15 +153,20 @@ class QueueStock:
                 break
             cursor = entry.position
         if cursor != reader.cursor:
-            self._advance(reader, cursor)
+            reader.cursor = cursor
+            if cursor > self.furthest:
+                self.furthest = cursor
         return entry
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """Move a reader past the entry that `next_for` just gave it."""
-        if reader.revisits and reader.revisits[0] == entry.position:
+        position = entry.position
+        if reader.revisits and reader.revisits[0] == position:
             reader.drop_revisit()
-        else:
-            self._advance(reader, entry.position)
+            return
+        reader.cursor = position
+        if position > self.furthest:
+            self.furthest = position
 
     def oldest_age(self, now: float) -> float:
         """Seconds since the oldest entry arrived; 0 when there is none. Walks all but a standard queue."""
@@ -178,10 +179,7 @@ class QueueStock:
 
     def acquire(self, entry: Entry, owner: object, after: After, *, locked: bool) -> None:
         """AVAILABLE to LOCKED, or on to UNLOCKED, by `owner`."""
-        if locked:
-            entry.apply(_ACQUIRE, owner)
-        else:
-            entry.apply_both(_ACQUIRE, _UNLOCK, owner)
+        entry.apply(ACQUIRE if locked else DELIVER, owner)
         if entry.delivery_count > 1:
             self.redelivered += 1
         self._left_ready(entry, after)
@@ -190,7 +188,7 @@ class QueueStock:
 
     def accept(self, entry: Entry, owner: object) -> None:
         """Delete an entry its owner is done with; of an entry that was seized the owner is None."""
-        entry.apply_both(_DEQUEUE, _DELETE, owner)
+        entry.apply(SETTLE, owner)
         self.entries.remove(entry)
         self.depth -= 1
         self.depth_bytes -= entry.size
@@ -210,7 +208,7 @@ class QueueStock:
         if reason is not None or entry.superseded:
             self.reject(entry, owner, reason, after)
             return
-        entry.apply(Step.RELEASE, owner)
+        entry.apply(RELEASE, owner)
         if self.groups is not None and owner is not None:
             self._left_group(entry)
         self._joined_ready(entry)
@@ -225,11 +223,11 @@ class QueueStock:
         """Take an entry for no consumer; with `steal`, also from an owner that has it unlocked."""
         if entry.is_ready:
             self.held -= entry.state is EntryState.HELD
-            entry.apply(Step.SEIZE)
+            entry.apply(SEIZE)
             self._left_ready(entry, after)
             return True
         if steal and entry.state is EntryState.UNLOCKED:
-            entry.apply(Step.STEAL)
+            entry.apply(STEAL)
             entry.was_stolen = True
             if self.groups is not None:
                 self._left_group(entry)
@@ -255,7 +253,7 @@ class QueueStock:
         ended = 0
         for entry in self.holds.due(now):
             if entry.state is EntryState.HELD:
-                entry.apply(Step.UNHOLD)
+                entry.apply(UNHOLD)
                 self.held -= 1
                 self._reappeared(entry, is_new=True)
                 ended += 1
@@ -271,11 +269,6 @@ class QueueStock:
         if self.groups is None or not reader.acquires:
             return True
         return self.groups.accepts(entry.group, reader.owner)
-
-    def _advance(self, reader: Reader, position: Position) -> None:
-        reader.cursor = position
-        if position > self.furthest:
-            self.furthest = position
 
     def _reappeared(self, entry: Entry, *, is_new: bool) -> None:
         self.returns.add(entry.position)
@@ -296,7 +289,7 @@ class QueueStock:
             browser.returns_seen = self.late_arrivals.end
 
     def _hold(self, entry: Entry, until: float) -> None:
-        entry.apply(Step.HOLD)
+        entry.apply(HOLD)
         self.held += 1
         self.holds.add(until, entry)
 

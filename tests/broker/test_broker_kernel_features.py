@@ -99,6 +99,7 @@ def test_expired_messages_are_dead_lettered_wherever_they_are_met() -> None:
     bench.clock.advance(5)
     assert bench.pull_bodies(consumer) == ["stays"]
     bench.queue.release(entry, consumer)
+    assert len(bench.queue) == 1, "it does not come back first"
     bench.put("met by housekeeping", expiration=1)
     bench.clock.advance(1)
     bench.queue.housekeeping()

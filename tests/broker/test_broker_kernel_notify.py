@@ -555,3 +555,30 @@ def test_a_lower_consumer_that_was_stopped_is_told_when_the_higher_one_is_done()
     assert bench.pull_bodies(high) == ["red"]
     assert bench.taken_notices() == [low]
     assert bench.pull_bodies(low) == ["blue"]
+
+
+def test_only_a_consumer_that_wants_the_message_is_told_of_it() -> None:
+    """A put asks the selectors of the interested, in order, and wakes the first that matches, alone."""
+    bench = Bench()
+    colors = ("red", "green", "blue")
+    consumers = {
+        color: bench.consumer(selector=lambda message, color=color: message.headers["color"] == color)
+        for color in colors
+    }
+    for color in ("blue", "red", "black"):
+        bench.put(color, headers={"color": color})
+    assert bench.taken_notices() == [consumers["blue"], consumers["red"]]
+
+
+def test_a_consumer_that_had_too_little_credit_gets_the_message_later() -> None:
+    """What a consumer stepped aside from is still before it when its credit suffices."""
+    bench = Bench()
+    credit = Credit(size_bytes=10, window=False)
+    consumer = bench.consumer(credit=credit)
+    bench.put(b"x" * 100, b"y")
+    assert bench.pull(consumer) is None
+    bench.taken_notices()
+    assert credit.grant(size_bytes=100) is True
+    bench.queue.credit_changed(consumer)
+    assert bench.taken_notices() == [consumer]
+    assert bench.pull_bodies(consumer) == [b"x" * 100, b"y"]
