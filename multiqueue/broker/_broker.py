@@ -5,7 +5,8 @@ State       `_hosts_lock` guards the further virtual hosts. It is a leaf.
 Who runs    The scheduler's threads run callbacks of subscriptions, the housekeeping thread lets time pass for
             queues; everything else runs on the caller's thread.
 Membership  Closing goes from the outside in: first no host accepts anything, then subscriptions end, then queues,
-            then the threads. A callback may close the broker: it is not waited for.
+            then the threads. A callback may close the broker: it waits for no callback and joins no thread of
+            the scheduler's.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ._alerts import Alert
 from ._errors import NotAllowed
 from ._housekeeping import Housekeeping
 from ._scheduler import Scheduler
+from ._subscription import runs_callback
 from ._virtual_host import VirtualHost
 
 
@@ -89,17 +91,18 @@ class Broker(VirtualHost):
             raise NotAllowed(f"vhost '{name}' not found")
         return host
 
-    def close(self) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Close every virtual host and end the threads. Closing twice is harmless.
 
-        Blocked threads are told; callbacks that run are waited for; messages are gone.
+        Blocked threads are told, and messages are gone. Callbacks that run are waited for, `timeout` seconds at
+        most per virtual host; a callback that closes the broker waits for none, and the threads end after it.
         """
         with self._hosts_lock:
             others = [host for host in self._hosts.values() if host is not self]
-        super().close()
+        super().close(timeout)
         for host in others:
-            host.close()
-        self._scheduler_threads.close()
+            host.close(timeout)
+        self._scheduler_threads.close(0.0 if runs_callback() else timeout)
         self._housekeeping_thread.close()
 
     def __enter__(self) -> Broker:

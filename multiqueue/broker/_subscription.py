@@ -2,9 +2,10 @@
 
 Promise     Callbacks of one subscription never overlap, and run under no lock on a thread of the scheduler. What a
             subscription has not settled when it is closed goes back to its place, flagged as redelivered.
-State       `_idle` is clear while a callback runs; its thread alone writes it and `_runner`.
+State       `_idle` is clear while a callback runs; the thread that runs it alone changes it.
 Waiting     `close` first suspends, so that nothing further is delivered, then waits for the callback that runs: it
-            can settle what it has. A callback that closes its own subscription does not wait for itself.
+            can settle what it has. A callback waits for no callback, itself or another: two of them that close
+            each other's subscriptions, or both the broker, would wait for ever.
 Membership  A subscription ends with its last queue: blocked `get`s and iterations end with it.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ParamSpec, Self
 
 from multiqueue.errors import ShutDown
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ._credit import Credit
     from ._scheduler import Scheduler
 
+P = ParamSpec("P")
 MessageCallback = Callable[[Received], object]
 FailureHandler = Callable[[Received, Exception], object]
 
@@ -32,8 +34,17 @@ _calling = threading.local()
 
 
 def runs_callback() -> bool:
-    """True on a thread that is running the callback of a subscription: it must not wait for other callbacks."""
+    """True on a thread that is running a callback of the user's: it must not wait for other callbacks."""
     return getattr(_calling, "depth", 0) > 0
+
+
+def call_back(callback: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Run a callback of the user's, under no lock, on a thread that then knows it."""
+    _calling.depth = getattr(_calling, "depth", 0) + 1
+    try:
+        callback(*args, **kwargs)
+    finally:
+        _calling.depth -= 1
 
 
 class Subscription:
@@ -69,8 +80,12 @@ class Subscription:
         """What was received and not settled, in order."""
         return [Received(self._target, delivery) for delivery in self._target.unsettled()]
 
-    def close(self) -> None:
-        """Receive nothing further, and give back what is unsettled. Closing twice is harmless."""
+    def close(self, timeout: float | None = None) -> None:
+        """Receive nothing further, and give back what is unsettled. Closing twice is harmless.
+
+        A callback that runs is waited for, `timeout` seconds at most. What it settles later is refused: somebody
+        else may have it by then.
+        """
         self._end()
         self._on_closed(self)
 
@@ -135,18 +150,17 @@ class CallbackSubscription(Subscription):
     ) -> None:
         self._callback = callback
         self._on_error = on_error
-        self._runner: int | None = None
         self._idle = threading.Event()
         self._idle.set()
         self._connection = scheduler.connection(name) if on_error is None else scheduler.connection(name, self._failed)
         target = self._connection.session(name).target(self._call, name=name, credit=credit)
         super().__init__(target, on_closed)
 
-    def close(self) -> None:
-        """Receive nothing further, wait for the callback that runs, give back what is unsettled."""
+    def close(self, timeout: float | None = None) -> None:
+        """As `Subscription.close`."""
         self._target.suspend()
-        if self._runner != threading.get_ident():
-            self._idle.wait()
+        if not runs_callback():
+            self._idle.wait(timeout)
         super().close()
 
     def _end(self) -> None:
@@ -154,15 +168,11 @@ class CallbackSubscription(Subscription):
 
     def _call(self, delivery: Delivery) -> None:
         self._idle.clear()
-        self._runner = threading.get_ident()
-        _calling.depth = getattr(_calling, "depth", 0) + 1
         try:
-            self._callback(Received(self._target, delivery))
+            call_back(self._callback, Received(self._target, delivery))
         finally:
-            _calling.depth -= 1
-            self._runner = None
             self._idle.set()
 
     def _failed(self, delivery: Delivery, error: Exception) -> None:
         assert self._on_error is not None
-        self._on_error(Received(self._target, delivery), error)
+        call_back(self._on_error, Received(self._target, delivery), error)

@@ -43,6 +43,7 @@ from ._subscription import (
     MessageCallback,
     PullSubscription,
     Subscription,
+    call_back,
     runs_callback,
 )
 from ._transaction import Transaction
@@ -133,12 +134,15 @@ class VirtualHost(Declarations):
             clock=self._clock,
             dead_letter=self._dead_letter,
             on_deleted=self._forget,
-            on_alert=self._on_alert,
+            on_alert=self._alert,
             vhost=self.name,
         )
         if self._housekeeping is not None:
             self._housekeeping.add(queue)
         return queue
+
+    def _alert(self, alert: Alert) -> None:
+        call_back(self._on_alert, alert)
 
     def _forget(self, queue: BrokerQueue) -> None:
         self._topology.remove_queue(queue)
@@ -212,8 +216,7 @@ class VirtualHost(Declarations):
             return not published.throttled
         deadline = None if timeout is None else time.monotonic() + timeout
         for queue in published.throttled:
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-            if not queue.wait_for_room(remaining):
+            if not queue.wait_for_room(_remaining(deadline)):
                 return False
         return True
 
@@ -347,17 +350,18 @@ class VirtualHost(Declarations):
     def is_closed(self) -> bool:
         return self._closed
 
-    def close(self) -> None:
-        """Delete every queue and refuse everything further; closing twice is harmless.
+    def close(self, timeout: float | None = None) -> None:
+        """End every subscription, delete every queue, refuse everything further; closing twice is harmless.
 
-        Consumers are cancelled; what they have they may still settle. Messages are gone: this virtual host
-        lives in memory.
+        Callbacks that run are waited for, `timeout` seconds at most; a callback that closes waits for none.
+        Messages are gone: this virtual host lives in memory.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
         self._closed = True
         with self._lock:
             subscriptions = list(self._subscriptions)
         for subscription in subscriptions:
-            subscription.close()
+            subscription.close(_remaining(deadline))
         self._getter.close()
         for queue in self.queues():
             queue.delete()
@@ -367,3 +371,8 @@ class VirtualHost(Declarations):
         self._topology.check_invariants()
         for queue in self.queues():
             queue.check_invariants()
+
+
+def _remaining(deadline: float | None) -> float | None:
+    """Seconds until a deadline, None for none."""
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)

@@ -270,6 +270,55 @@ def test_a_callback_may_close_the_broker() -> None:
     broker._scheduler_threads.close()  # joins the thread that the callback ran on
 
 
+def test_two_callbacks_that_both_close_the_broker_do_not_wait_for_each_other() -> None:
+    """Nor does an alert's handler that closes it on the housekeeping thread meanwhile."""
+    everybody = threading.Barrier(3, timeout=HANG)
+    closed: Queue[str] = Queue()
+    clock = Clock()
+
+    def close(by: object) -> None:
+        everybody.wait()
+        subject.close()
+        closed.put(str(type(by).__name__))
+
+    subject = Broker(threads=2, clock=clock, housekeeping_interval=0.001, on_alert=close)
+    aging = QueueSettings(alerts=AlertThresholds(age=60.0))
+    subject.declare_queue("aging", settings=aging)
+    put(subject, "aging", 0)
+    for name in ("a", "b"):
+        subject.declare_queue(name)
+        subject.consume(name, close)
+        put(subject, name, 1)
+    clock.now += 60
+    assert sorted(closed.get(timeout=HANG) for _ in range(3)) == ["Alert", "Received", "Received"]
+    subject.close()
+
+
+def test_closing_waits_for_a_stuck_callback_only_as_long_as_it_is_told(broker: Broker) -> None:
+    """The broker is closed after the timeout; what the late callback then settles is refused."""
+    broker.declare_queue("q")
+    entered, proceed = threading.Event(), threading.Event()
+    outcome: Queue[str] = Queue()
+
+    def callback(received: Received) -> None:
+        entered.set()
+        assert proceed.wait(HANG)
+        try:
+            received.accept()
+        except ValueError:
+            outcome.put("refused")
+        else:
+            outcome.put("accepted")
+
+    subscription = broker.consume("q", callback)
+    put(broker, "q", 1)
+    assert entered.wait(HANG)
+    subscription.close(timeout=0.0)
+    assert bodies(broker.queue("q")) == [1]
+    proceed.set()
+    assert outcome.get(timeout=HANG) == "refused"
+
+
 def test_closing_with_messages_in_flight_is_clean(broker: Broker) -> None:
     """A callback that is at work when the broker closes can still settle, and no error is reported."""
     broker.declare_queue("q")
