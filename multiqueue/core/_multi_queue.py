@@ -152,7 +152,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         if pair is None:
             raise Empty
         try:
-            return Taken(*cast(Any, pair))
+            return tuple.__new__(Taken, pair)  # what Taken(*pair) does, in a third of the time
         except BaseException:
             self._give_back([(pair[0], 0)], [pair[1]])
             raise
@@ -202,7 +202,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         """`take()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
         pair = await self._take_async(None)
         try:
-            return Taken(*cast(Any, pair))
+            return tuple.__new__(Taken, pair)  # what Taken(*pair) does, in a third of the time
         except BaseException:
             self._give_back([(pair[0], 0)], [pair[1]])
             raise

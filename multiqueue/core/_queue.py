@@ -30,6 +30,15 @@ class Queue(Fifo[T]):
         """Elements put for which `task_done()` has not been called, as in `queue.Queue`."""
         return self._unfinished()
 
+    @property
+    def maxsize(self) -> int:
+        """The capacity in elements; 0 means unbounded. Can be assigned, as in `queue.Queue`; putters with room go on."""
+        return self._capacity or 0
+
+    @maxsize.setter
+    def maxsize(self, maxsize: int) -> None:
+        self._with_both_locks(self._set_limit_locked, maxsize if maxsize > 0 else None)
+
     def _renew_after_fork(self) -> None:
         self._take_side._renew_locks_of([self])
 

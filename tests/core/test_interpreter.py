@@ -30,7 +30,7 @@ RUNS: list[tuple[Callable[..., Any], str, str]] = [
     (TakeSide._take_one, "return None if sub is None", "return None if sub is None"),
     (LinkedBlockingMultiQueue.get, "if pair is None", "return pair[1]"),
     (Fifo.get, "if pair is None", "return pair[1]"),
-    (TakeSide._take_runs_locked, "item = items[0]", "append(item)"),
+    (TakeSide._take_runs_locked, "sub._in_flight += count", "taken.extend(run)"),
     (TakeSide._take_chosen_locked, "item = sub._items[0]", "taken.append(item)"),
     (TakeSide._read_news_locked, "sub = news[0]", "del news[0]"),
     (wake_one, "place = places[0]", "place.release()"),
