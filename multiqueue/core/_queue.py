@@ -32,7 +32,7 @@ class Queue(Fifo[T]):
 
     @property
     def maxsize(self) -> int:
-        """The capacity in elements; 0 means unbounded. Can be assigned, as in `queue.Queue`; putters with room go on."""
+        """The capacity in elements; 0 means unbounded. Can be assigned, as in `queue.Queue`."""
         return self._capacity or 0
 
     @maxsize.setter
