@@ -126,9 +126,8 @@ def interruptible_offsets(code: CodeType) -> Iterator[int]:
         name = instruction.opname
         if name == "CACHE":
             continue
-        if after_call or name.startswith("JUMP_BACKWARD"):
+        if after_call or ("JUMP_BACKWARD" in name and not name.endswith("NO_INTERRUPT")):
             yield instruction.offset
-        # KW_NAMES and PRECALL come before the call they belong to (3.11 and 3.12).
         after_call = name.startswith("CALL") and not name.startswith("CALL_INTRINSIC")
 
 

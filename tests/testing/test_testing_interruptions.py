@@ -1,0 +1,130 @@
+"""`interruptions`: every point at which CPython could strike, one after the other."""
+
+from __future__ import annotations
+
+import dis
+import queue
+import signal
+from types import CodeType, FrameType
+
+import pytest
+
+from multiqueue.testing import Point, TestToolError, interruptions
+
+
+def inner(seen: list[str]) -> None:
+    seen.append("in")
+
+
+def outer(seen: list[str]) -> None:
+    inner(seen)
+    for _ in range(2):
+        seen.append("loop")
+    seen.append("out")
+
+
+def test_every_point_has_its_turn() -> None:
+    """The points go through the entries, the returns of calls and the loops, in the order of execution."""
+    seen: list[list[str]] = []
+    points: list[Point] = []
+    for point in interruptions():
+        seen.append([])
+        with point.raising():
+            outer(seen[-1])
+        points.append(point)
+    assert [point.number for point in points] == list(range(1, len(points) + 1))
+    assert not points[-1].reached
+    assert seen[-1] == ["in", "loop", "loop", "out"]
+    lengths = [len(entries) for entries in seen]
+    assert lengths == sorted(lengths), "each point comes later than the one before"
+    assert set(lengths) == {0, 1, 2, 3, 4}, "there is a point before and after every call"
+    assert "in inner" in points[1].place
+
+
+def test_every_opcode_is_more_than_every_point() -> None:
+    """Asked for, the points are all opcodes; what happens stays in order."""
+
+    def count(every_opcode: bool) -> int:
+        number = 0
+        for point in interruptions(every_opcode=every_opcode):
+            with point.raising():
+                outer([])
+            number += 1
+        return number
+
+    assert count(True) > 2 * count(False)
+
+
+def test_only_the_modules_named_are_interrupted() -> None:
+    """Points are in the modules or packages asked for, also where others are called in between."""
+    places = []
+    for point in interruptions("threading"):
+        with point.raising():
+            queue.Queue[str]().put("a")
+        places.append(point.place)
+    assert places.pop() == ""
+    assert places
+    assert all("threading.py" in place for place in places)
+
+
+def test_the_exception_is_the_one_asked_for() -> None:
+    """The block swallows the exception it was struck by, and no other."""
+    for point in interruptions():
+        with point.raising(ZeroDivisionError):
+            outer([])
+        break
+    point = next(interruptions())
+    with pytest.raises(ZeroDivisionError, match="own"), point.raising(ZeroDivisionError):
+        raise ZeroDivisionError("the block's own")
+
+
+def test_an_action_runs_on_top_of_the_stack() -> None:
+    """`running` calls the action once, where a signal handler would be called, and lets the call go on."""
+    number = 0
+    for point in interruptions():
+        seen: list[str] = []
+        with point.running(lambda seen=seen: seen.append("signal")):  # type: ignore[misc]
+            outer(seen)
+        assert seen.count("signal") == int(point.reached)
+        assert [entry for entry in seen if entry != "signal"] == ["in", "loop", "loop", "out"]
+        number += 1
+    assert number > 8
+
+
+def test_signals_are_handled_at_such_points_alone() -> None:
+    """CPython handles a real signal when a function starts, at a call or at a backward jump, nowhere else."""
+    codes = (inner.__code__, outer.__code__)
+    struck: set[tuple[CodeType, int]] = set()
+    signals = 0
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal signals
+        signals += 1
+        if frame is not None and frame.f_code in codes:
+            struck.add((frame.f_code, frame.f_lasti))
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+    try:
+        while signals < 200:
+            outer([])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert struck
+    for code, offset in struck:
+        # 3.11 executes a comparison and the jump after it as one: hence two instructions.
+        here = [i.opname for i in dis.get_instructions(code) if i.offset >= offset][:2]
+        assert any("RESUME" in name or "CALL" in name or "JUMP_BACKWARD" in name for name in here), here
+
+
+def test_a_point_is_used_once() -> None:
+    """A loop that forgets its point would go on for ever, and one that uses it twice would miss some."""
+    with pytest.raises(TestToolError, match="must use its point"):
+        for _ in interruptions():
+            pass
+    point = next(interruptions())
+    with point.raising():
+        outer([])
+    with pytest.raises(TestToolError, match="has been used"), point.raising():
+        outer([])
