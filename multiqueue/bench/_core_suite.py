@@ -67,7 +67,7 @@ def _single() -> Workload:
         STANDARD.name,
         n_unit="pairs",
         goals=_at_least(1.7),
-        note="The queue is empty before each put, the dearest case for a structure that keeps a ready set.",
+        note="The queue is empty before each put.",
     )
 
 

@@ -32,7 +32,7 @@ def run_suite(suite: Suite, *, rounds: int, command: str, progress: Callable[[st
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
-    machine = describe_machine()
+    machine, source = describe_machine(), commit()  # before the work: what was loaded, and the others' load
     started, date = time.monotonic(), datetime.now(UTC)
     results = []
     for workload in suite.workloads:
@@ -47,7 +47,7 @@ def run_suite(suite: Suite, *, rounds: int, command: str, progress: Callable[[st
         seconds=time.monotonic() - started,
         machine=machine,
         versions=versions([*needed, "multiqueue"]),
-        commit=commit(),
+        commit=source,
         workloads=tuple(results),
         does_not_show=suite.does_not_show,
     )

@@ -19,7 +19,7 @@ from typing import Any
 
 from ._contenders import Contender, Ends, our_subqueues
 
-PATIENCE = 5.0  # seconds that closing waits for a forwarding thread; one that works needs microseconds
+PATIENCE = 5.0  # seconds that closing waits for the forwarding threads; those that work need microseconds
 _STOP = object()
 
 
@@ -60,8 +60,9 @@ def forwarding_threads(producers: int, capacity: int, *, inbox_capacity: int = 0
     def close() -> None:
         for source in queues:
             source.put(_STOP)
+        deadline = time.monotonic() + PATIENCE
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     return Ends([source.put for source in queues], inbox.get, unpack=_item_of, close=close)
 
