@@ -32,6 +32,9 @@ class Backend(Protocol):
     def cancel(self, tag: str) -> None:
         """Cancel the Spark jobs with `tag` that are active now. From any thread; may find none."""
 
+    def close(self) -> None:
+        """Let go of what this made for itself. No item runs any more. Again has no effect."""
+
     def is_cancellation(self, error: BaseException) -> bool:
         """Whether this is Spark's word for a cancelled job, its causes aside."""
 

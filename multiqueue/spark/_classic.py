@@ -64,6 +64,9 @@ class ClassicBackend:
         # Not `spark.interruptTag`: from another thread than the job's it finds nothing (SPARK-50366).
         self._context.cancelJobsWithTag(tag)
 
+    def close(self) -> None:
+        pass
+
     def is_cancellation(self, error: BaseException) -> bool:
         if isinstance(error, Py4JJavaError):
             return any(CANCELLED in message for message in java_messages(error))

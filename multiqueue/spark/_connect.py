@@ -9,7 +9,7 @@ from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
 from ._backend import TAG_PREFIX
-from ._errors import SparkEnvironmentError
+from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,24 +40,38 @@ class ConnectBackend:
         return self._sessions[pool]  # type: ignore[no-any-return]
 
     def inheriting(self, fn: Callable[..., T]) -> Callable[..., T]:
+        if self._is_stopped():
+            raise SparkSessionStopped(STOPPED_BEFORE)
         return inheritable_thread_target(self._spark)(fn)  # type: ignore[no-any-return]
 
     def enter(self, tag: str, description: str, pool: str | None) -> None:
+        inherited = [one for one in self._spark.getTags() if not one.startswith(TAG_PREFIX)]
         session = self.session_for(pool)
-        for inherited in session.getTags():
-            if inherited.startswith(TAG_PREFIX):
-                session.removeTag(inherited)
-        session.addTag(tag)
+        session.clearTags()
+        for one in (*inherited, tag):
+            session.addTag(one)
 
     def cancel(self, tag: str) -> None:
         for session in list(self._sessions.values()):
             session.interruptTag(tag)
 
+    def close(self) -> None:
+        # A session left open asks its server at exit, and if that is gone, again and again for minutes. Not `stop()`:
+        # that would stop a local server, with the session we were given.
+        for pool in [pool for pool in self._sessions if pool is not None]:
+            self._sessions.pop(pool).client.close()
+
     def is_cancellation(self, error: BaseException) -> bool:
         return CANCELLED in _condition(error)
 
     def is_stop(self, error: BaseException) -> bool:
-        return any(words in _condition(error) for words in STOPPED)
+        # The server may be gone before it can say so; then the client's errors have no condition.
+        return any(words in _condition(error) for words in STOPPED) or (
+            isinstance(error, PySparkException) and self._is_stopped()
+        )
+
+    def _is_stopped(self) -> bool:
+        return bool(self._spark.is_stopped)  # type: ignore[attr-defined] # Spark Connect's sessions have it
 
 
 def _condition(error: BaseException) -> str:

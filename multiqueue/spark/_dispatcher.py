@@ -243,6 +243,16 @@ class SparkDispatcher(MultiQueueExecutor):
         """`SparkLane.submit` on the lane `"default"`, made at first use with default settings unless you made it."""
         return self._default_lane()._submit(fn, args, kwargs)
 
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept no more items, end all pauses, and with `wait` return when all items are done and all threads gone.
+
+        With `cancel_futures`, items that wait are cancelled; those that run go on, see `cancel_running`. Without `wait`,
+        sessions made for pools on Spark Connect are left to the server's own time limit.
+        """
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        if wait:
+            self._backend.close()
+
     def cancel_running(self) -> int:
         """Cancel every item that runs, as its `future.cancel()` does, without waiting; how many.
 

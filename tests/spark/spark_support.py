@@ -34,6 +34,7 @@ class FakeSpark:
         self.asked: Counter[str] = Counter()  # how often a tag was to be cancelled
         self.entered: list[tuple[str, str, str | None]] = []
         self.local = threading.local()
+        self.closed = 0
 
     def job(self) -> None:
         """What a Spark action does: blocks until it is cancelled."""
@@ -85,6 +86,9 @@ class FakeSpark:
         with self._lock:
             self.asked[tag] += 1
         self._end("cancelled", [tag])
+
+    def close(self) -> None:
+        self.closed += 1
 
     def is_cancellation(self, error: BaseException) -> bool:
         return isinstance(error, Cancelled)

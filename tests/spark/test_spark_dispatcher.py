@@ -141,9 +141,13 @@ def test_cancel_running_asks_for_the_end_of_all_that_runs() -> None:
 
 def test_shutdown_waits_for_what_runs_and_waits() -> None:
     """Shutdown without more words is the standard library's: all items come to their end."""
-    with dispatcher(FakeSpark()) as dock:
+    spark = FakeSpark()
+    with dispatcher(spark) as dock:
         futures = [dock.submit(lambda session: "ran") for _ in range(3)]
+        dock.shutdown(wait=False)
+        assert not spark.closed, "items may run that need what the backend made"
         dock.shutdown()
+        assert spark.closed
         assert [future.result(0) for future in futures] == ["ran"] * 3
         with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
             dock.submit(FakeSpark.job)
