@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shlex
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import click
 
-from ._core_suite import SUITE
 from ._harness import run_suite
 from ._model import Suite
 from ._record import default_directory, record
@@ -27,38 +30,87 @@ def bench() -> None:
     """Measure what multiqueue claims, beside its rivals, on this machine."""
 
 
-def _listed(suite: Suite) -> str:
-    """The workloads as lines that click does not wrap (`\\b`)."""
-    return "\n".join(["\b", "Workloads:", *(f"  {w.name:<15} {w.title}" for w in suite.workloads)])
+@dataclass(frozen=True)
+class _Options:
+    """What every suite can be told; the fields are named as the options' parameters."""
+
+    rounds: int | None
+    only: tuple[str, ...]
+    quick: bool
+    as_json: bool
+    directory: str | None
 
 
-@bench.command(epilog=_listed(SUITE))
-@click.option("--rounds", type=click.IntRange(min=1), help=f"How often each rival runs.  [default: {ROUNDS}]")
-@click.option("--only", multiple=True, metavar="WORKLOAD", help="Run just this workload; can be repeated.")
-@click.option("--quick", is_flag=True, help="A tenth of the work and 3 rounds: to see that it runs.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, every sample included.")
-@click.option(
-    "--record",
-    "directory",
-    is_flag=False,
-    flag_value=HERE,
-    metavar="[DIR]",
-    help="Write a page and its JSON into DIR, or without DIR into docs/measurements of the checkout.",
+_OPTIONS = (
+    click.option("--rounds", type=click.IntRange(min=1), help=f"How often each rival runs.  [default: {ROUNDS}]"),
+    click.option("--only", multiple=True, metavar="WORKLOAD", help="Run just this workload; can be repeated."),
+    click.option("--quick", is_flag=True, help="A tenth of the work and 3 rounds: to see that it runs."),
+    click.option("--json", "as_json", is_flag=True, help="Print JSON, every sample included."),
+    click.option(
+        "--record",
+        "directory",
+        is_flag=False,
+        flag_value=HERE,
+        metavar="[DIR]",
+        help="Write a page and its JSON into DIR, or without DIR into docs/measurements of the checkout.",
+    ),
 )
-def core(rounds: int | None, only: tuple[str, ...], quick: bool, as_json: bool, directory: str | None) -> None:
-    """The multi-queue beside queue.Queue, SimpleQueue, culsans, aiologic and janus.
+
+
+class _SuiteCommand(click.Command):
+    """A command named as its suite, whose help ends with the workloads. The suite is loaded only where needed."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Workloads"):
+            formatter.write_dl([(workload.name, workload.title) for workload in _load(str(self.name)).workloads])
+
+
+def _suite(function: Callable[..., None]) -> click.Command:
+    """Make `function` a command with the options that every suite has."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return bench.command(cls=_SuiteCommand)(function)
+
+
+@_suite
+def core(**options: Any) -> None:
+    """The multi-queue and its rivals.
+
+    Those are queue.Queue, queue.SimpleQueue, culsans, aiologic and janus, and what people write to block on
+    several queues. One that is not installed is named and left out.
 
     Exits with 1 if a queue lost an item, raised or got stuck: the table says which.
     """
-    suite = _chosen(SUITE, only)
-    record_to = None if directory is None else _directory(directory)
+    _measure("core", _Options(**options))
+
+
+@_suite
+def broker(**options: Any) -> None:
+    """The broker queue: what a message costs.
+
+    queue.Queue is beside it for scale; most workloads ask on what the cost does not depend.
+
+    Exits with 1 if a message was lost, or a queue raised or got stuck: the table says which.
+    """
+    _measure("broker", _Options(**options))
+
+
+def _load(name: str) -> Suite:
+    """The suite of that name; each loads its own room alone."""
+    module = {"core": "._core_suite", "broker": "._broker"}[name]
+    return cast(Suite, importlib.import_module(module, __package__).SUITE)
+
+
+def _measure(name: str, options: _Options) -> None:
+    suite = _chosen(_load(name), options.only)
+    record_to = None if options.directory is None else _directory(options.directory)
     report = run_suite(
-        suite.scaled(QUICK_FACTOR) if quick else suite,
-        rounds=rounds or (QUICK_ROUNDS if quick else ROUNDS),
+        suite.scaled(QUICK_FACTOR) if options.quick else suite,
+        rounds=options.rounds or (QUICK_ROUNDS if options.quick else ROUNDS),
         command=_command(),
         progress=lambda line: click.echo(line, err=True),
     )
-    if as_json:
+    if options.as_json:
         click.echo(json.dumps(report.as_json(), indent=1))
     else:
         _show(report)

@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
             scripted_rival("absent", [], requires="no_such_module"),
             goals=(Goal("rate", 2.0, "ours", "base"),),
         )
-        monkeypatch.setattr(cli, "SUITE", suite)
+        monkeypatch.setattr(cli, "_load", lambda name: suite)
         return CliRunner().invoke(cli.bench, ["core", *arguments])
 
     return runner
@@ -158,16 +158,21 @@ def test_a_terminal_with_rich_gets_the_same_figures(run: Any, monkeypatch: pytes
     assert all(part in shown for part in ("(2.50-2.50)", "yes", "no_such_module is not installed"))
 
 
-def test_the_module_runs_by_itself() -> None:
-    """`python -m multiqueue.bench core` needs nothing else of the command line."""
+@pytest.mark.parametrize(("suite", "workload"), [("core", "idle-subqueues"), ("broker", "idle-consumers")])
+def test_the_module_runs_by_itself(suite: str, workload: str) -> None:
+    """`python -m multiqueue.bench core` needs nothing else of the command line; its help lists the workloads."""
     done = subprocess.run(
-        [sys.executable, "-m", "multiqueue.bench", "core", "--help"],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-m", "multiqueue.bench", suite, "--help"], capture_output=True, text=True, check=True
     )
-    assert "python -m multiqueue.bench core" in done.stdout
-    assert "idle-subqueues" in done.stdout
+    assert f"python -m multiqueue.bench {suite}" in done.stdout
+    assert workload in done.stdout
+
+
+def test_measuring_the_core_loads_no_broker() -> None:
+    """Each suite loads its own room alone, so that another one's fault or cost is not in its way."""
+    code = "import sys, multiqueue.bench.cli as cli; cli._load('core'); print('multiqueue.broker' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize(
