@@ -234,7 +234,8 @@ class Declarations:
         found = self._topology.find_queue(name)
         if found is None or found.queue.is_deleted:
             raise NotFound(f"no {self._label('queue', name)}")
-        self._check_access(found, owner)
+        if found.owner is not None:
+            self._check_access(found, owner)
         return found.queue
 
     def queues(self) -> list[BrokerQueue]:

@@ -45,7 +45,7 @@ class _ByRoutingKey:
 
     def matching(self, routing_key: str) -> tuple[Binding, ...]:
         bindings = self._by_key.get(routing_key)
-        return bindings.snapshot() if bindings else ()
+        return () if bindings is None else bindings.snapshot()
 
 
 class _Everything(BindingSet):
