@@ -39,8 +39,8 @@ def demo_config(output: Path, library: Path | None = None) -> PipelineConfig:
             "spark": {
                 "master": "local[*]",
                 "max_running": _MAX_RUNNING,
-                # Plain pickling: the demo asks for pyspark alone, not for pyarrow.
-                "conf": {"spark.sql.execution.pythonUDF.arrow.enabled": False},
+                # Plain pickling: the demo asks for pyspark alone, not for pyarrow. The summary is of some thousand rows.
+                "conf": {"spark.sql.execution.pythonUDF.arrow.enabled": False, "spark.sql.shuffle.partitions": 2},
             },
             "lanes": {
                 "top-level": {"files": "*.py", **common},
@@ -74,8 +74,9 @@ def run_demo(directory: Path, console: Console, *, fresh: bool, library: Path | 
         if result.status is ExitStatus.INTERRUPTED:
             _say(console, f"stopped; the same command goes on, the output so far is in {fair.output}")
             return result.status
+        summary = summary_table(session(), fair.output / "data")
         _say(console, f"\nWhat {result.snapshot.total.done} Spark jobs found in {fair.base}:\n")
-        console.print(summary_table(session(), fair.output / "data"))
+        console.print(summary)
         _say(console, "\nThe same items once more through one queue, mixed at random, to compare waiting times:")
         rival = run_pipeline(fifo, reporter, session=session, fifo=True)
         if rival.status is ExitStatus.INTERRUPTED:

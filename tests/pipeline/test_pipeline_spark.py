@@ -19,7 +19,7 @@ from multiqueue.pipeline import Unprepared
 from multiqueue.pipeline._ledger_view import ledger_view
 from multiqueue.pipeline._lifecycle import ItemState
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 COMMAND = [sys.executable, "-m", "multiqueue.cli"]
 HOUSE = Path(__file__).parents[2]
@@ -193,7 +193,7 @@ def wait_for_done(base: Path, count: int, process: subprocess.Popen[bytes]) -> N
         time.sleep(0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(selected=True)
 def test_kill_9_and_the_same_command_again(slow: Path) -> None:
     """kill -9 in the middle; the same command finishes the rest, every item exactly once in the output."""
     for target in (4, 12):

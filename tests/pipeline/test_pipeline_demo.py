@@ -1,0 +1,143 @@
+"""`multiqueue demo`: what it extracts, what it prints, and that it goes on."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from multiqueue.pipeline._demo import demo_config
+from multiqueue.pipeline._demo_job import facts
+from multiqueue.pipeline._demo_tables import Group, fairness_sentence, small_lanes
+from multiqueue.pipeline._ledger_view import Waits
+
+SOURCE = '''\
+"""A module."""
+import os, sys
+from . import sibling
+from collections.abc import Iterator
+from collections.abc import Mapping
+
+class A:
+    def short(self): pass
+
+    async def long(self):
+        def inner():
+            return 1
+
+        return inner
+'''
+
+
+def test_the_facts_of_a_file(tmp_path: Path) -> None:
+    """Lines, functions, classes, distinct imported modules, the longest function and its lines."""
+    (tmp_path / "a.py").write_text(SOURCE)
+    assert facts(str(tmp_path / "a.py")) == (14, 3, 1, 4, "long", 5, None)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"def f(:\n", "SyntaxError"),
+        (b"# coding: nonsense\n", "SyntaxError"),
+        (b"\xff\xfe", "SyntaxError|UnicodeDecodeError"),
+        (b"x = 1\0", "ValueError|SyntaxError"),
+    ],
+)
+def test_a_file_that_is_not_python(tmp_path: Path, content: bytes, why: str) -> None:
+    """A file that cannot be parsed is a row that says why, not a failed item: test suites are full of them."""
+    (tmp_path / "a.py").write_bytes(content)
+    unparsed = facts(str(tmp_path / "a.py"))[-1]
+    assert unparsed is not None
+    assert re.match(why, unparsed)
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    """An `__init__.py` without content has no lines and no longest function."""
+    (tmp_path / "__init__.py").touch()
+    assert facts(str(tmp_path / "__init__.py")) == (0, 0, 0, 0, None, 0, None)
+
+
+def test_lanes_of_the_standard_library(tmp_path: Path) -> None:
+    """There is a lane per top-level package and one for single modules; installed packages are left out."""
+    lanes = {lane.name: lane for lane in demo_config(tmp_path / "out").lanes()}
+    assert {"top-level", "email", "json", "asyncio"} <= lanes.keys()
+    assert not {"site-packages", "dist-packages"} & lanes.keys()
+    assert {lane.format for lane in lanes.values()} == {"paths"}
+
+
+def test_small_lanes() -> None:
+    """A lane is small with at most a tenth of the items of the largest."""
+    waits = [Waits("big", 100, 0, 0), Waits("ten", 10, 0, 0), Waits("eleven", 11, 0, 0)]
+    assert [lane.lane for lane in small_lanes(waits)] == ["ten"]
+
+
+def test_the_sentence_about_fairness() -> None:
+    """The numbers of both runs are told, also what the largest lane paid."""
+    groups = [Group("2 small lanes", 9, (1.0, 2.0), (10.0, 20.0)), Group("test", 80, (30.0, 40.0), (15.0, 33.0))]
+    assert fairness_sentence(groups) == (
+        "Half of the small lanes' items began within 1.0 s instead of 10.0 s, 95% within 2.0 s instead of 20.0 s; "
+        "the median of 'test', the largest lane, went from 15.0 s to 30.0 s."
+    )
+
+
+_TWICE = """
+import sys
+from pathlib import Path
+from multiqueue.pipeline._console import console
+from multiqueue.pipeline._demo import run_demo
+for _ in range(2):
+    status = run_demo(Path(sys.argv[1]), console(), fresh=False, library=Path(sys.argv[2]))
+    print("status", int(status), flush=True)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow(selected=True)
+@pytest.mark.timeout(900)
+def test_a_small_demo_and_the_same_again(tmp_path: Path) -> None:
+    """On a small library the demo prints summary and fairness and ends with 0; again, it has nothing to run."""
+    library, out = tmp_path / "library", tmp_path / "out"
+    for package, count in {"big": 110, "small": 3}.items():
+        (library / package).mkdir(parents=True)
+        for i in range(count):
+            (library / package / f"m{i}.py").write_text("def f():\n    pass\n")
+    (library / "ast.py").write_text("import os\n")
+    answer = subprocess.run(
+        [sys.executable, "-c", _TWICE, str(out), str(library)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.stderr == ""
+    first, again, rest = (part.splitlines() for part in answer.stdout.split("status 0\n"))
+    assert rest == []
+    assert first[1] == f"output: {out}"
+    (total,) = [line.split() for line in first if line.startswith("all ")]
+    assert total[1:7] == ["114", "227", "113", "0", "1", "0"]
+    assert any(line.startswith("2 small lanes") for line in first)
+    assert first[-2].startswith(f"rows    {out}/data")
+    assert len(list((out / "data").glob("lane=big/item=*/*.parquet"))) == 11
+    assert not list((out / "_multiqueue" / "fifo" / "data").iterdir())
+    assert again[1] == f"{out} holds a demo with 13 of 13 items done: going on (--fresh starts anew)."
+    assert first[-2:] == again[-2:]
+    assert [line for line in again if line.startswith("all ")] == [line for line in first if line.startswith("all ")]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_demo(tmp_path: Path) -> None:
+    """The demo on the standard library ends with 0, and the small lanes' items began earlier than with one queue."""
+    command = [sys.executable, "-m", "multiqueue.cli", "demo", "--dir", str(tmp_path / "demo")]
+    answer = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, ""), answer.stdout
+    (row,) = re.findall(r"^\d+ small lanes +\d+ +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", answer.stdout, re.MULTILINE)
+    fair_median, fair_p95, fifo_median, fifo_p95 = map(float, row)
+    assert fair_median < fifo_median
+    assert fair_p95 < fifo_p95
+    assert (tmp_path / "demo" / "report.html").exists()
