@@ -2,10 +2,11 @@
 
 Promise     Callbacks of one subscription never overlap, and run under no lock on a thread of the scheduler. What a
             subscription has not settled when it is closed goes back to its place, flagged as redelivered.
-State       `_idle` is clear while a callback runs; the thread that runs it alone changes it.
+State       `_lock` guards `_closing`, and that `_idle` is clear while a callback runs. It is a leaf.
 Waiting     `close` first suspends, so that nothing further is delivered, then waits for the callback that runs: it
-            can settle what it has. A callback waits for no callback, itself or another: two of them that close
-            each other's subscriptions, or both the broker, would wait for ever.
+            can settle what it has. A delivery that is on its way meets `_closing` and goes back instead. A callback
+            waits for no callback, itself or another: two of them that close each other's subscriptions, or both
+            the broker, would wait for ever.
 Membership  A subscription ends with its last queue: blocked `get`s and iterations end with it.
 """
 
@@ -150,6 +151,8 @@ class CallbackSubscription(Subscription):
     ) -> None:
         self._callback = callback
         self._on_error = on_error
+        self._lock = threading.Lock()
+        self._closing = False
         self._idle = threading.Event()
         self._idle.set()
         self._connection = scheduler.connection(name) if on_error is None else scheduler.connection(name, self._failed)
@@ -159,6 +162,8 @@ class CallbackSubscription(Subscription):
     def close(self, timeout: float | None = None) -> None:
         """As `Subscription.close`."""
         self._target.suspend()
+        with self._lock:
+            self._closing = True
         if not runs_callback():
             self._idle.wait(timeout)
         super().close()
@@ -167,7 +172,10 @@ class CallbackSubscription(Subscription):
         self._connection.close(timeout=0)
 
     def _call(self, delivery: Delivery) -> None:
-        self._idle.clear()
+        with self._lock:
+            if self._closing:
+                return  # unsettled, it goes back with the rest
+            self._idle.clear()
         try:
             call_back(self._callback, Received(self._target, delivery))
         finally:

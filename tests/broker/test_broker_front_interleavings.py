@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from broker_front_support import bodies
 
-from multiqueue.broker import BrokerClosed, Message, NotFound, VirtualHost, _credit, _queue_base
+from multiqueue.broker import (
+    BrokerClosed,
+    ConsumerTarget,
+    Credit,
+    Message,
+    NotFound,
+    Received,
+    Scheduler,
+    VirtualHost,
+    _credit,
+    _queue_base,
+)
 from multiqueue.core import _sync
 from multiqueue.testing import Run, explore
 
@@ -234,6 +246,58 @@ def test_a_subscription_that_closes_while_it_pulls_gives_the_message_back(hold: 
         run.join()
         assert bodies(queue) == ["m"]
         assert not host._subscriptions
+        host.check_invariants()
+
+    hold(scenario)
+
+
+class OnThisThread:
+    """As much of a scheduler and its connection as a subscription needs, without threads."""
+
+    def connection(self, name: str) -> OnThisThread:
+        return self
+
+    def session(self, name: str) -> OnThisThread:
+        return self
+
+    def target(self, callback: object, *, name: str, credit: Credit) -> ConsumerTarget:
+        self.made = ConsumerTarget(name, credit=credit)
+        return self.made
+
+    def close(self, timeout: float) -> None:
+        self.made.close()
+
+
+def test_no_callback_begins_or_goes_on_after_its_subscription_is_closed(hold: Hold) -> None:
+    """Whichever comes first, the delivery or the close: the message is accepted by a callback, or on the queue."""
+
+    def scenario(run: Run) -> None:
+        host = VirtualHost(scheduler=cast("Scheduler", OnThisThread()))
+        queue = host.declare_queue("q")
+        events: list[str] = []
+
+        def callback(received: Received) -> None:
+            events.append("begun")
+            received.accept()
+            events.append("done")
+
+        subscription = host.consume("q", callback)
+        put(host, "q", "m")
+
+        def deliver() -> None:
+            delivery = subscription.target.pull()
+            if delivery is not None:
+                subscription._call(delivery)  # type: ignore[attr-defined]
+
+        def close() -> None:
+            subscription.close()
+            events.append("closed")
+
+        run.spawn(deliver)
+        run.spawn(close)
+        run.join()
+        assert events in (["begun", "done", "closed"], ["closed"])
+        assert bodies(queue) == ([] if "done" in events else ["m"])
         host.check_invariants()
 
     hold(scenario)
