@@ -47,7 +47,8 @@ class BrokerQueue(QueueDelivery):
         """Put a message at its place and notify one interested consumer. Never blocks.
 
         With `immediate` the message is refused (NO_CONSUMER) unless a consumer with credit wants it now; the
-        decision and the put are one step, so it cannot be both delivered and returned.
+        decision and the put are one step, so it cannot be both delivered and returned. An exception that is not an
+        `Exception` may come out of a selector or callback when the message is on the queue already.
         """
         core = self._core
         entry = Entry(self, message, message.size)
@@ -207,7 +208,8 @@ class BrokerQueue(QueueDelivery):
         with self._lock:
             core.keep_time(now, after)
             expires = self.settings.expires
-            if expires is not None and not len(core.consumers) and now - core.last_used >= expires:
+            is_idle = not core.deleted and not len(core.consumers)
+            if expires is not None and is_idle and now - core.last_used >= expires:
                 self._delete_locked(after)
             oldest = core.oldest_age(now) if self._alerts is not None else 0.0
         self._act(after)
@@ -295,17 +297,22 @@ class BrokerQueue(QueueDelivery):
         The candidates are a snapshot, so the walk ends. Whoever became interested after it was taken has looked
         at the queue since, and the entry was there by then.
         """
-        for consumer in candidates:
-            if consumer.selector is not None and not self._matches(consumer.selector, entry.message):
-                continue
-            after: After = []
-            with self._lock:
-                if entry.state is not EntryState.AVAILABLE:
+        try:
+            for consumer in candidates:
+                if consumer.selector is not None and not self._matches(consumer.selector, entry.message):
+                    continue
+                after: After = []
+                with self._lock:
+                    if entry.state is not EntryState.AVAILABLE:
+                        return
+                    notified = self._core.notify(consumer, after)
+                self._act(after)
+                if notified:
                     return
-                notified = self._core.notify(consumer, after)
-            self._act(after)
-            if notified:
-                return
+        except BaseException:
+            # Say, KeyboardInterrupt in a selector. The message is on the queue, so somebody must be told.
+            self._pass_baton()
+            raise
 
     def _delete_locked(self, after: After, *, dead_letter: bool = False) -> int:
         count = self._core.delete(DeadLetterReason.QUEUE_DELETED if dead_letter else None, after)

@@ -7,8 +7,8 @@ Lock order  queue lock -> credit lock. Never two queue locks: a move claims in o
             then deletes in the first.
 Failures    An exception of a callback goes to `on_error`, by default to the log, and stops nobody else. A
             selector that raises has refused the message. An exception that is no `Exception` goes through.
-Assumes     no call from a signal handler, `__del__` or weakref callback that interrupts a call of the same
-            thread: the lock would never come free.
+Assumes     that the clock, which is asked under the lock, is a plain function; and no call from a signal handler,
+            `__del__` or weakref callback that interrupts a call of the same thread: the lock would never come free.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
 from typing import TYPE_CHECKING
 
@@ -60,11 +61,17 @@ class _DeadLetterChain(threading.local):
             return
         self.is_running = True
         try:
+            self._run_pending()
+        finally:
+            self.is_running = False
+
+    def _run_pending(self) -> None:
+        try:
             while self.pending:
                 self.pending.popleft()()
         finally:
-            self.is_running = False
-            self.pending.clear()
+            if self.pending:  # one was interrupted; the others must not be lost with it
+                self._run_pending()
 
 
 _chain = _DeadLetterChain()
@@ -96,7 +103,12 @@ class QueueBase:
         self._core = QueueCore(self, self.settings, clock)
         self._alerts: AlertMonitor | None = None
         if self.settings.alerts is not None and on_alert is not None:
-            self._alerts = AlertMonitor(name, self.settings.alerts, clock, on_alert)
+            self._alerts = AlertMonitor(
+                name,
+                self.settings.alerts,
+                clock,
+                lambda alert: self._guard("alert callback", partial(on_alert, alert)),
+            )
         # An entry of this queue is more than a message and its size.
         self._needs_more = (
             self._core.is_keyed
@@ -111,19 +123,30 @@ class QueueBase:
             _chain.run(lambda: self._send_dead_letter(entry.message, reason))
 
     def _send_dead_letter(self, message: Message, reason: DeadLetterReason) -> None:
-        try:
-            assert self._dead_letter is not None
-            self._dead_letter(self, message, reason)  # type: ignore[arg-type]  # BrokerQueue is the only subclass
-        except Exception as error:  # noqa: BLE001  # goes to the handler
-            self._on_error(self, "dead letter callback", error)
+        assert self._dead_letter is not None
+        self._guard("dead letter callback", partial(self._dead_letter, self, message, reason))  # type: ignore[arg-type]
 
     def _act(self, after: After) -> None:
         """Do what was decided under the lock, now that it is free."""
-        for action in after:
-            try:
-                action()
-            except Exception as error:  # noqa: BLE001  # goes to the handler; the other actions still run
-                self._on_error(self, "callback", error)
+        actions = iter(after)
+        try:
+            for action in actions:
+                self._guard("callback", action)
+        finally:
+            for action in actions:  # those that follow one that was interrupted: somebody waits for them
+                self._guard("callback", action)
+
+    def _guard(self, what: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  # goes to the handler; whatever comes next still runs
+            self._on_error(self, what, error)
+
+    def _pass_baton(self) -> None:
+        after: After = []
+        with self._lock:
+            self._core.pass_baton(after)
+        self._act(after)
 
     def _matches(self, selector: Predicate, message: Message) -> bool:
         try:

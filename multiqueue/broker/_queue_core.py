@@ -57,8 +57,7 @@ class QueueCore(QueueStock):
         Where consumers with selectors stand before it, they are returned, in order and with the first one
         that has no selector, and nobody is notified: their selectors must be asked without the lock.
         """
-        for browser in self.consumers.non_acquiring:
-            after.append(browser.notify_work)
+        self.tell_browsers(after)
         choosy: list[QueueConsumer] = []
         for consumer in self.consumers.interested():
             if not self.suits(entry, consumer):
@@ -72,6 +71,11 @@ class QueueCore(QueueStock):
                 self.notify(consumer, after)
                 break
         return choosy
+
+    def tell_browsers(self, after: After) -> None:
+        """Something has arrived; browsers are told of everything."""
+        for browser in self.consumers.non_acquiring:
+            after.append(browser.notify_work)
 
     def notify(self, consumer: QueueConsumer, after: After) -> bool:
         """INTERESTED to NOTIFIED, with the call that goes with it; False when it was not INTERESTED."""
@@ -212,13 +216,12 @@ class QueueCore(QueueStock):
         self.expire(now, after)
         ended = self.end_holds(now)
         if ended:
-            for browser in self.consumers.non_acquiring:
-                after.append(browser.notify_work)
+            self.tell_browsers(after)
             self.pass_baton(after, ended)
 
     def delete(self, reason: DeadLetterReason | None, after: After) -> int:
         """Remove the consumers, drop what is ready; returns how much that was."""
-        self.deleted = True
+        self.deleted, self.reason_of_deletion = True, reason
         for consumer in list(self.consumers):
             self.consumers.remove(consumer)
             after.append(consumer.cancelled)

@@ -151,6 +151,7 @@ class QueueManagement(QueueSettlement):
             successor.delivery_count, successor.refused_by = entry.delivery_count, entry.refused_by
             self._core.drop(entry, None, after)
             self._core.append(successor, after)
+            self._core.tell_browsers(after)
             self._core.pass_baton(after)
         self._act(after)
         return True
@@ -172,7 +173,10 @@ class QueueManagement(QueueSettlement):
             if not batch:
                 return
             seen += len(batch)
+            now = self._clock()
             for entry in batch:
+                if entry.expires_at is not None and entry.expires_at <= now:
+                    continue  # housekeeping's, or its owner's
                 if (entry.is_ready or (steal and entry.is_acquired)) and (
                     selector is None or self._matches(selector, entry.message)
                 ):

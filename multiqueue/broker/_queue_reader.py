@@ -79,8 +79,9 @@ class Reader:
         return self.owner_of_get or self
 
     def revisit(self, entry: Entry) -> None:
-        """Look at an entry again that was passed over."""
-        heappush(self.revisits, entry.position)
+        """Look at an entry again that was passed over; one behind the cursor will be met anyway."""
+        if entry.position <= self.cursor:
+            heappush(self.revisits, entry.position)
 
     def drop_revisit(self) -> None:
         """Be done with the first of the revisits."""

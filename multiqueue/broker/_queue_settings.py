@@ -50,8 +50,9 @@ class QueueSettings:
 
     A priority queue takes one of two scales: `max_priority=n` is RabbitMQ's (0 to n, no priority is 0),
     `priority_levels=n` is AMQP 0-10's (0 to 9 mapped onto n levels, no priority is 4).
-    `message_ttl` bounds every message, one without expiration too; `minimum_message_ttl` only raises
-    an expiration that is set. `max_delivery_attempts` counts deliveries, the first included.
+    `message_ttl` bounds every message, one without expiration too; `minimum_message_ttl` only raises an expiration
+    that is set. A time to live of 0 is over before anybody can pull. `max_delivery_attempts` counts deliveries, the
+    first included.
     `dead_letter_exchange` and `dead_letter_routing_key` are for whoever routes: the queue itself only calls
     its `dead_letter`. With `expired_to_dead_letter=False` an expired message is gone.
 

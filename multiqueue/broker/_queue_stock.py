@@ -68,6 +68,7 @@ class QueueStock:
         self.may_refuse = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
         self.may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
         self.deleted = False
+        self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
         self.throttled = False
         # Invariant: empty unless throttled.
         self.room_waiters: list[Callable[[], None]] = []
@@ -196,7 +197,12 @@ class QueueStock:
             self._left_group(entry)
 
     def reject(self, entry: Entry, owner: object, reason: DeadLetterReason | None, after: After) -> None:
-        """Delete an entry of its owner and, for a reason, dead-letter its message."""
+        """Delete an entry of its owner and, for a reason, dead-letter its message.
+
+        On a deleted queue the reason is that of the deletion, or none.
+        """
+        if self.deleted:
+            reason = self.reason_of_deletion
         self.accept(entry, owner)
         self._dropped(entry, reason, after)
 
@@ -205,7 +211,7 @@ class QueueStock:
         if not counted:
             entry.delivery_count -= 1
         reason = self._reason_not_to_release(entry, owner)
-        if reason is not None or entry.superseded:
+        if reason is not None or entry.superseded or self.deleted:
             self.reject(entry, owner, reason, after)
             return
         entry.apply(RELEASE, owner)
@@ -324,7 +330,7 @@ class QueueStock:
             return DeadLetterReason.DELIVERY_LIMIT
         if entry.expires_at is not None and entry.expires_at <= self.clock():
             return DeadLetterReason.EXPIRED
-        return DeadLetterReason.QUEUE_DELETED if self.deleted else None
+        return None
 
     def _dropped(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> None:
         if reason is DeadLetterReason.EXPIRED:

@@ -67,7 +67,8 @@ class Ring(Generic[Link]):
             self._links.pop(link, None)
 
     def __bool__(self) -> bool:
-        return bool(self._links)
+        with self._lock:
+            return bool(self._links)
 
 
 class Session:

@@ -555,3 +555,46 @@ def test_the_clock_is_asked_only_where_time_matters() -> None:
     assert entry is not None
     queue.accept(entry, consumer)
     assert asked[0] == before
+
+
+def test_released_to_a_deleted_queue_is_gone_without_a_trace_unless_asked() -> None:
+    """A plain deletion dead-letters nothing, not even what comes back or is rejected later."""
+    bench = Bench()
+    consumer = bench.consumer()
+    bench.put("a", "b", "c")
+    first, second = bench.pull(consumer), bench.pull(consumer)
+    assert first is not None
+    assert second is not None
+    bench.queue.delete()
+    bench.queue.release(first, consumer)
+    bench.queue.reject(second, consumer)
+    assert bench.dead == []
+    bench.clock.advance(1)
+    bench.queue.housekeeping()
+    assert bench.deleted == [bench.queue]
+
+
+def test_a_failing_alert_callback_does_not_fail_the_put() -> None:
+    """Publishers do not pay for whoever listens to alerts."""
+    errors: list[str] = []
+    queue = BrokerQueue(
+        "q",
+        settings=QueueSettings(alerts=AlertThresholds(depth=1)),
+        on_alert=lambda alert: 1 / 0,
+        on_error=lambda queue, action, error: errors.append(action),
+    )
+    assert queue.put(Message("a")).accepted
+    assert errors == ["alert callback"]
+
+
+def test_management_leaves_the_expired_to_housekeeping() -> None:
+    """What is past its time is neither shown nor moved nor deleted: it is dead-lettered."""
+    bench, target = Bench(), Bench("target")
+    bench.put("a", expiration=1)
+    bench.put("b")
+    bench.clock.advance(1)
+    assert bench.bodies() == ["b"]
+    assert bench.queue.move_messages(target.queue) == 1
+    assert bench.queue.purge() == 0
+    bench.queue.housekeeping()
+    assert bench.dead == [("a", "expired")]

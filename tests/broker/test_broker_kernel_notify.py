@@ -582,3 +582,56 @@ def test_a_consumer_that_had_too_little_credit_gets_the_message_later() -> None:
     bench.queue.credit_changed(consumer)
     assert bench.taken_notices() == [consumer]
     assert bench.pull_bodies(consumer) == [b"x" * 100, b"y"]
+
+
+def test_a_put_interrupted_in_a_selector_still_tells_somebody() -> None:
+    """The message is on the queue when the selector is interrupted: a consumer that could take it is told."""
+    bench = Bench()
+
+    def interrupted(message: Message) -> bool:
+        raise KeyboardInterrupt
+
+    picky, plain = bench.consumer(selector=interrupted), bench.consumer()
+    with pytest.raises(KeyboardInterrupt):
+        bench.put("a")
+    assert bench.taken_notices() == [picky]
+    bench.queue.remove_consumer(picky)
+    assert bench.pull_bodies(plain) == ["a"]
+
+
+def test_a_callback_that_is_interrupted_keeps_nobody_else_from_being_told() -> None:
+    """Two browsers and a consumer are to be told; the first call is interrupted; the others still come."""
+    bench = Bench()
+
+    def interrupted(consumer: object) -> None:
+        raise KeyboardInterrupt
+
+    browser = bench.queue.add_consumer(interrupted, browse=True)
+    with pytest.raises(KeyboardInterrupt):
+        bench.queue.set_notify_work_desired(browser, True)
+    consumer = bench.consumer()
+    with pytest.raises(KeyboardInterrupt):
+        bench.put("a")
+    assert bench.taken_notices() == [consumer]
+
+
+def test_a_return_during_a_selector_keeps_the_order() -> None:
+    """A consumer that starts over while its selector runs is given the earliest entry, not the one it looked at."""
+    bench = Bench(groups=MessageGroups.SHARED, group_key="g")
+    owner = bench.consumer()
+    bench.put("a1", "a2", headers={"g": "a"})
+    bench.put("b1", headers={"g": "b"})
+    first = bench.pull(owner)
+    assert first is not None
+    bench.queue.set_notify_work_desired(owner, False)
+    seen: list[object] = []
+
+    def selector(message: Message) -> bool:
+        seen.append(message.body)
+        if message.body == "b1" and len(seen) == 1:
+            bench.queue.release(first, owner)
+            return False
+        return True
+
+    consumer = bench.consumer(selector=selector)
+    assert bench.pull_bodies(consumer) == ["a1", "a2", "b1"]
