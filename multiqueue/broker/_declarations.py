@@ -47,7 +47,8 @@ MakeQueue = Callable[[str, QueueSettings], BrokerQueue]
 class Declarations:
     """The exchanges, queues and bindings of one virtual host. Any thread may call anything; nothing blocks.
 
-    An `owner` stands for a connection: an exclusive queue belongs to the one that declared it.
+    An `owner` stands for a connection: an exclusive queue belongs to the one that declared it. Without an owner it
+    is this process's own.
     """
 
     def __init__(self, name: str, make_queue: MakeQueue) -> None:
@@ -150,7 +151,7 @@ class Declarations:
             AccessRefused: a reserved name.
             ResourceLocked: it is exclusive, and belongs to another owner.
             PreconditionFailed: there is one that differs, or an argument does not fit.
-            ValueError: both settings and flags or arguments; exclusive, and no owner.
+            ValueError: both settings and flags or arguments.
         """
         self._check_open()
         if passive:
@@ -172,8 +173,6 @@ class Declarations:
             )
         elif arguments or durable or exclusive or auto_delete:
             raise ValueError("settings say all about a queue; leave flags and arguments out")
-        if settings.exclusive and owner is None:
-            raise ValueError("an exclusive queue needs the owner that it is exclusive to")
         return self._declare(name, settings, arguments, owner)
 
     def _declare(
@@ -182,9 +181,8 @@ class Declarations:
         while True:
             found = self._topology.find_queue(name)
             if found is None:
-                declared = DeclaredQueue(
-                    self._make_queue(name, settings), arguments, owner if settings.exclusive else None
-                )
+                belongs_to = (owner or self) if settings.exclusive else None
+                declared = DeclaredQueue(self._make_queue(name, settings), arguments, belongs_to)
                 found = self._topology.add_queue(declared, self._default)
                 if found is declared:
                     self._delete_if_closed(found.queue)
@@ -245,7 +243,7 @@ class Declarations:
     def release_owner(self, owner: object) -> None:
         """The owner is gone: its exclusive queues go too."""
         for declared in self._topology.queues():
-            if declared.owner is owner and owner is not None:
+            if owner is not None and declared.owner is owner:
                 declared.queue.delete()
 
     # Bindings
@@ -373,7 +371,7 @@ class Declarations:
             raise AccessRefused("operation not permitted on the default exchange")
 
     def _check_access(self, declared: DeclaredQueue, owner: object) -> None:
-        if declared.owner is not None and declared.owner is not owner:
+        if declared.owner is not None and declared.owner is not (owner or self):
             self._refuse_locked(declared.name)
 
     def _refuse_locked(self, queue: str) -> NoReturn:

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple, TypedDict, Unpack
 
 from ._alerts import Alert
+from ._arguments import consumer_arguments
 from ._consumer import Predicate
 from ._credit import Credit
 from ._dead_letter import dead_letter, is_cycle
@@ -60,7 +61,8 @@ class ConsumerOptions(TypedDict, total=False):
 
     `selector` is text or a predicate over messages; a higher `priority` (0) is served first; `browse` sees messages
     without taking them; `auto_accept` settles on delivery; `exclusive` lets nobody beside it; `no_local` passes
-    over messages whose `publisher` is the `owner`, the connection that consumes.
+    over messages whose `publisher` is the `owner`, the connection that consumes. `arguments` are a wire's way to
+    say some of this: `x-priority` and `x-filter-jms-selector`, where priority and selector are not given.
     """
 
     selector: str | Predicate | None
@@ -70,6 +72,7 @@ class ConsumerOptions(TypedDict, total=False):
     exclusive: bool
     no_local: bool
     owner: object
+    arguments: Mapping[str, object]
 
 
 class Published(NamedTuple):
@@ -250,6 +253,7 @@ class VirtualHost(Declarations):
         Raises:
             NotFound: no such queue.  ResourceLocked: it belongs to another owner.
             AccessRefused: exclusive use by another consumer, or asked for beside others.
+            PreconditionFailed, SelectorError: an argument or the selector does not fit.
             RuntimeError: this virtual host was made without a scheduler.
         """
         if self._scheduler is None:
@@ -277,17 +281,20 @@ class VirtualHost(Declarations):
         """A subscription to block on: `get` and iteration give messages of all the queues, in turn.
 
         Raises:
-            NotFound, ResourceLocked, AccessRefused: as `consume`.
+            NotFound, ResourceLocked, AccessRefused, PreconditionFailed, SelectorError: as `consume`.
         """
         subscription = PullSubscription(credit=Credit(prefetch, prefetch_bytes), name=name, on_closed=self._ended)
         self._start(subscription, queues, options)
         return subscription
 
     def _start(self, subscription: Subscription, queues: str | Iterable[str], options: ConsumerOptions) -> None:
-        selector, owner = compile_selector(options.pop("selector", None)), options.pop("owner", None)
+        owner = options.pop("owner", None)
         with self._lock:
             self._subscriptions[subscription] = None
         try:
+            arguments = consumer_arguments(f"a consumer in vhost '{self.name}'", options.pop("arguments", {}))
+            selector = compile_selector(options.pop("selector", None)) or arguments.selector
+            options.setdefault("priority", arguments.priority)
             for name in [queues] if isinstance(queues, str) else queues:
                 subscription.target.consume(
                     self.queue(name, owner=owner),

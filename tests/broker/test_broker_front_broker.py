@@ -22,9 +22,11 @@ from multiqueue.broker import (
     NotAllowed,
     NotFound,
     Overflow,
+    PreconditionFailed,
     QueueSettings,
     Received,
     ResourceLocked,
+    Selector,
     VirtualHost,
 )
 from multiqueue.errors import Empty, ShutDown
@@ -403,6 +405,18 @@ def test_a_higher_priority_is_served_first_and_exclusive_use_excludes(broker: Br
     broker.consume("alone", low, exclusive=True)
     with pytest.raises(AccessRefused, match="exclusive"):
         broker.consume("alone", high)
+
+
+def test_a_consumer_takes_rabbitmqs_arguments(broker: Broker) -> None:
+    """`x-priority` and a selector among the arguments mean what the keywords mean; a wrong one is refused."""
+    broker.declare_queue("q")
+    arguments = {"x-priority": 3, "x-filter-jms-selector": "region = 'eu'"}
+    with broker.subscribe("q", arguments=arguments), broker.subscribe("q", priority=1, arguments={"x-priority": 7}):
+        consumers = broker.queue("q").consumers()
+        assert [(each.priority, each.selector) for each in consumers] == [(3, Selector("region = 'eu'")), (1, None)]
+    with pytest.raises(PreconditionFailed, match="invalid arg 'x-priority' for a consumer in vhost '/'"):
+        broker.subscribe("q", arguments={"x-priority": "high"})
+    assert broker.queue("q").consumers() == []
 
 
 def test_no_local_passes_over_what_the_connection_published_itself(broker: Broker) -> None:

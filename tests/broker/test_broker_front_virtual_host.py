@@ -242,8 +242,14 @@ def test_an_exclusive_queue_belongs_to_its_owner_and_goes_with_it(host: VirtualH
     assert host.queue("mine", owner=me) is mine
     host.release_owner(me)
     assert [queue.name for queue in host.queues()] == ["shared"]
-    with pytest.raises(ValueError, match="needs the owner"):
-        host.declare_queue("nobody's", exclusive=True)
+
+
+def test_an_exclusive_queue_without_an_owner_is_the_processs_own(host: VirtualHost) -> None:
+    """Whoever calls without an owner has it; a connection, which comes with one, does not."""
+    mine = host.declare_queue("mine", exclusive=True)
+    assert host.queue("mine") is mine
+    with refused(LOCKED, ResourceLocked):
+        host.queue("mine", owner=object())
 
 
 def test_a_queue_that_deletes_itself_leaves_no_binding_and_its_name_is_free(host: VirtualHost, clock: Clock) -> None:
