@@ -39,8 +39,11 @@ def demo_config(output: Path, library: Path | None = None) -> PipelineConfig:
             "spark": {
                 "master": "local[*]",
                 "max_running": _MAX_RUNNING,
-                # Plain pickling: the demo asks for pyspark alone, not for pyarrow. The summary is of some thousand rows.
-                "conf": {"spark.sql.execution.pythonUDF.arrow.enabled": False, "spark.sql.shuffle.partitions": 2},
+                # Plain pickling, for the demo asks for pyspark alone; and the summary has some thousand rows.
+                "conf": {
+                    "spark.sql.execution.pythonUDF.arrow.enabled": False,
+                    "spark.sql.shuffle.partitions": 2,
+                },
             },
             "lanes": {
                 "top-level": {"files": "*.py", **common},

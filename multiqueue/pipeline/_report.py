@@ -13,7 +13,7 @@ from ._ledger_view import Failure, LedgerView, Waits, ledger_view
 from ._lifecycle import ItemState
 
 # Enough to see the shape, few enough to draw; and pages that stay readable with thousands of lanes or failures.
-_SLICES = 120
+_SLICES = 60
 _MOST_BARS = 60
 _MOST_LANES = 500
 _MOST_FAILURES = 200

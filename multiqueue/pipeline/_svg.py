@@ -9,6 +9,7 @@ from html import escape
 _WIDTH, _HEIGHT = 720, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 36
 _BAR = 18
+_ROUND = (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10)
 
 
 def steps(values: Sequence[float], step: float, x_label: str, y_label: str) -> str:
@@ -79,11 +80,11 @@ def _y(value: float, top: float) -> float:
 
 
 def _nice(value: float) -> float:
-    """The smallest of 1, 2, 2.5, 5 times a power of ten that is not below the value."""
+    """The end of an axis: the smallest number that is not below the value and has four round quarters."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= value * (1 - 1e-9))
+    return next(factor * power for factor in _ROUND if factor * power >= value * (1 - 1e-9))
 
 
 def _ticks(top: float) -> list[float]:
