@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+
+LOGGER = logging.getLogger("multiqueue.spark")
 
 CANCELLED = "OPERATION_CANCELED"
 STOPPED = ("INVALID_HANDLE.SESSION_CLOSED", "NO_ACTIVE_SESSION")
@@ -59,7 +62,14 @@ class ConnectBackend:
         # A session left open asks its server at exit, and if that is gone, again and again for minutes. Not `stop()`:
         # that would stop a local server, with the session we were given.
         for pool in [pool for pool in self._sessions if pool is not None]:
-            self._sessions.pop(pool).client.close()
+            client = self._sessions.pop(pool).client
+            try:
+                if not self._is_stopped():
+                    client.release_session()
+            except PySparkException:
+                LOGGER.warning("the session for scheduler pool %r was not released", pool, exc_info=True)
+            finally:
+                client.close()
 
     def is_cancellation(self, error: BaseException) -> bool:
         return CANCELLED in _condition(error)

@@ -246,8 +246,8 @@ class SparkDispatcher(MultiQueueExecutor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more items, end all pauses, and with `wait` return when all items are done and all threads gone.
 
-        With `cancel_futures`, items that wait are cancelled; those that run go on, see `cancel_running`. Without `wait`,
-        sessions made for pools on Spark Connect are left to the server's own time limit.
+        With `cancel_futures`, items that wait are cancelled; those that run go on, see `cancel_running`. Without
+        `wait`, sessions made for pools on Spark Connect are left to the server's own time limit.
         """
         super().shutdown(wait, cancel_futures=cancel_futures)
         if wait:

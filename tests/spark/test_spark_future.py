@@ -199,13 +199,13 @@ def test_a_spark_that_can_not_be_asked_is_reported(caplog: pytest.LogCaptureFixt
 
 
 def test_a_finished_job_is_forgotten() -> None:
-    """What an item was given and raised is let go of with its future, without the garbage collector."""
+    """What an item was given is let go of with its future, error and all, without the garbage collector."""
 
-    class Thing(Exception):
+    class Thing:
         pass
 
     def fail(session: FakeSpark, thing: Thing) -> None:
-        raise thing
+        raise ZeroDivisionError
 
     gc.collect()
     gc.disable()
@@ -213,8 +213,7 @@ def test_a_finished_job_is_forgotten() -> None:
         thing = Thing()
         gone = weakref.ref(thing)
         with dispatcher(FakeSpark()) as dock:
-            assert dock.submit(fail, thing).exception(PATIENCE) is thing
-        thing.__traceback__ = None
+            assert dock.submit(fail, thing).exception(PATIENCE) is not None
         del thing
         assert gone() is None
     finally:
