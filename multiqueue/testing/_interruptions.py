@@ -39,6 +39,7 @@ class Point:
         self._action: Callable[[], object] = _nothing
         self._outside: frozenset[FrameType] = frozenset()  # the block and its callers
         self._offsets: dict[CodeType, frozenset[int]] = {}
+        self._jump: tuple[FrameType, int] | None = None  # the instruction before this one
 
     @contextmanager
     def raising(self, exception: type[BaseException] = KeyboardInterrupt) -> Iterator[Point]:
@@ -67,7 +68,7 @@ class Point:
             with watching(self._visit):
                 yield self
         finally:
-            self._outside = frozenset()
+            self._outside, self._jump = frozenset(), None
 
     def __repr__(self) -> str:
         return f"point {self.number}{' at ' if self.place else ''}{self.place}"
@@ -75,7 +76,7 @@ class Point:
     def _visit(self, frame: FrameType, offset: int | None) -> None:
         if self.reached or frame in self._outside or not self._is_within(frame):
             return
-        if offset is None or self._every_opcode or offset in self._interruptible(frame.f_code):
+        if offset is None or self._every_opcode or self._is_interruptible(frame, offset):
             self._countdown -= 1
             if self._countdown == 0:
                 self.reached = True
@@ -88,11 +89,14 @@ class Point:
             return False
         return not self._within or any(name == n or name.startswith(n + ".") for n in self._within)
 
-    def _interruptible(self, code: CodeType) -> frozenset[int]:
-        known = self._offsets.get(code)
+    def _is_interruptible(self, frame: FrameType, offset: int) -> bool:
+        known = self._offsets.get(frame.f_code)
         if known is None:
-            known = self._offsets[code] = frozenset(interruptible_offsets(code))
-        return known
+            known = self._offsets[frame.f_code] = frozenset(interruptible_offsets(frame.f_code))
+        jump, self._jump = self._jump, (frame, offset)
+        # 3.11 has backward jumps with a condition; they are interrupted where they lead to, once it was true.
+        jumped_back = jump is not None and jump[0] is frame and jump[1] > offset
+        return jumped_back or offset in known
 
 
 def interruptions(*within: str, every_opcode: bool = False) -> Iterator[Point]:
@@ -126,7 +130,7 @@ def interruptible_offsets(code: CodeType) -> Iterator[int]:
         name = instruction.opname
         if name == "CACHE":
             continue
-        if after_call or ("JUMP_BACKWARD" in name and not name.endswith("NO_INTERRUPT")):
+        if after_call or name == "JUMP_BACKWARD":
             yield instruction.offset
         after_call = name.startswith("CALL") and not name.startswith("CALL_INTRINSIC")
 

@@ -296,7 +296,7 @@ class Run:
             self.cut = True
             return None
         spawned = next(spawned for spawned in self._threads if spawned.name == chosen.thread)
-        if chosen is not choices[0]:
+        if chosen != choices[0]:
             self.schedule.append(f"{len(self.log)}:{chosen}")
         self._note(spawned, chosen.verdict)
         spawned.verdict = chosen.verdict

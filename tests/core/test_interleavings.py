@@ -102,6 +102,28 @@ def test_a_poll_after_a_put_into_the_same_lane_finds_something(hold: Hold) -> No
 
 
 @of_few_threads
+def test_a_put_into_a_lane_that_is_just_emptied_is_seen(hold: Hold) -> None:
+    """While a take empties one of two sub-queues, a put fills it again: the element is found."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, one, two = two_lanes()
+        one.put("a")
+        two.put("b")
+        run.spawn(multi_queue.get)
+
+        def put_and_poll() -> list[str | None]:
+            one.put("c")
+            return [multi_queue.poll(), multi_queue.poll()]
+
+        poller = run.spawn(put_and_poll)
+        run.join()
+        assert None not in poller.result
+        assert rest(multi_queue) == []
+
+    hold(scenario)
+
+
+@of_few_threads
 def test_elements_of_one_lane_are_taken_in_put_order(hold: Hold) -> None:
     """A taker that takes twice sees the elements of one producer in the order of their puts."""
 

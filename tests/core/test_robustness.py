@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -88,13 +87,6 @@ def put_if_open(lane: Lane) -> None:
         lane.put("signal")
 
 
-def poll_into(taken: list[Any], multi_queue: LinkedBlockingMultiQueue[str]) -> None:
-    """What a signal handler that takes does."""
-    item = multi_queue.poll()
-    if item is not None:
-        taken.append(item)
-
-
 def still_works(multi_queue: LinkedBlockingMultiQueue[str]) -> None:
     """Puts and takes go on, also in a sub-queue that comes later, and the structure is in order."""
     multi_queue.check_invariants()
@@ -170,18 +162,4 @@ def test_a_put_into_the_same_lane_inside_any_operation_gets_through(operation: O
         with point.running(partial(put_if_open, other)):
             operation(multi_queue, lane, other)
         other.check_invariants()
-        still_works(multi_queue)
-
-
-@every_operation
-def test_a_take_inside_any_operation_neither_hangs_nor_corrupts(operation: Operation) -> None:
-    """A handler that polls, wherever in an operation of the same thread, takes each element at most once."""
-    for point in interruptions(CORE):
-        multi_queue, lane, other = house()
-        inside: list[Any] = []
-        with point.running(partial(poll_into, inside, multi_queue)):
-            operation(multi_queue, lane, other)
-        left = inside + list(lane) + list(other)
-        assert len(set(left)) == len(left), point
-        lane.check_invariants()
         still_works(multi_queue)

@@ -77,17 +77,17 @@ def test_a_signal_handler_may_raise() -> None:
         pass
 
     def on_alarm(number: int, frame: FrameType | None) -> None:
-        raise Alarm
+        if frame is not None and frame.f_globals["__name__"].startswith("multiqueue.core"):
+            raise Alarm  # anywhere else it would strike the test itself
 
-    while raised < STRIKES:
-        try:
-            with alarms(on_alarm):
-                while True:
-                    number += 1  # counted before the put: an interrupted one may have put its element
-                    queue.put(number)
-                    taken.append(queue.get())
-        except Alarm:
-            raised += 1
+    with alarms(on_alarm):
+        while raised < STRIKES:
+            number += 1  # counted before the put: an interrupted one may have put its element
+            try:
+                queue.put(number)
+                taken.append(queue.get())
+            except Alarm:
+                raised += 1
     queue.check_invariants()
     assert taken == sorted(set(taken)), "each element at most once, and in order"
     queue.put(number + 1)
