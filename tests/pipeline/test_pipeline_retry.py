@@ -1,0 +1,60 @@
+"""What follows a failed attempt."""
+
+from __future__ import annotations
+
+import pytest
+
+from multiqueue.pipeline import JobError, SessionLost
+from multiqueue.pipeline._retry import Backoff, Verdict, describe, verdict
+
+
+class PySparkException(Exception):
+    pass
+
+
+class AnalysisException(PySparkException):
+    pass
+
+
+class SparkSessionStopped(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError("disk"), Verdict.MAY_PASS),
+        (PySparkException("executor lost"), Verdict.MAY_PASS),
+        (AnalysisException("no column"), Verdict.FOR_GOOD),
+        (type("ParseException", (AnalysisException,), {})("syntax"), Verdict.FOR_GOOD),
+        (JobError("returned int"), Verdict.FOR_GOOD),
+        (SparkSessionStopped("stopped"), Verdict.SESSION_LOST),
+        (SessionLost("stopped"), Verdict.SESSION_LOST),
+        (ConnectionRefusedError("gateway"), Verdict.SESSION_LOST),
+    ],
+)
+def test_kinds_of_failure(error: Exception, expected: Verdict) -> None:
+    """Classic and Connect have classes of their own; their names, also of base classes, decide."""
+    assert verdict(error) is expected
+
+
+def test_the_names_are_those_of_the_room_spark() -> None:
+    """The session error that is known by name is the one that the dispatcher raises."""
+    spark = pytest.importorskip("multiqueue.spark")
+    assert verdict(spark.SparkSessionStopped("stopped")) is Verdict.SESSION_LOST
+    assert verdict(spark.SparkJobCancelled("by the UI")) is Verdict.MAY_PASS
+
+
+def test_pauses() -> None:
+    """Pauses grow by the factor up to the longest, and there is none after the last attempt."""
+    backoff = Backoff(5, 1.0, 3.0, 10.0)
+    assert [backoff.pause_s(failed) for failed in range(1, 6)] == [1.0, 3.0, 9.0, 10.0, None]
+    assert Backoff(10**6, 1.0, 2.0, 60.0).pause_s(5000) == 60.0
+
+
+def test_errors_are_told_without_the_java_stack() -> None:
+    """An error keeps its type and message; Java's frames, and what is too long, go."""
+    assert describe(ValueError("bad\n\tat org.apache.Spark\n\tat java")) == "ValueError: bad"
+    assert describe(AnalysisException("no column\n\nJVM stacktrace:\nx")) == "AnalysisException: no column"
+    assert describe(KeyError()) == "KeyError"
+    assert len(describe(ValueError("x" * 9999))) == 2000
