@@ -53,6 +53,9 @@ class Oracle:
     def put(self, queue: str, body: int, priority: int) -> None:
         expires_at = self.now + TTL if queue == "timed" else None
         self.queues[queue].append(Copy(body, min(priority, 2), expires_at))
+        self.push_out(queue)
+
+    def push_out(self, queue: str) -> None:
         while queue == "work" and len(self.ready("work")) > 3:
             self.die("work", self.ready("work")[0])
 
@@ -67,6 +70,7 @@ class Oracle:
         expired = copy.expires_at is not None and copy.expires_at <= self.now
         if expired or (queue == "work" and copy.deliveries >= 2):
             self.die(queue, copy)
+        self.push_out(queue)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds
