@@ -102,6 +102,7 @@ class SparkJob(Job[T]):
         if future.begin():
             self._call(future)
         self._running.leave(future)
+        del self, future  # see `_call`: this is the frame behind the one that an error's traceback holds
 
     def refuse(self, error: BaseException) -> None:
         if not self.future.done():
@@ -117,7 +118,7 @@ class SparkJob(Job[T]):
             future.leave(cancelled=outcome is None)
             if outcome is not None:
                 future.set_exception(outcome)
-            del self, future, outcome  # the traceback holds this frame: without this the error would hold itself
+            del self, future, outcome  # the traceback holds this frame, and the error would hold itself
         else:
             future.leave(cancelled=False)
             future.set_result(result)
