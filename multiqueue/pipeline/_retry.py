@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-
-from ._errors import JobError, SessionLost
+from traceback import walk_tb
 
 
 class Verdict(Enum):
@@ -21,17 +20,22 @@ class Verdict(Enum):
 
 # Spark's classes are told by name: only the room `spark` imports pyspark, and classic and Connect each have their own.
 _FOR_GOOD = frozenset({"AnalysisException", "ParseException", "JobError"})
-_SESSION_LOST = frozenset({"SessionLost", "SparkSessionStopped", "Py4JNetworkError", "ConnectionRefusedError"})
+_SESSION_LOST = frozenset({"SessionLost", "SparkSessionStopped", "Py4JNetworkError"})
 
 
 def verdict(error: BaseException) -> Verdict:
     """The kind of failure, by the classes of the exception."""
     names = {cls.__name__ for cls in type(error).__mro__}
-    if isinstance(error, SessionLost) or names & _SESSION_LOST:
+    if names & _SESSION_LOST or (isinstance(error, ConnectionError) and _is_of_py4j(error)):
         return Verdict.SESSION_LOST
-    if isinstance(error, JobError) or names & _FOR_GOOD:
+    if names & _FOR_GOOD:
         return Verdict.FOR_GOOD
     return Verdict.MAY_PASS
+
+
+def _is_of_py4j(error: BaseException) -> bool:
+    """Whether the connection that failed is the one to the JVM, and not one of the user's."""
+    return any(frame.f_globals.get("__name__", "").startswith("py4j.") for frame, _ in walk_tb(error.__traceback__))
 
 
 @dataclass(frozen=True, slots=True)

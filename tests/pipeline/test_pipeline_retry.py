@@ -30,12 +30,23 @@ class SparkSessionStopped(Exception):
         (JobError("returned int"), Verdict.FOR_GOOD),
         (SparkSessionStopped("stopped"), Verdict.SESSION_LOST),
         (SessionLost("stopped"), Verdict.SESSION_LOST),
-        (ConnectionRefusedError("gateway"), Verdict.SESSION_LOST),
+        (type("Py4JNetworkError", (Exception,), {})("no answer"), Verdict.SESSION_LOST),
     ],
 )
 def test_kinds_of_failure(error: Exception, expected: Verdict) -> None:
     """Classic and Connect have classes of their own; their names, also of base classes, decide."""
     assert verdict(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"), [("py4j.clientserver", Verdict.SESSION_LOST), ("cleaning", Verdict.MAY_PASS)]
+)
+def test_whose_connection_is_refused(module: str, expected: Verdict) -> None:
+    """A connection that the JVM refuses means that Spark is gone; one that a database refuses does not."""
+    code = compile("raise ConnectionRefusedError(111, 'Connection refused')", module, "exec")
+    with pytest.raises(ConnectionRefusedError) as caught:
+        exec(code, {"__name__": module})
+    assert verdict(caught.value) is expected
 
 
 def test_the_names_are_those_of_the_room_spark() -> None:
