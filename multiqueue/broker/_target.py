@@ -17,9 +17,9 @@ Source      "Consumer-Queue Interactions"; the multi-queue in the place of a set
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable
+from threading import Lock  # by name, so that tests can put another one in its place
 from typing import TYPE_CHECKING, Any
 
 from multiqueue.core import LinkedBlockingMultiQueue
@@ -77,7 +77,7 @@ class ConsumerTarget:
         self.credit = credit or Credit()
         self._on_ready = on_ready
         self._ready: LinkedBlockingMultiQueue[QueueConsumer] = LinkedBlockingMultiQueue()
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._consumers: list[QueueConsumer] = []
         self._unsettled: dict[Delivery, None] = {}  # in order of delivery
         self._closed = False
@@ -143,6 +143,9 @@ class ConsumerTarget:
                 raise Empty(f"target {self.name!r}: nothing delivered after {timeout:g} s") from None
             if delivery is not None:
                 return delivery
+            if self._closed:
+                # What was pulled went back. Until `close` has removed the consumer it would come again, and again.
+                raise ShutDown(f"target {self.name!r} was closed")
 
     def pull(self) -> Delivery | None:
         """The next delivery if there is one now, else None. Does not block."""
@@ -283,11 +286,15 @@ class ConsumerTarget:
                     raise ValueError(
                         f"{delivery!r} is not with target {self.name!r}: settled before, or of another target"
                     )
-            settled = {delivery: self._unsettled.pop(delivery) for delivery in dict.fromkeys(deliveries)}
+            settled = dict.fromkeys(deliveries)
+            for delivery in settled:
+                del self._unsettled[delivery]
+        size = 0
         for consumer, entries in _by_consumer(settled).items():
+            size += sum(entry.size for entry in entries)
             if consumer.acquires:
                 settle(consumer.queue, entries, consumer)
-        if self.credit.settled(len(settled), sum(delivery.entry.size for delivery in settled)):
+        if self.credit.settled(len(settled), size):
             self._credit_changed()
 
     def _credit_changed(self) -> None:

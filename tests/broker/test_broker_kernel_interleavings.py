@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from multiqueue.broker import _credit, _queue_base
+from multiqueue.broker import _credit, _queue_base, _target
 from multiqueue.broker._consumer import QueueConsumer
 from multiqueue.broker._credit import Credit
 from multiqueue.broker._message import Message
 from multiqueue.broker._queue import BrokerQueue
 from multiqueue.broker._queue_outcome import PutOutcome
 from multiqueue.broker._queue_settings import MessageGroups, Overflow, QueueSettings
+from multiqueue.broker._target import ConsumerTarget
+from multiqueue.core import _sync
+from multiqueue.errors import ShutDown
 from multiqueue.testing import Exploration, Run, explore
 
 
@@ -313,3 +316,91 @@ def test_an_immediate_put_against_the_only_consumer_going() -> None:
         assert len(office.queue) == put.result.accepted
 
     hold(scenario)
+
+
+def hold_with_targets(scenario: Callable[[Run], None], surprises: int = 2) -> Exploration:
+    """As `hold`, with the multi-queue that a target waits on; every order with at most so many surprises."""
+    modules = [_queue_base, _credit, _target, _sync]
+    return explore(scenario, modules=modules, preemptions=surprises, max_schedules=200_000)
+
+
+def test_a_target_that_waits_is_given_what_is_put() -> None:
+    """A blocked `get` beside a put into one of its queues: it returns with the message, whenever it began to wait."""
+
+    def scenario(run: Run) -> None:
+        queue = BrokerQueue("q")
+        target = ConsumerTarget()
+        target.consume(queue)
+        get = run.spawn(target.get)
+        run.spawn(queue.put, Message("a"))
+        run.join()
+        assert get.result.message.body == "a"
+
+    hold_with_targets(scenario)
+
+
+def test_a_target_misses_nothing_that_comes_while_it_pulls() -> None:
+    """A put beside the pull that takes the message before it: a second `get` returns."""
+
+    def scenario(run: Run) -> None:
+        queue = BrokerQueue("q")
+        target = ConsumerTarget()
+        target.consume(queue)
+        queue.put(Message("a"))
+        get = run.spawn(lambda: [target.get().message.body, target.get().message.body])
+        run.spawn(queue.put, Message("b"))
+        run.join()
+        assert get.result == ["a", "b"]
+
+    hold_with_targets(scenario)
+
+
+def test_two_threads_may_wait_on_one_target() -> None:
+    """Two blocked `get`s and two puts: each gets one, and they never pull for one consumer at once."""
+
+    def scenario(run: Run) -> None:
+        queue = BrokerQueue("q")
+        target = ConsumerTarget()
+        target.consume(queue, selector=lambda message: True)
+        gets = [run.spawn(target.get), run.spawn(target.get)]
+        queue.put(Message("a"))
+        run.spawn(queue.put, Message("b"))
+        run.join()
+        assert sorted(get.result.message.body for get in gets) == ["a", "b"]
+
+    hold_with_targets(scenario, surprises=1)
+
+
+def test_closing_a_target_beside_its_pull_loses_nothing() -> None:
+    """A `get` beside `close`: it returns a delivery that is back on the queue, or is told of the end."""
+
+    def scenario(run: Run) -> None:
+        queue = BrokerQueue("q")
+        target = ConsumerTarget()
+        target.consume(queue)
+        queue.put(Message("a"))
+        run.spawn_expecting(ShutDown, target.get)
+        run.spawn(target.close)
+        run.join()
+        assert [message.body for message in queue.browse()] == ["a"]
+        queue.check_invariants()
+
+    hold_with_targets(scenario)
+
+
+def test_a_settlement_beside_the_end_of_the_credit_keeps_the_target_going() -> None:
+    """Prefetch 1, two messages: settling the first beside a blocked `get` lets the second through."""
+
+    def scenario(run: Run) -> None:
+        queue = BrokerQueue("q")
+        target = ConsumerTarget(credit=Credit(1))
+        target.consume(queue)
+        queue.put(Message("a"))
+        queue.put(Message("b"))
+        first = target.get()
+        get = run.spawn(target.get)
+        run.spawn(target.accept, first)
+        run.join()
+        assert get.result.message.body == "b"
+
+    hold_with_targets(scenario)
