@@ -470,7 +470,7 @@ def test_time_passes_for_queues_without_anybody_touching_them() -> None:
 
 
 def test_a_deleted_queue_is_forgotten_by_housekeeping_and_by_memory() -> None:
-    """Ten thousand short-lived queues leave nothing behind."""
+    """Nothing keeps a queue alive once it is deleted: no binding, no timer, no table."""
     with Broker(housekeeping_interval=3600) as broker:
         gone = weakref.ref(broker.declare_queue("q"))
         broker.delete_queue("q")
