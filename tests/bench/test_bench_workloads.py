@@ -19,7 +19,14 @@ from multiqueue.bench._workarounds import forwarding_threads, poll_loop, tag_in_
 TINY = 0.002
 
 
-@pytest.mark.parametrize("workload", SUITE.scaled(TINY).workloads, ids=lambda workload: workload.name)
+WORKLOADS = [
+    # 100,000 sub-queues take seconds to make
+    pytest.param(workload, id=workload.name, marks=[pytest.mark.slow(selected=True)] * ("idle-sub" in workload.name))
+    for workload in SUITE.scaled(TINY).workloads
+]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
 def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
     """Each rival that is installed carries every item, in order, and has a figure for every metric."""
     result = run_workload(workload, rounds=1)
