@@ -8,7 +8,7 @@ more row in `_ARGUMENTS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TypeAlias, TypeVar
 
@@ -270,15 +270,20 @@ def assert_same(what: str, name: str, received: object, current: object) -> None
         )
 
 
-def assert_same_arguments(what: str, received: Mapping[str, object], current: Mapping[str, object]) -> None:
-    """Refuse arguments that differ in a name this broker knows."""
-    for name in _ARGUMENTS:
+def assert_same_arguments(
+    what: str,
+    received: Mapping[str, object],
+    current: Mapping[str, object],
+    names: Iterable[str] = tuple(_ARGUMENTS),
+) -> None:
+    """Refuse arguments that differ in one of the names, by default those that a queue knows."""
+    for name in names:
         if name in received and name in current:
             assert_same(what, name, received[name], current[name])
         elif name in received or name in current:
-            sides = (_typed(each, name) for each in (received, current))
             raise PreconditionFailed(
-                "inequivalent arg '{}' for {}: received {} but current is {}".format(name, what, *sides)
+                f"inequivalent arg '{name}' for {what}:"
+                f" received {_typed(received, name)} but current is {_typed(current, name)}"
             )
 
 

@@ -107,8 +107,7 @@ class Declarations:
         assert_same(what, "durable", durable, found.durable)
         assert_same(what, "auto_delete", auto_delete, found.auto_delete)
         assert_same(what, "internal", internal, found.internal)
-        alternates = arguments.get(ALTERNATE_EXCHANGE), found.arguments.get(ALTERNATE_EXCHANGE)
-        assert_same(what, ALTERNATE_EXCHANGE, *alternates)
+        assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE])
         return found
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:

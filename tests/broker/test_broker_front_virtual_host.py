@@ -179,7 +179,7 @@ def test_an_exchange_in_use_is_deleted_only_when_asked(host: VirtualHost) -> Non
         (
             {"arguments": {"alternate-exchange": "a"}},
             "alternate-exchange",
-            "received 'a' but current is none",
+            "received the value 'a' of type 'longstr' but current is none",
         ),
     ],
 )
