@@ -158,9 +158,7 @@ class _Parser:
             self.as_number(right, spelled)
         elif "any" not in (left.type, right.type) and left.type != right.type:
             self.fail(f"a {left.type} is never {spelled} a {right.type}", sign.position)
-        return Expression(
-            operations.comparison(spelled, left.evaluate, right.evaluate), "condition", left.position
-        )
+        return Expression(operations.comparison(spelled, left.evaluate, right.evaluate), "condition", left.position)
 
     def between(self, value: Expression) -> Evaluator:
         low = self.as_number(self.sum(), "BETWEEN")
@@ -188,9 +186,7 @@ class _Parser:
         if token.kind != "number" and (sign or token.kind != "string"):
             self.fail(f"IN lists strings and numbers, found {self.found()}", token.position)
         self.index += 1
-        return (
-            -token.value if sign and sign.value == "-" and not isinstance(token.value, str) else token.value
-        )
+        return -token.value if sign and sign.value == "-" and not isinstance(token.value, str) else token.value
 
     def like(self, value: Expression) -> Evaluator:
         if value.type not in ("string", "any"):
