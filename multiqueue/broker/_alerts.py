@@ -44,7 +44,7 @@ class AlertMonitor:
         queue: str,
         thresholds: AlertThresholds,
         clock: Callable[[], float],
-        on_alert: Callable[[Alert], None],
+        on_alert: Callable[[Alert], object],
     ) -> None:
         self._queue = queue
         self._thresholds = thresholds

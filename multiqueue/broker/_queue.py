@@ -76,7 +76,7 @@ class BrokerQueue(QueueDelivery):
             self._alerts.arrived(entry.size, core.depth, core.depth_bytes)
         return outcome
 
-    def when_room(self, callback: Callable[[], None]) -> bool:
+    def when_room(self, callback: Callable[[], object]) -> bool:
         """While the queue is throttled, have `callback` called once it no longer is; False when there is room."""
         with self._lock:
             if not self._core.throttled or self._core.deleted:
@@ -96,7 +96,7 @@ class BrokerQueue(QueueDelivery):
 
     def add_consumer(
         self,
-        on_work: Callable[[QueueConsumer], None],
+        on_work: Callable[[QueueConsumer], object],
         *,
         tag: str = "",
         credit: Credit | None = None,
@@ -108,7 +108,7 @@ class BrokerQueue(QueueDelivery):
         no_local: bool = False,
         connection: object = None,
         lock_deliveries: bool = False,
-        on_cancelled: Callable[[QueueConsumer], None] | None = None,
+        on_cancelled: Callable[[QueueConsumer], object] | None = None,
     ) -> QueueConsumer:
         """Register a consumer. It gets nothing until `set_notify_work_desired(consumer, True)`.
 

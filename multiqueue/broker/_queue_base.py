@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from ._message import Message
     from ._queue import BrokerQueue
 
-DeadLetterCallback = Callable[["BrokerQueue", "Message", DeadLetterReason], None]
-ErrorHandler = Callable[["QueueBase", str, Exception], None]
+DeadLetterCallback = Callable[["BrokerQueue", "Message", DeadLetterReason], object]
+ErrorHandler = Callable[["QueueBase", str, Exception], object]
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -87,8 +87,8 @@ class QueueBase:
         settings: QueueSettings | None = None,
         clock: Callable[[], float] = time.monotonic,
         dead_letter: DeadLetterCallback | None = None,
-        on_deleted: Callable[[BrokerQueue], None] | None = None,
-        on_alert: Callable[[Alert], None] | None = None,
+        on_deleted: Callable[[BrokerQueue], object] | None = None,
+        on_alert: Callable[[Alert], object] | None = None,
         on_error: ErrorHandler = _log_error,
         vhost: str = "/",
     ) -> None:

@@ -71,7 +71,7 @@ class QueueStock:
         self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
         self.throttled = False
         # Invariant: empty unless throttled.
-        self.room_waiters: list[Callable[[], None]] = []
+        self.room_waiters: list[Callable[[], object]] = []
 
     @property
     def available(self) -> int:

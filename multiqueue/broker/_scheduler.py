@@ -12,7 +12,7 @@ Waiting     Threads block on the multi-queue. A flag is cleared before the work 
             meanwhile sets the flag again and is not lost; the token then waits until the running turn is over.
 Failures    What a callback raises goes to `on_error`, and the next delivery follows. A delivery stays unsettled
             until somebody settles it.
-Membership  `Connection.close` returns when no callback of it runs any more, unless a callback itself closes it.
+Membership  `Connection.close` returns when no callback of it runs any more, unless it is a callback that closes it.
             `Scheduler.close` ends the threads after their present turn and joins them.
 Source      "Consumer-Queue Interactions"; NetworkConnectionScheduler of Broker-J.
 """
@@ -37,6 +37,14 @@ CallbackErrorHandler = Callable[[Delivery, Exception], object]
 
 _TURN = 32  # deliveries before the next connection has its turn; the hand-over costs about two of them
 
+
+class _Turn(threading.local):
+    """Whether the present thread is running a connection's turn."""
+
+    is_running = False
+
+
+_turn = _Turn()
 _log = logging.getLogger("multiqueue.broker")
 
 
@@ -140,7 +148,6 @@ class Connection:
         self._sessions: dict[Session, None] = {}
         self._idle = threading.Event()  # set while no thread runs this connection
         self._idle.set()
-        self._runner: int | None = None
         self._closed = False
 
     def session(self, name: str = "") -> Session:
@@ -169,7 +176,7 @@ class Connection:
 
     def run_turn(self) -> bool:
         """Deliver up to 32 messages; True when there may be more. One scheduler thread at a time."""
-        self._runner = threading.get_ident()
+        _turn.is_running = True
         self._idle.clear()
         try:
             for _ in range(_TURN):
@@ -180,13 +187,13 @@ class Connection:
                     self._ring.add(session)
             return bool(self._ring)
         finally:
-            self._runner = None
+            _turn.is_running = False
             self._idle.set()
 
     def close(self, timeout: float | None = None) -> None:
         """Close the sessions and wait, up to `timeout` seconds, until no callback runs. Twice is harmless.
 
-        Called by a callback of this connection, it does not wait.
+        Called by a callback, it does not wait: two callbacks that close each other's connections would wait for ever.
         """
         with self._lock:
             self._closed = True
@@ -194,7 +201,7 @@ class Connection:
         for session in sessions:
             session.close()
         self._scheduler.forget(self)
-        if self._runner != threading.get_ident():
+        if not _turn.is_running:
             self._idle.wait(timeout)
 
 

@@ -71,7 +71,7 @@ class ConsumerTarget:
         name: str = "",
         *,
         credit: Credit | None = None,
-        on_ready: Callable[[ConsumerTarget], None] | None = None,
+        on_ready: Callable[[ConsumerTarget], object] | None = None,
     ) -> None:
         self.name = name
         self.credit = credit or Credit()
@@ -85,7 +85,7 @@ class ConsumerTarget:
     # -- consumers
 
     def consume(
-        self, queue: BrokerQueue, *, on_cancelled: Callable[[QueueConsumer], None] | None = None, **options: Any
+        self, queue: BrokerQueue, *, on_cancelled: Callable[[QueueConsumer], object] | None = None, **options: Any
     ) -> QueueConsumer:
         """Begin to consume from a queue; `options` are those of `BrokerQueue.add_consumer`.
 

@@ -84,10 +84,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.items: list[Item] = []
         self.clients: list[Client] = []
         self.taken: list[tuple[Entry, Item, Client]] = []
-        self.dead: list[tuple[int, str]] = []
-        self.model_dead: list[tuple[int, str]] = []
+        self.dead: list[tuple[Any, str]] = []
+        self.model_dead: list[tuple[Any, str]] = []
         self.count = 0
-        self.group_owners: dict[str, Client] = {}
+        self.group_owners: dict[object, Client] = {}
 
     @initialize(kind=st.sampled_from(sorted(KINDS)), feature=st.sampled_from(sorted(FEATURES)))
     def begin(self, kind: str, feature: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 from broker_kernel_support import Bench
@@ -453,7 +454,7 @@ def test_a_browser_is_told_of_every_put_and_sees_each_message_once() -> None:
 
 
 @pytest.mark.parametrize("kind", [{"kind": QueueKind.PRIORITY}, {"kind": QueueKind.SORTED, "sort_key": "k"}])
-def test_a_browser_sees_what_arrives_before_its_place(kind: dict[str, object]) -> None:
+def test_a_browser_sees_what_arrives_before_its_place(kind: dict[str, Any]) -> None:
     """An arrival ahead of what a browser has passed is still shown to it, once, however many there are."""
     bench = Bench(**kind)
     browser = bench.consumer(browse=True)

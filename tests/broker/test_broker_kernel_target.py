@@ -344,3 +344,31 @@ def test_a_closed_scheduler_has_no_threads_and_takes_no_connections() -> None:
         scheduler.connection()
     with pytest.raises(ValueError, match="at least 1"):
         Scheduler(0)
+
+
+def test_callbacks_may_close_each_others_connections() -> None:
+    """Two callbacks, each closing the other's connection while both run: nobody waits for ever."""
+    with Scheduler(2) as scheduler:
+        connections = [scheduler.connection(name) for name in "ab"]
+        both = threading.Barrier(2)
+        collectors = []
+        for own, other in ((0, 1), (1, 0)):
+
+            def close_other(delivery: Delivery, other: int = other) -> None:
+                both.wait(PATIENCE)
+                connections[other].close()
+
+            collectors.append(Collector(1, close_other))
+            connections[own].session().target(collectors[-1]).consume(filled("q", 0))
+        assert all(collector.done.wait(PATIENCE) for collector in collectors)
+
+
+def test_the_limit_of_active_consumers_may_be_more_than_one() -> None:
+    """Of three consumers two are active; when one goes the third is."""
+    bench = Bench(max_active_consumers=2)
+    consumers = [bench.consumer() for _ in range(3)]
+    bench.put("a", "b")
+    assert [bench.pull(consumer) is not None for consumer in consumers] == [True, True, False]
+    bench.put("c")
+    bench.queue.remove_consumer(consumers[0])
+    assert bench.pull_bodies(consumers[2]) == ["c"]
