@@ -62,7 +62,7 @@ class Broker(VirtualHost):
 
     def add_virtual_host(self, name: str) -> VirtualHost:
         """The virtual host of this name, made when there is none; it shares this broker's threads."""
-        self._check_open()
+        self.check_open()
         with self._hosts_lock:
             host = self._hosts.get(name)
             if host is None:
@@ -76,7 +76,7 @@ class Broker(VirtualHost):
                 )
         if self.is_closed:
             host.close()
-            self._check_open()
+            self.check_open()
         return host
 
     def virtual_host(self, name: str = "/") -> VirtualHost:

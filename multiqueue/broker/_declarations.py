@@ -80,7 +80,7 @@ class Declarations:
             AccessRefused: the default exchange, or a new name that is reserved.
             PreconditionFailed: there is one that differs, or the type is unknown.
         """
-        self._check_open()
+        self.check_open()
         self._refuse_default(name)
         if passive:
             return self._exchange(name)
@@ -117,7 +117,7 @@ class Declarations:
             AccessRefused: the default exchange, or a reserved name.
             PreconditionFailed: `if_unused`, and it has bindings.
         """
-        self._check_open()
+        self.check_open()
         self._refuse_default(name)
         _refuse_reserved("exchange", name)
         exchange = self._topology.find_exchange(name)
@@ -152,7 +152,7 @@ class Declarations:
             PreconditionFailed: there is one that differs, or an argument does not fit.
             ValueError: both settings and flags or arguments.
         """
-        self._check_open()
+        self.check_open()
         if passive:
             queue = self.queue(name, owner=owner)
             queue.touch()
@@ -213,7 +213,7 @@ class Declarations:
             ResourceLocked: it is exclusive, and belongs to another owner.
             PreconditionFailed: `if_unused` and it has consumers, or `if_empty` and it has messages.
         """
-        self._check_open()
+        self.check_open()
         found = self._topology.find_queue(name)
         if found is None:
             return 0
@@ -227,7 +227,7 @@ class Declarations:
             NotFound: there is none.
             ResourceLocked: it is exclusive, and belongs to another owner.
         """
-        self._check_open()
+        self.check_open()
         found = self._topology.find_queue(name)
         if found is None or found.queue.is_deleted:
             raise NotFound(f"no {self._label('queue', name)}")
@@ -284,7 +284,7 @@ class Declarations:
         routing_key: str,
         arguments: Mapping[str, object] | None,
     ) -> None:
-        self._check_open()
+        self.check_open()
         self._refuse_default(exchange)
         arguments = dict(arguments or {})
         while True:  # until both ends are still there at the moment of binding, or one is missed by name
@@ -330,7 +330,7 @@ class Declarations:
         routing_key: str,
         arguments: Mapping[str, object] | None,
     ) -> bool:
-        self._check_open()
+        self.check_open()
         self._refuse_default(exchange)
         source = self._topology.find_exchange(exchange)
         if source is None or destination is None:
@@ -343,18 +343,19 @@ class Declarations:
 
     # Details
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise BrokerClosed when the virtual host was closed."""
         if self._closed:
             raise BrokerClosed(f"vhost '{self.name}' is closed")
 
     def _delete_if_closed(self, queue: BrokerQueue) -> None:
-        """1. We passed `_check_open`.  2. `close` set the flag and listed the queues.  3. We registered this one.
+        """1. We passed `check_open`.  2. `close` set the flag and listed the queues.  3. We registered this one.
 
         Then nobody else will ever delete it.
         """
         if self._closed:
             queue.delete()
-            self._check_open()
+            self.check_open()
 
     def _exchange(self, name: str) -> Exchange:
         exchange = self._topology.find_exchange(name)

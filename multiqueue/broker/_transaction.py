@@ -82,10 +82,12 @@ class Transaction:
         """Do everything, and begin anew.
 
         Raises:
+            BrokerClosed: the virtual host was closed. Nothing was done.
             IllegalStep: a delivery was settled elsewhere. Nothing was done; the transaction is as it was.
             MessageRefused: everything was done, but queues at their limit refused a message. Several of these
                 come as an ExceptionGroup.
         """
+        self._host.check_open()
         self._make_sure_of_deliveries()
         published, settled = self._published, self._settled
         self._published, self._settled = [], {}

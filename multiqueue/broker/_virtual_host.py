@@ -165,12 +165,12 @@ class VirtualHost(Declarations):
             MessageRefused: queues at their limit refused it; the others have it.
         """
         if self._closed:
-            self._check_open()
+            self.check_open()
         return self.put_on(self._topology.route(message), message, mandatory=mandatory, immediate=immediate)
 
     def route(self, message: Message) -> list[BrokerQueue]:
         """The queues that `publish` would put the message on now. Raises as `publish` for its exchange."""
-        self._check_open()
+        self.check_open()
         return self._topology.route(message)
 
     def put_on(
@@ -256,6 +256,7 @@ class VirtualHost(Declarations):
             PreconditionFailed, SelectorError: an argument or the selector does not fit.
             RuntimeError: this virtual host was made without a scheduler.
         """
+        self.check_open()
         if self._scheduler is None:
             raise RuntimeError(f"vhost '{self.name}' has no threads for callbacks; use subscribe, or a Broker")
         subscription = CallbackSubscription(
@@ -283,6 +284,7 @@ class VirtualHost(Declarations):
         Raises:
             NotFound, ResourceLocked, AccessRefused, PreconditionFailed, SelectorError: as `consume`.
         """
+        self.check_open()
         subscription = PullSubscription(credit=Credit(prefetch, prefetch_bytes), name=name, on_closed=self._ended)
         self._start(subscription, queues, options)
         return subscription

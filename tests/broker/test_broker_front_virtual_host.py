@@ -426,6 +426,8 @@ def test_closing_cancels_consumers_and_refuses_everything_further(host: VirtualH
     cancelled: list[str] = []
     queue = host.declare_queue("q")
     queue.add_consumer(lambda consumer: None, tag="c", on_cancelled=lambda consumer: cancelled.append(consumer.tag))
+    transaction = host.transaction()
+    transaction.publish(Message(routing_key="q"))
     host.close()
     host.close()
     assert cancelled == ["c"]
@@ -438,6 +440,11 @@ def test_closing_cancels_consumers_and_refuses_everything_further(host: VirtualH
         lambda: host.bind_queue("q", "amq.direct"),
         lambda: host.unbind_queue("q", "amq.direct"),
         lambda: host.queue("q"),
+        lambda: host.get("q"),
+        lambda: host.subscribe("q"),
+        lambda: host.consume("q", print),
+        lambda: transaction.publish(Message(routing_key="q")),
+        transaction.commit,
     ]
     for attempt in attempts:
         with refused("CONNECTION_FORCED - vhost '/' is closed", BrokerClosed):
