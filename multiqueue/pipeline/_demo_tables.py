@@ -69,7 +69,7 @@ def compare(fair_state: Path, fifo_state: Path) -> list[Group]:
     with ledger_view(fair_state) as fair, ledger_view(fifo_state) as fifo:
         lanes = sorted(fair.waits(), key=lambda wait: (wait.items, wait.lane))
         small = {lane.lane for lane in small_lanes(lanes) or lanes[:1]}
-        chosen = [(f"{len(small)} small lanes", small)]
+        chosen = [(f"{len(small)} small lane{'s' * (len(small) > 1)}", small)]
         chosen += [(name, {name}) for name in _SHOWN if name in small]
         chosen += [(wait.lane, {wait.lane}) for wait in lanes[-1:]]
         return [_group(name, names, fair, fifo) for name, names in chosen]

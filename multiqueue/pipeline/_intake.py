@@ -34,6 +34,12 @@ class Intake:
         self.passed_over = _scan.PassedOver()
         self._ledger = ledger
         self._scans = deque(_LaneScan(lane, _scan.scan(lane, base, self.passed_over, avoid)) for lane in lanes)
+        self._unseen = len(self._scans)
+
+    @property
+    def has_seen_every_lane(self) -> bool:
+        """Whether each lane had its first turn: before that, feeding would favour the first ones."""
+        return self._unseen == 0
 
     @property
     def finished(self) -> bool:
@@ -45,6 +51,7 @@ class Intake:
         if not self._scans:
             return
         scan = self._scans.popleft()
+        self._unseen = max(self._unseen - 1, 0)
         files = list(islice(scan.files, _SLICE))
         with self._ledger.transaction():
             scanned = self._ledger.record_scan(scan.lane.name, scan.rest + files, scan.lane.batch, known_s)

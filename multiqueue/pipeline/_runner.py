@@ -20,6 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from ._attempt import Attempts, Dispatcher, DispatcherLane
@@ -147,10 +148,11 @@ class Runner:
         self._tally.scanning = not self.intake.finished
 
     def _feed(self) -> None:
-        """Submit what the lanes have room for: recorded in one transaction, then handed over."""
-        if self.fifo and not self.intake.finished:
+        """Submit what the lanes have room for, in turns: recorded in one transaction, then handed over."""
+        if not (self.intake.finished if self.fifo else self.intake.has_seen_every_lane):
             return
-        chosen = [(feed, item) for feed in self._feeds.values() for item in self._choose(feed)]
+        rows = [[(feed, item) for item in self._choose(feed)] for feed in self._feeds.values()]
+        chosen = [pair for turn in zip_longest(*rows) for pair in turn if pair is not None]
         if not chosen:
             return
         if self._live is None:
