@@ -5,7 +5,8 @@ Promise     A change is whole: whoever routes sees an exchange's bindings before
 State       One lock guards the three dictionaries here and, in every registered exchange, its bindings, its
             matcher and its counters.
 Lock order  The lock is a leaf: under it only this module's dictionaries are touched, no queue is called and
-            no condition of a binding is asked.
+            no condition of a binding is asked. Nothing is dropped under it either: an argument may be an object
+            of the user's, and its end the user's code.
 Membership  A binding lives while both its ends do. Removing an end removes its bindings in the same hold, and
             an auto-delete exchange with its last binding; that may cost the next one its last, and so on.
 Assumes     Exchanges, bindings and queues are hashed by identity. Looking up one string in a dictionary is atomic,
@@ -100,9 +101,9 @@ class Topology:
         with self._lock:
             if not self._is_registered_locked(queue):
                 return False
-            del self._queues[queue.name]
-            self._remove_bindings_locked(self._leading_to.get(queue, ()))
-            return True
+            gone: list[object] = [self._queues.pop(queue.name)]
+            self._remove_bindings_locked(self._leading_to.get(queue, ()), gone)
+        return True
 
     def remove_exchange(self, exchange: Exchange, *, if_unused: bool = False) -> bool:
         """Forget the exchange and its bindings; False when it is to be unused and has bindings."""
@@ -111,9 +112,9 @@ class Topology:
                 return True
             if if_unused and exchange.bindings:
                 return False
-            del self._exchanges[exchange.name]
-            self._remove_bindings_locked([*exchange.bindings.values(), *self._leading_to.get(exchange, ())])
-            return True
+            gone: list[object] = [self._exchanges.pop(exchange.name)]
+            self._remove_bindings_locked([*exchange.bindings.values(), *self._leading_to.get(exchange, ())], gone)
+        return True
 
     def bind(self, binding: Binding) -> bool:
         """Add the binding unless it is there; False when one of its ends is gone."""
@@ -130,8 +131,9 @@ class Topology:
             binding = source.bindings.get(identity)
             if binding is None:
                 return False
-            self._remove_bindings_locked([binding])
-            return True
+            gone: list[object] = []
+            self._remove_bindings_locked([binding], gone)
+        return True
 
     def _is_registered_locked(self, end: Destination) -> bool:
         if isinstance(end, Exchange):
@@ -144,20 +146,22 @@ class Topology:
         binding.source.matcher.add(binding)
         self._leading_to.setdefault(binding.destination, {})[binding] = None
 
-    def _remove_bindings_locked(self, bindings: Iterable[Binding]) -> None:
+    def _remove_bindings_locked(self, bindings: Iterable[Binding], gone: list[object]) -> None:
+        """Everything that is removed goes into `gone`, for the caller to let go of when the lock is free."""
         pending = list(bindings)
         while pending:
             binding = pending.pop()
             source = binding.source
             if source.bindings.pop(binding.identity, None) is None:
                 continue
+            gone.append(binding)
             source.matcher.remove(binding)
             leading = self._leading_to[binding.destination]
             del leading[binding]
             if not leading:
                 del self._leading_to[binding.destination]
             if source.auto_delete and not source.bindings and self._exchanges.get(source.name) is source:
-                del self._exchanges[source.name]
+                gone.append(self._exchanges.pop(source.name))
                 pending += self._leading_to.get(source, ())
 
     # A message's way

@@ -467,6 +467,21 @@ def test_a_queue_that_is_declared_while_the_host_closes_does_not_outlive_it(
     assert host.queues() == []
 
 
+def test_the_end_of_an_argument_may_call_the_host(host: VirtualHost) -> None:
+    """What was declared is let go of under no lock, so an object among the arguments may do as it likes at its end."""
+    seen: list[int] = []
+
+    class Nosy:
+        def __del__(self) -> None:
+            seen.append(len(host.queues()))
+
+    queue = host.declare_queue("q", arguments={"x-mine": Nosy()})
+    host.declare_exchange("x", "fanout", auto_delete=True, arguments={"x-mine": Nosy()})
+    host.bind_queue("q", "x")
+    queue.delete()
+    assert seen == [0, 0]
+
+
 def test_many_threads_that_declare_the_same_things_get_the_same_things(host: VirtualHost) -> None:
     """Whoever comes first makes it, everybody else gets that one, and there is one binding."""
     barrier = threading.Barrier(8)
