@@ -177,7 +177,11 @@ class Pipeline:
         self.ledger = ledger(self.output / "_multiqueue" / "state.sqlite", base)
         self.publisher = publisher(self.output)
         self.publisher.prepare(ledger_is_empty=self.ledger.is_empty())
-        self.recovered = self.ledger.recover(self.publisher.is_published)
+        try:
+            self.recovered = self.ledger.recover(self.publisher.is_published)
+        except BaseException:
+            self.ledger.close()
+            raise
         self.mailbox = DrivenMailbox(self._idle)
         clock = WorkClock(self.ledger.seconds_at_work(), self.time)
         self.intake = Intake(lanes, base, self.output, self.ledger)
