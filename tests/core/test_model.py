@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
 from model_support import Model, ModelLane
 
 from multiqueue import Detached, Empty, Full, LinkedBlockingMultiQueue, ShutDown, SubQueue, SubQueueExists
 
+T = TypeVar("T")
 Pair = tuple[SubQueue[int], ModelLane]
 
 keys = st.integers(0, 4)
@@ -19,7 +21,12 @@ priorities = st.integers(-1, 1)
 capacities = st.none() | st.integers(1, 3)
 limits = st.none() | st.integers(1, 2)
 weights = st.integers(1, 3)
-reasons = st.sampled_from([None, "user", "back-pressure"])
+reasons = st.sampled_from([None, "user"])
+
+
+def after(elements: int) -> Callable[[T], T]:
+    """A step that comes only once so many elements were made: what ends a life must not end most of them young."""
+    return cast("Callable[[T], T]", precondition(lambda machine: machine.number >= elements))
 
 
 class MultiQueueMachine(RuleBasedStateMachine):
@@ -27,12 +34,21 @@ class MultiQueueMachine(RuleBasedStateMachine):
 
     pairs: Bundle[Pair] = Bundle("pairs")  # every sub-queue there has been, removed ones too
 
-    @initialize()
-    def start(self) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.multi_queue: LinkedBlockingMultiQueue[int] = LinkedBlockingMultiQueue()
         self.model = Model()
         self.number = 0
         self.known: list[Pair] = []
+
+    @initialize(target=pairs, weight=weights, priority=priorities)
+    def begin_with_three(self, weight: int, priority: int) -> Any:
+        """Two sub-queues of one group, and one that may be of another."""
+        return multiple(
+            self.add_subqueue(5, 0, None, None, weight),
+            self.add_subqueue(6, 0, None, None, 1),
+            self.add_subqueue(7, priority, 3, 2, 2),
+        )
 
     def fresh(self) -> int:
         self.number += 1
@@ -66,7 +82,8 @@ class MultiQueueMachine(RuleBasedStateMachine):
             with pytest.raises(KeyError):
                 self.multi_queue.get_subqueue(key)
 
-    @rule(key=keys)
+    @after(15)
+    @rule(key=st.integers(0, 7))
     def remove_subqueue(self, key: int) -> None:
         if key in self.model.lanes:
             lane = self.model.remove(key)
@@ -95,6 +112,12 @@ class MultiQueueMachine(RuleBasedStateMachine):
             return
         with pytest.raises(ShutDown if self.model.is_finished() else Empty):
             self.multi_queue.take(block=False) if how == "take" else self.multi_queue.get_nowait()
+
+    @rule(count=st.integers(1, 12))
+    def take_several(self, count: int) -> None:
+        """One after the other, for the order of turns."""
+        for _ in range(min(count, self.model.size())):
+            self.take_one("take")
 
     @rule()
     def peek(self) -> None:
@@ -125,10 +148,9 @@ class MultiQueueMachine(RuleBasedStateMachine):
         assert self.multi_queue.drain_to(target, count) == len(expected)
         assert target == expected
 
-    @rule(immediate=st.booleans(), really=st.integers(0, 9))
-    def shutdown(self, immediate: bool, really: int) -> None:
-        if really:  # rarely: afterwards not much can happen
-            return
+    @after(50)
+    @rule(immediate=st.booleans())
+    def shutdown(self, immediate: bool) -> None:
         self.multi_queue.shutdown(immediate)
         self.model.is_shutdown = True
         for lane in self.model.lanes.values():
@@ -138,6 +160,14 @@ class MultiQueueMachine(RuleBasedStateMachine):
             self.model.settle(lane)
 
     # On a sub-queue: puts
+
+    @rule(count=st.integers(1, 3))
+    def put_into_each(self, count: int) -> None:
+        """Into every sub-queue that has room, so that there are turns to take."""
+        for subqueue, lane in self.known:
+            for _ in range(count):
+                if not lane.closed and lane.room() != 0:
+                    self.put((subqueue, lane), "offer")
 
     @rule(pair=pairs, how=st.sampled_from(["put", "put_nowait", "offer", "put in time"]))
     def put(self, pair: Pair, how: str) -> None:
@@ -249,6 +279,13 @@ class MultiQueueMachine(RuleBasedStateMachine):
         lane.reasons.add(reason)
         self.model.settle(lane)
 
+    @rule()
+    def enable_all(self) -> None:
+        """Withdraw every reason."""
+        for subqueue, lane in self.known:
+            for reason in sorted(lane.reasons, key=str):
+                self.enable((subqueue, lane), reason)
+
     @rule(pair=pairs, reason=reasons)
     def enable(self, pair: Pair, reason: str | None) -> None:
         subqueue, lane = pair
@@ -286,6 +323,7 @@ class MultiQueueMachine(RuleBasedStateMachine):
             lane.items.remove(number)
         self.model.settle(lane)
 
+    @after(15)
     @rule(pair=pairs)
     def clear(self, pair: Pair) -> None:
         subqueue, lane = pair
@@ -293,10 +331,9 @@ class MultiQueueMachine(RuleBasedStateMachine):
         lane.items.clear()
         self.model.settle(lane)
 
-    @rule(pair=pairs, immediate=st.booleans(), really=st.integers(0, 4))
-    def shutdown_one(self, pair: Pair, immediate: bool, really: int) -> None:
-        if really:
-            return
+    @after(30)
+    @rule(pair=pairs, immediate=st.booleans())
+    def shutdown_one(self, pair: Pair, immediate: bool) -> None:
         subqueue, lane = pair
         subqueue.shutdown(immediate)
         lane.closed = True
@@ -308,8 +345,6 @@ class MultiQueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def holds_what_the_model_holds(self) -> None:
-        if not hasattr(self, "model"):
-            return
         for subqueue, lane in self.known:
             assert list(subqueue) == lane.items
             assert (len(subqueue), subqueue.qsize()) == (len(lane.items), len(lane.items))
@@ -329,8 +364,6 @@ class MultiQueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def is_in_order(self) -> None:
-        if not hasattr(self, "model"):
-            return
         self.multi_queue.check_invariants()
         for subqueue, _ in self.known:
             subqueue.check_invariants()

@@ -148,12 +148,12 @@ def test_a_finalizer_may_put() -> None:
 def test_an_element_that_puts_when_it_is_dropped_may_be_discarded() -> None:
     """`clear` drops elements without holding a lock: their `__del__` may use the queue, from any thread."""
     multi_queue: LinkedBlockingMultiQueue[object] = LinkedBlockingMultiQueue()
-    lane = multi_queue.add_subqueue("lane")
+    lane = multi_queue.add_subqueue("lane", capacity=1)  # a bounded one, whose puts take a lock
 
     class Last:
         def __del__(self) -> None:
-            with Threads() as threads:  # would wait for ever if this thread held a lock
-                threads.start(lane.put, "from another thread").result()
+            with Threads(PATIENCE) as threads:  # would wait for ever if this thread held a lock
+                threads.start(lane.put, "from another thread").result(PATIENCE)
 
     lane.put(Last())
     lane.clear()
