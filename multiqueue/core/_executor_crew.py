@@ -3,7 +3,8 @@
 Promise     A job whose put returned is run, cancelled, or refused with the reason that broke the crew; none is
             forgotten. As long as fewer than `max_workers` threads serve, every job that waits or runs has one.
             A worker that dies of an exception outside its job is reported and replaced.
-State       `_lock` guards `_serving`, `_load`, `_closing`, `_broken`, `_shutdown` and every `Job.counted`; `_hiring`
+State       `_lock` guards `_serving`, `_load`, `_closing`, `_broken`, `_shutdown` and every `Job.counted`
+            and `Ending.begun`; `_hiring`
             guards `_threads` and `_hired`. The jobs themselves wait in `queue`, which has its own locks.
 Lock order  `_hiring` -> `_lock` -> locks of the multi-queue. No user code runs under them. `_hiring` is held while a
             thread starts, so that whoever sees it in `_threads` can join it. `_lock` is not: a new thread may
@@ -69,7 +70,7 @@ class Crew:
         self._hired = 0  # ever; numbers the names
         # Invariant: _load == jobs put or about to be put whose future has not ended; each is `counted` once.
         self._load = 0
-        self._closing: dict[SubQueue[Job[Any]], threading.Event] = {}  # closed, not yet done; set when it is gone
+        self._closing: dict[SubQueue[Job[Any]], Ending] = {}  # lanes that were closed and are not done
         self._broken: str | None = None
         self._shutdown = False
         self.on_retired: Callable[[SubQueue[Job[Any]]], object] | None = None
@@ -152,14 +153,14 @@ class Crew:
 
     # The end
 
-    def close(self, subqueue: SubQueue[Job[Any]]) -> threading.Event:
-        """Accept no more jobs in one lane. Returns what is set when all its jobs are done and its key is free."""
+    def close(self, subqueue: SubQueue[Job[Any]], ending: Ending) -> None:
+        """Accept no more jobs in one lane. `ending.gone` is set when all its jobs are done and its key is free."""
         subqueue.shutdown()
         self._end_pauses(subqueue)
         with self._lock:
-            gone = self._closing.setdefault(subqueue, threading.Event())
+            if not ending.begun:
+                self._closing[subqueue] = ending
         self._retire_if_done(subqueue)
-        return gone
 
     def shutdown(self) -> None:
         """Accept no more jobs and lift all pauses, so that what waits is run. Does not block."""
@@ -253,21 +254,21 @@ class Crew:
         self._retire_if_done(subqueue)
 
     def _retire_if_done(self, subqueue: SubQueue[Job[Any]]) -> None:
-        """Let go of a lane that was closed and is done. Whoever ends a job of it comes by here, one is the last."""
+        """Let go of a lane that was closed and is done. Whoever ends a job of it comes by here; one does it."""
         if subqueue not in self._closing:
             return
         left = subqueue.statistics()
         if left.size or left.in_flight:
             return
         with self._lock:
-            gone = self._closing.pop(subqueue, None)
-        if gone is None:
-            return
-        if left.is_attached:
-            self.queue.remove_subqueue(subqueue.key)
+            ending = self._closing.pop(subqueue, None)
+            if ending is None:
+                return
+            ending.begun = True
+        self.queue.remove_subqueue(subqueue.key)
         if self.on_retired is not None:
             self.on_retired(subqueue)
-        gone.set()
+        ending.gone.set()
 
     def _refusal(self) -> RuntimeError:
         if self._broken is not None:
@@ -332,6 +333,16 @@ class Crew:
             f"executor {self.name!r} was made before this process was forked and has no threads here; "
             "make a new one in the child"
         )
+
+
+class Ending:
+    """How a lane that was closed comes to its end: once, however often and by however many it is closed."""
+
+    __slots__ = ("begun", "gone")
+
+    def __init__(self) -> None:
+        self.begun = False  # guarded by the crew's lock; the lane is then no longer, and never again, in `_closing`
+        self.gone = threading.Event()
 
 
 class Keeper:

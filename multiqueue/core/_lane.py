@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import Full
-from ._executor_crew import Crew, Keeper
+from ._executor_crew import Crew, Ending, Keeper
 from ._executor_job import Job
 from ._lane_map import ordered_results
 from ._sub_queue import SubQueue
@@ -48,6 +48,7 @@ class Lane(Executor):
         self._keeper = keeper
         self._subqueue = subqueue
         self._settings = settings
+        self._ending = Ending()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}: {self.qsize()} waiting, {self.running} running>"
@@ -151,11 +152,11 @@ class Lane(Executor):
         With `wait`, returns when all jobs of this lane are done. With `cancel_futures`, those that wait are
         cancelled. Never call it with `wait` inside a job of this lane.
         """
-        gone = self._crew.close(self._subqueue)
+        self._crew.close(self._subqueue, self._ending)
         if cancel_futures:
             self.clear()
         if wait:
-            gone.wait()
+            self._ending.gone.wait()
 
     # For the kinds of lanes made from this one
 

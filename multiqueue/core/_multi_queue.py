@@ -292,7 +292,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         linked = list(self._ready)
         assert len(set(map(id, linked))) == len(linked), "each sub-queue is linked once"
         assert all(any(sub is one for one in attached) for sub in linked), "a removed sub-queue is not linked"
-        priorities = [group.priority for group in self._ready.groups]
+        priorities = [group.priority for group in self._ready.groups]  # the last one is the end
         assert priorities == sorted(set(priorities)), "groups stand in ascending order, each once"
         ready = [sub for sub in attached if sub._items and sub._is_eligible()]
         assert all(sub._next is not None for sub in ready), "what is ready is linked"

@@ -62,7 +62,9 @@ def seconds_left(deadline: float | None) -> float:
 
 def wake_one(places: Places) -> None:
     """Wake the waiter that has been parked longest, if any. The caller holds the lock of `places`."""
-    while places:
+    while True:  # not `while places`: that tests before it jumps back, and a signal handler could wake in between
+        if not places:
+            return
         place = places[0]
         del places[0]
         try:

@@ -15,6 +15,7 @@ Source      The ready list of a weighted round-robin scheduler; the original sca
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator
 from operator import attrgetter
@@ -33,7 +34,7 @@ class PriorityGroup(Generic[T]):
 
     __slots__ = ("cursor", "is_active", "priority")
 
-    def __init__(self, priority: int) -> None:
+    def __init__(self, priority: float) -> None:
         self.priority = priority
         self.cursor: Fifo[T] | None = None  # None: no members
         self.is_active = False  # listed in ActiveGroups
@@ -70,12 +71,16 @@ class PriorityGroup(Generic[T]):
 
 
 class ActiveGroups(Generic[T]):
-    """The groups that have members, by ascending priority. A list whose first element is the best group."""
+    """The groups that have members, by ascending priority; behind them a group that never has any, as the end."""
 
     __slots__ = ("groups",)
 
     def __init__(self) -> None:
-        self.groups: list[PriorityGroup[T]] = []
+        self.groups: list[PriorityGroup[T]] = [PriorityGroup(math.inf)]
+
+    def has_one(self) -> bool:
+        """Is exactly one group listed?"""
+        return len(self.groups) == 2  # it, and the end
 
     def group(self, priority: int, spare: PriorityGroup[T] | None) -> PriorityGroup[T]:
         """The listed group of `priority`; when there is none, `spare` or a new group is listed."""
@@ -84,18 +89,15 @@ class ActiveGroups(Generic[T]):
             spare = PriorityGroup(priority)
         while True:
             index = bisect_left(groups, priority, key=_priority)
-            # No call from here to the insertion. Before here a signal handler's take may have shortened the list.
+            # A signal handler's take may have shortened the list up to here; from here to the insertion is no call.
             try:
+                follower = groups[index]
                 fits = index == 0 or groups[index - 1].priority < priority
             except IndexError:
                 continue
-            try:
-                if groups[index].priority == priority:
-                    return groups[index]
-                fits = fits and priority < groups[index].priority
-            except IndexError:
-                pass  # there is none behind it
-            if fits:
+            if follower.priority == priority:
+                return follower
+            if fits and priority < follower.priority:
                 spare.is_active = True
                 groups.insert(index, spare)
                 return spare
@@ -103,13 +105,14 @@ class ActiveGroups(Generic[T]):
     def best(self) -> Fifo[T] | None:
         """The sub-queue whose turn it is in the best group that has members."""
         groups = self.groups
-        while groups:
-            cursor = groups[0].cursor
-            if cursor is not None:
-                return cursor
-            groups[0].is_active = False
+        while True:
+            first = groups[0]
+            if first.cursor is not None:
+                return first.cursor
+            if first.priority == math.inf:
+                return None
+            first.is_active = False
             del groups[0]
-        return None
 
     def __iter__(self) -> Iterator[Fifo[T]]:
         """All members in the order in which they would be served, each once."""
@@ -122,6 +125,8 @@ class ActiveGroups(Generic[T]):
                     break
 
     def clear(self) -> None:
-        for member in list(self):
-            member._next = member._previous = member._group = None
-        del self.groups[:]
+        """Unlink everybody, whatever state the rings are in."""
+        for group in self.groups:
+            group.cursor = None
+            group.is_active = False
+        del self.groups[:-1]

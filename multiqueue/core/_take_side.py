@@ -116,7 +116,7 @@ class TakeSide(Generic[T]):
                 return None
             if self._news:
                 self._read_news_locked()
-            chosen = own if own is not None else self._groups[0].cursor if self._groups else None
+            chosen = own if own is not None else self._groups[0].cursor
             if chosen is None or not chosen._items:
                 chosen = self._wait_locked(own, block, deadline)
             full = False
@@ -326,7 +326,7 @@ class TakeSide(Generic[T]):
         """The ready sub-queue whose turn it is. None when nothing is ready, and then nothing is linked."""
         while (sub := self._ready.best()) is not None and not sub._items:
             self._refresh_locked(sub)
-            if sub._next is sub and not sub._items and len(self._groups) == 1:
+            if sub._next is sub and not sub._items and self._ready.has_one():
                 return None  # the only one stays
         return sub
 
@@ -493,7 +493,9 @@ class TakeSide(Generic[T]):
 
     def _read_news_locked(self) -> None:
         news = self._news
-        while news:
+        while True:  # not `while news`: that tests before it jumps back, and a signal handler could read in between
+            if not news:
+                break
             sub = news[0]
             del news[0]
             try:
@@ -514,7 +516,7 @@ class TakeSide(Generic[T]):
                 if sub._own_takers:
                     wake_one(sub._own_takers)
             while True:  # until a look finds it where it belongs; a signal handler's take may have moved it
-                belongs = (sub._told or (sub._next is sub and len(self._groups) == 1)) and sub._is_eligible()
+                belongs = (sub._told or (sub._next is sub and self._ready.has_one())) and sub._is_eligible()
                 group = sub._group
                 if sub._next is None or group is None:
                     if not belongs:
@@ -551,5 +553,6 @@ class TakeSide(Generic[T]):
         self._news.clear()
         self._ready.clear()
         for sub in subqueues:
+            sub._next = sub._previous = sub._group = None
             sub._renew_locks()
             self._refresh_locked(sub)

@@ -18,7 +18,7 @@ import pytest
 from multiqueue import LinkedBlockingMultiQueue
 from multiqueue.core._fifo import Fifo
 from multiqueue.core._parking import wake_one
-from multiqueue.core._priority_groups import PriorityGroup
+from multiqueue.core._priority_groups import ActiveGroups, PriorityGroup
 from multiqueue.core._put_side import PutSide
 from multiqueue.core._take_side import TakeSide
 
@@ -35,6 +35,7 @@ RUNS: list[tuple[Callable[..., Any], str, str]] = [
     (TakeSide._read_news_locked, "sub = news[0]", "del news[0]"),
     (wake_one, "place = places[0]", "place.release()"),
     (PriorityGroup.link, "cursor = self.cursor", "member._group = self"),
+    (ActiveGroups.group, "if fits and", "groups.insert(index, spare)"),
     (PriorityGroup.unlink, "following, previous", "member._next = member._previous = None"),
 ]
 

@@ -202,7 +202,7 @@ class TestOrder:
             fill(sub, priority)
             assert mq.get() == priority
         assert mq.empty()
-        assert len(mq._ready.groups) <= 1
+        assert len(mq._ready.groups) <= 2  # the last one, and the end of the list
 
     def test_own_takes_cost_no_turn(self, mq: MQ[object]) -> None:
         """Elements taken from a sub-queue alone do not change whose turn it is."""
