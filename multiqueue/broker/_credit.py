@@ -47,6 +47,11 @@ class Credit:
         self._suspended = False
 
     @property
+    def is_window(self) -> bool:
+        """True when settling restores what was taken."""
+        return self._window
+
+    @property
     def is_open(self) -> bool:
         """True when the next message, if it is small enough, may be taken."""
         messages, size_bytes = self._messages, self._bytes

@@ -90,7 +90,14 @@ class BrokerQueue(QueueDelivery):
         Returns False when `timeout` seconds have passed first.
         """
         room = threading.Event()
-        return not self.when_room(room.set) or room.wait(timeout)
+        if not self.when_room(room.set):
+            return True
+        try:
+            return room.wait(timeout)
+        finally:
+            with self._lock:
+                if room.set in self._core.room_waiters:
+                    self._core.room_waiters.remove(room.set)
 
     # -- consumers
 

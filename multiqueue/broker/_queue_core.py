@@ -238,19 +238,18 @@ class QueueCore(QueueStock):
         """Give an entry to a willing consumer that can have it; False when its credit is too small for it."""
         consumer.at_end = False
         credit = consumer.credit
-        if credit is not None and not credit.take(entry.size):
+        # A window bounds what is unsettled; what is settled on delivery never is.
+        needs_credit = credit is not None and not (consumer.auto_accept and credit.is_window)
+        if credit is not None and needs_credit and not credit.take(entry.size):
             self._lose_interest(consumer, after)
             return False
         if consumer.acquires:
             self.acquire(entry, consumer, after, locked=consumer.lock_deliveries)
             if consumer.auto_accept:
                 self.accept(entry, consumer)
-        if credit is not None:
-            if consumer.auto_accept:
-                credit.settled(1, entry.size)
-            if not credit.is_open:
-                self._lose_interest(consumer, after)
-                return True
+        if credit is not None and not credit.is_open:
+            self._lose_interest(consumer, after)
+            return True
         if consumer.state is ConsumerState.INTERESTED:
             self.consumers.move(consumer, Interest.NOTIFY)
         return True

@@ -88,11 +88,18 @@ class Session:
         self._ring: Ring[ConsumerTarget] = Ring()
         self._lock = threading.Lock()
         self._callbacks: dict[ConsumerTarget, DeliveryCallback] = {}
+        self._closed = False
 
     def target(self, callback: DeliveryCallback, *, name: str = "", credit: Credit | None = None) -> ConsumerTarget:
-        """A new consumer target whose deliveries go to `callback`, on the connection's thread of the moment."""
+        """A new consumer target whose deliveries go to `callback`, on the connection's thread of the moment.
+
+        Raises:
+            ShutDown: the session is closed.
+        """
         target = ConsumerTarget(name, credit=credit, on_ready=self._target_ready)
         with self._lock:
+            if self._closed:
+                raise ShutDown(f"session {self.name!r} is closed")
             self._callbacks[target] = callback
         return target
 
@@ -104,8 +111,9 @@ class Session:
             self._callbacks.pop(target, None)
 
     def close(self) -> None:
-        """Close all targets."""
+        """Close all targets, for good. Twice is harmless."""
         with self._lock:
+            self._closed = True
             targets = list(self._callbacks)
         for target in targets:
             self.close_target(target)

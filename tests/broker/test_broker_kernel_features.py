@@ -76,6 +76,7 @@ def test_deleting_a_throttled_queue_lets_its_producers_go() -> None:
     bench = Bench(overflow=Overflow.FLOW_CONTROL, max_length=0)
     assert bench.queue.put(Message("a")) is PutOutcome.THROTTLED
     assert bench.queue.wait_for_room(0.0) is False
+    assert bench.queue._core.room_waiters == [], "who gave up is forgotten"
     waiter = threading.Thread(target=bench.queue.wait_for_room)
     waiter.start()
     bench.queue.delete()

@@ -372,3 +372,21 @@ def test_the_limit_of_active_consumers_may_be_more_than_one() -> None:
     bench.put("c")
     bench.queue.remove_consumer(consumers[0])
     assert bench.pull_bodies(consumers[2]) == ["c"]
+
+
+def test_a_window_does_not_bound_what_is_settled_on_delivery() -> None:
+    """Automatic acceptance leaves nothing unsettled, so a prefetch has nothing to count; granted credit has."""
+    window, granted = ConsumerTarget(credit=Credit(1)), ConsumerTarget(credit=Credit(2, window=False))
+    window.consume(filled("q", 1, 2, 3), auto_accept=True)
+    granted.consume(filled("q", 1, 2, 3), auto_accept=True)
+    assert drain(window) == [1, 2, 3]
+    assert drain(granted) == [1, 2]
+
+
+def test_a_closed_session_makes_no_targets(scheduler: Scheduler) -> None:
+    """After `close` a session says so, instead of making targets that nobody runs."""
+    session = scheduler.connection().session("s")
+    session.close()
+    session.close()
+    with pytest.raises(ShutDown, match="session 's' is closed"):
+        session.target(print)
