@@ -3,9 +3,8 @@
 Promise     A job whose put returned is run, cancelled, or refused with the reason that broke the crew; none is
             forgotten. As long as fewer than `max_workers` threads serve, every job that waits or runs has one.
             A worker that dies of an exception outside its job is reported and replaced.
-State       `_lock` guards `_serving`, `_load`, `_closing`, `_broken`, `_shutdown` and every `Job.counted`
-            and `Ending.begun`; `_hiring`
-            guards `_threads` and `_hired`. The jobs themselves wait in `queue`, which has its own locks.
+State       `_lock` guards `_serving`, `_load`, `_closing`, `_broken`, `_shutdown` and every `Job.counted` and
+            `Ending.begun`; `_hiring` guards `_threads` and `_hired`. The jobs wait in `queue`, which has its own locks.
 Lock order  `_hiring` -> `_lock` -> locks of the multi-queue. No user code runs under them. `_hiring` is held while a
             thread starts, so that whoever sees it in `_threads` can join it. `_lock` is not: a new thread may
             collect garbage before its start is known, and the end of a Keeper takes `_lock`.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Hashable
 from concurrent.futures import CancelledError, Future, wait
 from typing import Any
 
 import pytest
 from executor_support import PATIENCE, Busy, executor, in_thread
 
+from multiqueue import LinkedBlockingMultiQueue
 from multiqueue.errors import Full
 from multiqueue.testing import wait_until_blocked
 
@@ -268,6 +270,25 @@ def test_a_closed_lane_whose_last_job_is_cancelled_is_gone() -> None:
         assert pool.lanes["gone"] is lane
         waiting[1].cancel()
         assert "gone" not in pool.lanes
+
+
+def test_a_lane_that_is_shut_down_twice_at_once_ends_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second shutdown in the middle of a lane's end changes nothing; both return."""
+    plain = LinkedBlockingMultiQueue.remove_subqueue
+    removals: list[Hashable] = []
+
+    def remove(self: LinkedBlockingMultiQueue[Any], key: Hashable) -> Any:
+        removals.append(key)
+        if len(removals) == 1:
+            lane.shutdown(wait=False)
+        return plain(self, key)
+
+    with executor() as pool:
+        lane = pool.lane("gone")
+        monkeypatch.setattr(LinkedBlockingMultiQueue, "remove_subqueue", remove)
+        lane.shutdown()
+        lane.shutdown()
+    assert removals == ["gone"]
 
 
 def test_many_lanes_that_come_and_go_leave_nothing_behind() -> None:
