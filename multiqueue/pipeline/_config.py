@@ -6,6 +6,7 @@ place; docs/reference/pipeline-toml.md lists the keys, and a test compares the t
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,12 +55,19 @@ class LaneSection(_Section):
     format: InputFormat
     options: dict[str, Scalar] = Field(default_factory=dict)
     schema_: str | None = Field(default=None, alias="schema")
-    batch: int = Field(default=1, ge=1)
+    batch: int = Field(default=1, ge=1, le=10_000)
     priority: int = 0
     capacity: int = Field(default=16, ge=1)
     weight: int = Field(default=1, ge=1)
     max_in_flight: int | None = Field(default=None, ge=1)
     pool: str | None = None
+
+    @field_validator("directories")
+    @classmethod
+    def _has_fixed_depth(cls, value: str | None) -> str | None:
+        if value is not None and "**" in value:
+            raise ValueError("`**` has no place here: say how deep the directories are, as in 'inbox/*/*'")
+        return value
 
 
 class JobSection(_Section):
@@ -131,7 +139,12 @@ class PipelineConfig:
 
     @property
     def output(self) -> Path:
-        return self.base / self.settings.output.path
+        return Path(os.path.normpath(self.base / self.settings.output.path))
+
+    @property
+    def written(self) -> frozenset[Path]:
+        """The directories that a run writes: no scan may enter them, whatever the globs say."""
+        return frozenset({self.output, self.output / "data", self.output / "_multiqueue"})
 
     @property
     def state(self) -> Path:

@@ -91,6 +91,8 @@ def _what(details: ErrorDetails, model: type[BaseModel]) -> str:
         return f"must be {wanted}, not {details['input']!r}"
     if kind == "greater_than_equal":
         return f"must be at least {context['ge']:g}, not {details['input']!r}"
+    if kind == "less_than_equal":
+        return f"must be at most {context['le']:g}, not {details['input']!r}"
     if kind == "string_pattern_mismatch":
         return f'must be "module:function", not {details["input"]!r}'
     if kind in ("too_short", "string_too_short"):

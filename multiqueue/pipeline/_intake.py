@@ -7,7 +7,7 @@ at most `_SLICE` files, and lanes take turns. What a scan finds waits on disk, n
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -30,7 +30,7 @@ class _LaneScan:
 class Intake:
     """The scans of all lanes. Use it from the ledger's thread."""
 
-    def __init__(self, lanes: Sequence[Lane], base: Path, avoid: Path, ledger: Ledger) -> None:
+    def __init__(self, lanes: Sequence[Lane], base: Path, avoid: Collection[Path], ledger: Ledger) -> None:
         self.passed_over = _scan.PassedOver()
         self._ledger = ledger
         self._scans = deque(_LaneScan(lane, _scan.scan(lane, base, self.passed_over, avoid)) for lane in lanes)

@@ -80,7 +80,7 @@ def run_pipeline(
         runner = Runner(
             lanes,
             ledger,
-            Intake(lanes, config.base, config.output, ledger),
+            Intake(lanes, config.base, config.written, ledger),
             lambda: _dispatcher(config, lanes, session, reporter, stack),
             Attempts(work, publisher, mailbox.post, clock),
             _backoff(config),
@@ -115,7 +115,7 @@ def _check_input(config: PipelineConfig, ledger: Ledger, lanes: list[Lane]) -> N
     if not ledger.is_empty():
         return
     passed_over = _scan.PassedOver()
-    if any(True for lane in lanes for _ in _scan.scan(lane, config.base, passed_over, config.output)):
+    if any(True for lane in lanes for _ in _scan.scan(lane, config.base, passed_over, config.written)):
         return
     globs = ", ".join(f"lanes.{name}.files = {section.files!r}" for name, section in config.settings.lanes.items())
     why = "".join(f"; {sentence}" for sentence in passed_over.sentences())

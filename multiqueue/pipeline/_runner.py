@@ -35,7 +35,7 @@ from ._retry import Backoff, Verdict, describe, verdict
 from ._tally import Snapshot, Tally
 from ._work_clock import WorkClock
 
-# How often progress is shown and the seconds at work are recorded when nothing else happens.
+# How often progress is shown when nothing happens.
 _TICK_S = 0.25
 
 FIFO_LANE = "first in, first out"

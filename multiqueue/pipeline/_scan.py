@@ -15,7 +15,7 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -50,10 +50,10 @@ class PassedOver:
         ]
 
 
-def scan(lane: Lane, base: Path, passed_over: PassedOver, avoid: Path | None = None) -> Iterator[FileSeen]:
-    """The lane's files, lazily. Directories below `avoid` (the output) are not entered."""
+def scan(lane: Lane, base: Path, passed_over: PassedOver, avoid: Collection[Path] = frozenset()) -> Iterator[FileSeen]:
+    """The lane's files, lazily. The directories in `avoid` (the output's) are not entered."""
     top, patterns = common_root([absolute(pattern, lane.root) for pattern in lane.globs])
-    walk = _Walk(lane, str(base), passed_over, str(avoid) if avoid else None)
+    walk = _Walk(lane, str(base), passed_over, frozenset(map(str, avoid)))
     yield from walk.directory(top, _closure(patterns))
 
 
@@ -89,7 +89,7 @@ def common_root(patterns: list[str]) -> tuple[str, list[Parts]]:
 class _Walk:
     """A walk that carries, into each directory, what is left of every glob that can still match there."""
 
-    def __init__(self, lane: Lane, base: str, passed_over: PassedOver, avoid: str | None) -> None:
+    def __init__(self, lane: Lane, base: str, passed_over: PassedOver, avoid: frozenset[str]) -> None:
         self._lane = lane
         self._base = base
         self._passed_over = passed_over
@@ -114,7 +114,7 @@ class _Walk:
             return
         if entry.is_dir():
             below = self._below(entry, matching)
-            if below and entry.path != self._avoid:
+            if below and entry.path not in self._avoid:
                 yield from self.directory(entry.path, below)
         elif any(len(rest) == 1 and rest[0] != "**" for rest in matching):
             seen = self._file(entry)

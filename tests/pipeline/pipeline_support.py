@@ -184,7 +184,7 @@ class Pipeline:
             raise
         self.mailbox = DrivenMailbox(self._idle)
         clock = WorkClock(self.ledger.seconds_at_work(), self.time)
-        self.intake = Intake(lanes, base, self.output, self.ledger)
+        self.intake = Intake(lanes, base, {self.output}, self.ledger)
         self.runner = Runner(
             lanes,
             self.ledger,

@@ -55,6 +55,14 @@ def test_a_lane_per_directory(tmp_path: Path) -> None:
     ]
 
 
+def test_the_output_is_never_input(tmp_path: Path) -> None:
+    """Wherever the output lies, also around the input, its own directories are not scanned."""
+    (tmp_path / "here").mkdir()
+    path = tmp_path / "here" / "p.toml"
+    path.write_text(GOOD.replace('"out"', '"../x/../here"'))
+    assert load_config(path).written >= {tmp_path / "here" / "data", tmp_path / "here" / "_multiqueue"}
+
+
 def test_two_lanes_of_one_name(tmp_path: Path) -> None:
     """A directory that would make a lane that exists already is an error that names both."""
     (tmp_path / "tenants" / "eu").mkdir(parents=True)
@@ -71,6 +79,8 @@ def test_two_lanes_of_one_name(tmp_path: Path) -> None:
         ('format = "csv"', 'format = "cvs"', "not 'cvs'; did you mean 'csv'?"),
         ('format = "csv"', 'format = "csv"\ncapacity = 0', "4: lanes.eu.capacity: must be at least 1, not 0"),
         ('format = "csv"', 'format = "csv"\nweight = "2"', "4: lanes.eu.weight: must be a whole number, not '2'"),
+        ('format = "csv"', 'format = "csv"\nbatch = 99999', "4: lanes.eu.batch: must be at most 10000, not 99999"),
+        ('format = "csv"', 'format = "csv"\ndirectories = "**"', "4: lanes.eu.directories: `**` has no place here"),
         ('files = "eu/*.csv"', "files = 7", "2: lanes.eu.files: must be a string or an array of strings, not 7"),
         ('files = "eu/*.csv"', "files = []", "2: lanes.eu.files: must not be empty"),
         ('files = "eu/*.csv"\n', "", "1: lanes.eu.files: missing"),

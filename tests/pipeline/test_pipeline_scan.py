@@ -17,7 +17,7 @@ from multiqueue.pipeline._items import Lane
 
 def found(base: Path, *globs: str, **lane: Any) -> list[str]:
     passed_over = lane.pop("passed_over", None) or _scan.PassedOver()
-    avoid = lane.pop("avoid", None)
+    avoid = lane.pop("avoid", ())
     lane_ = Lane("a", lane.pop("root", base), globs, **lane)
     return [seen.path for seen in _scan.scan(lane_, base, passed_over, avoid)]
 
@@ -83,7 +83,7 @@ def test_what_spark_would_ignore_is_told(tree: Path) -> None:
 
 def test_the_output_is_not_read(tree: Path) -> None:
     """A glob over everything does not enter the output directory."""
-    assert "d/c.csv" not in found(tree, "**/*.csv", avoid=tree / "d")
+    assert "d/c.csv" not in found(tree, "**/*.csv", avoid={tree / "d"})
 
 
 def test_excluded_names(tree: Path) -> None:
