@@ -280,18 +280,19 @@ class ConsumerTarget:
         return None
 
     def _settle(self, deliveries: tuple[Delivery, ...], settle: Settle) -> None:
+        settled = dict.fromkeys(deliveries)
         with self._lock:
-            for delivery in deliveries:
+            for delivery in settled:
                 if delivery not in self._unsettled:
                     raise ValueError(
                         f"{delivery!r} is not with target {self.name!r}: settled before, or of another target"
                     )
-            settled = dict.fromkeys(deliveries)
             for delivery in settled:
                 del self._unsettled[delivery]
         size = 0
         for consumer, entries in _by_consumer(settled).items():
-            size += sum(entry.size for entry in entries)
+            for entry in entries:
+                size += entry.size
             if consumer.acquires:
                 settle(consumer.queue, entries, consumer)
         if self.credit.settled(len(settled), size):
