@@ -52,8 +52,8 @@ class Fifo(PutSide[T]):
 
     def __init__(self, take_side: TakeSide[T], capacity: int | None) -> None:
         super().__init__(take_side, capacity)
-        self._own_takers: Places = deque()
-        self._joiners: Places = deque()
+        self._own_takers: Places = []
+        self._joiners: Places = []
         self._in_flight = 0
         self._finished = 0
         self._discarded = 0

@@ -71,7 +71,7 @@ class PutSide(Generic[T]):
         self._take_side = take_side
         self._items: deque[T] = deque()
         self._put_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
-        self._putters: Places = deque()
+        self._putters: Places = []
         self._capacity = capacity
         self._limit = UNBOUNDED if capacity is None else capacity
         self._lock_free = WITH_GIL and capacity is None
@@ -222,7 +222,7 @@ class PutSide(Generic[T]):
             place = _sync.allocate_lock()
             place.acquire()
             if waited:
-                putters.appendleft(place)  # it was its turn; somebody who had not waited was faster
+                putters.insert(0, place)  # it was its turn; somebody who had not waited was faster
             else:
                 putters.append(place)
             waited = True

@@ -90,7 +90,7 @@ class TakeSide(Generic[T]):
         self._news: deque[Fifo[T]] = deque()
         self._ready: ActiveGroups[T] = ActiveGroups()
         self._groups = self._ready.groups  # the same list, one step nearer
-        self._takers: Places = deque()
+        self._takers: Places = []
         self._selection: SubQueueSelection[T] | None = None
 
     # ---- taking ---------------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ class TakeSide(Generic[T]):
             place = _sync.allocate_lock()
             place.acquire()
             if waited:
-                places.appendleft(place)  # it was its turn; somebody who had not waited was faster
+                places.insert(0, place)  # it was its turn; somebody who had not waited was faster
             else:
                 places.append(place)
             waited = True
