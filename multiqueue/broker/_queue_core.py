@@ -110,7 +110,7 @@ class QueueCore(QueueStock):
             return None
         for rival in rivals:
             if self.suits(entry, rival):
-                self._found_rival(consumer, rival, after)
+                self._found_rival(consumer, rival, entry, after)
                 return None
         self.pass_over(consumer, entry)
         if self._take(consumer, entry, after):
@@ -156,7 +156,7 @@ class QueueCore(QueueStock):
         for rival in self.rivals(consumer):
             if rival in claimants and self.suits(entry, rival):
                 consumer.revisit(entry)
-                self._found_rival(consumer, rival, after)
+                self._found_rival(consumer, rival, entry, after)
                 return Pull.NOTHING
             if rival not in asked:
                 consumer.revisit(entry)
@@ -260,9 +260,11 @@ class QueueCore(QueueStock):
             self.consumers.move(consumer, Interest.UNNOTIFY)
             self.pass_baton(after)
 
-    def _found_rival(self, consumer: QueueConsumer, rival: QueueConsumer, after: After) -> None:
+    def _found_rival(self, consumer: QueueConsumer, rival: QueueConsumer, entry: Entry, after: After) -> None:
         # The rival is NOTIFIED, or is now. Passing the baton on would only wake others that it stops as well.
         self.consumers.move(consumer, Interest.UNNOTIFY)
+        if rival.selector is not None:
+            rival.revisit(entry)  # it may have refused the entry before it changed its mind
         self.notify(rival, after)
 
     def _lose_interest(self, consumer: QueueConsumer, after: After) -> None:

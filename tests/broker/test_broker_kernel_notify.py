@@ -668,3 +668,21 @@ def test_the_logs_of_returns_stay_short() -> None:
         bench.queue.release(entry, owner, counted=False)
     assert len(bench.queue._core.returns._positions) <= 1025
     assert bench.pull_bodies(sleeper) == ["a"]
+
+
+def test_a_selector_that_changes_its_mind_stops_nobody() -> None:
+    """A high consumer that refused a message and now claims it is given it; the low one does not wait for ever."""
+    bench = Bench()
+    open_for_business: list[bool] = []
+    high = bench.consumer(priority=1, selector=lambda message: bool(open_for_business))
+    low = bench.consumer(wants=False)
+    bench.put("a", "b")
+    assert bench.pull(high) is None
+    open_for_business.append(True)
+    bench.queue.set_notify_work_desired(low, True)
+    bench.taken_notices()
+    assert bench.pull(low) is None, "the high one claims it"
+    assert bench.taken_notices() == [high]
+    assert bench.pull_bodies(high) == ["a"]
+    assert bench.pull_bodies(low) == []
+    assert bench.pull_bodies(high) == ["b"]
