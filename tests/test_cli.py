@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -11,11 +12,14 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from multiqueue import __version__
 from multiqueue.cli import main
 from multiqueue.pipeline._ledger import Ledger
-from multiqueue.pipeline._ledger_file import exclusive
+from multiqueue.pipeline._ledger_file import LaneCount, exclusive
+from multiqueue.pipeline._lifecycle import ItemState
+from multiqueue.pipeline.cli import lanes_table
 
 CONFIG = """\
 [lanes.eu]
@@ -215,6 +219,22 @@ def test_status_and_retry(config: Path) -> None:
     assert call("pipeline", "retry", "--lane", "us", config).output.startswith("0 items put back")
     assert call("pipeline", "retry", config).output.startswith("1 item put back")
     assert json.loads(call("pipeline", "status", "--json", config).output)["lanes"]["eu"]["waiting"] == 2
+
+
+def test_a_table_of_many_lanes() -> None:
+    """At the end of a run with many lanes those that are not all done are shown, the others counted."""
+    counts = [LaneCount(f"lane{i:03}", ItemState.DONE, 5, 5, 1) for i in range(100)]
+    counts.append(LaneCount("lane050", ItemState.FAILED, 1, 1, 1))
+    console = Console(file=io.StringIO(), width=80)
+    console.print(lanes_table(counts, most=3))
+    assert isinstance(console.file, io.StringIO)
+    assert [line.split() for line in console.file.getvalue().splitlines()][1:] == [
+        ["lane050", "0", "5", "1"],
+        ["lane000", "0", "5", "0"],
+        ["lane001", "0", "5", "0"],
+        ["and", "97", "more"],
+        ["100", "lanes", "0", "500", "1"],
+    ]
 
 
 def test_fresh_removes_only_a_demo(tmp_path: Path) -> None:

@@ -22,6 +22,9 @@ from ._ledger_view import Failure, ledger_view
 from ._lifecycle import ItemState
 from ._run import RunResult, run_pipeline
 
+# At the end of a run; `status` shows them all.
+_MOST_LANES = 30
+
 _FILE = click.argument("file", metavar="FILE.toml")
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
 
@@ -108,8 +111,8 @@ def demo(ctx: click.Context, directory: Path, fresh: bool) -> None:
     ctx.exit(int(_demo.run_demo(directory, new_console(), fresh=fresh)))
 
 
-def lanes_table(counts: Iterable[LaneCount]) -> Table:
-    """Items per lane and state, and their total."""
+def lanes_table(counts: Iterable[LaneCount], most: int | None = None) -> Table:
+    """Items per lane and state, and their total; of more than `most` lanes those with something left or failed first."""
     lanes: dict[str, dict[ItemState, int]] = {}
     for count in counts:
         lanes.setdefault(count.lane, dict.fromkeys(ItemState, 0))[count.state] = count.items
@@ -117,11 +120,14 @@ def lanes_table(counts: Iterable[LaneCount]) -> Table:
     table.add_column("lane")
     for name in ("waiting", "done", "failed"):
         table.add_column(name, justify="right", min_width=7)
-    total = dict.fromkeys(ItemState, 0)
-    for lane, states in lanes.items():
-        table.add_row(escape(lane), *_cells(states))
-        for state, items in states.items():
-            total[state] += items
+    shown = list(lanes)
+    if most is not None and len(shown) > most:
+        shown = sorted(shown, key=lambda lane: sum(lanes[lane].values()) == lanes[lane][ItemState.DONE])[:most]
+    for lane in shown:
+        table.add_row(escape(lane), *_cells(lanes[lane]))
+    if len(shown) < len(lanes):
+        table.add_row(f"[dim]and {len(lanes) - len(shown)} more[/]")
+    total = {state: sum(states[state] for states in lanes.values()) for state in ItemState}
     table.add_row(f"{len(lanes)} lanes", *_cells(total), style="bold")
     return table
 
@@ -135,7 +141,7 @@ def _cells(states: dict[ItemState, int]) -> tuple[str, str, str]:
 def _show_result(console: Console, config: PipelineConfig, result: RunResult, file: str) -> None:
     with ledger_view(config.state) as view:
         counts, failed = view.counts(), view.failures(5)
-    console.print(lanes_table(counts))
+    console.print(lanes_table(counts, most=_MOST_LANES))
     _show_failures(console, failed, counts)
     console.print(f"{_sentence(result, file)}\noutput {config.output / 'data'}\nreport {result.report}", soft_wrap=True)
 

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -272,3 +273,19 @@ class _Screen:
 
     def text(self) -> str:
         return self._bytes.decode(errors="replace")
+
+
+@pytest.mark.slow
+def test_the_example(tmp_path: Path) -> None:
+    """The example in the repository runs, and drops the order without an amount."""
+    shutil.copytree(HOUSE / "examples" / "pipeline", tmp_path / "example", ignore=shutil.ignore_patterns("out"))
+    text = (tmp_path / "example" / "pipeline.toml").read_text() + 'format = "json"\n'
+    (tmp_path / "example" / "pipeline.toml").write_text(text)
+    answer = run("pipeline", "run", "example/pipeline.toml", cwd=tmp_path)
+    assert (answer.returncode, answer.stderr) == (0, ""), answer.stdout
+    assert sorted((row["product"], row["amount"], row["file"]) for row in rows(tmp_path / "example" / "out")) == [
+        ("boots", 80.0, "monday.csv"),
+        ("bread", 2.0, "monday.csv"),
+        ("tea", 3.5, "monday.csv"),
+        ("tea", 7.0, "tuesday.csv"),
+    ]
