@@ -112,7 +112,7 @@ def demo(ctx: click.Context, directory: Path, fresh: bool) -> None:
 
 
 def lanes_table(counts: Iterable[LaneCount], most: int | None = None) -> Table:
-    """Items per lane and state, and their total; of more than `most` lanes those with something left or failed first."""
+    """Items per lane and state, and their total; of more than `most` lanes those that are not all done first."""
     lanes: dict[str, dict[ItemState, int]] = {}
     for count in counts:
         lanes.setdefault(count.lane, dict.fromkeys(ItemState, 0))[count.state] = count.items
