@@ -257,9 +257,10 @@ class ConsumerTarget:
             self._end_turn(consumer)
         if entry is None:
             return None
+        delivery = self._keep(Delivery(consumer, entry))  # first of all: what follows calls other queues
         if not goes_on:
             self._credit_changed()  # used up; the other queues should know before they ask
-        return self._keep(Delivery(consumer, entry))
+        return delivery
 
     def _end_turn(self, consumer: QueueConsumer) -> None:
         try:
