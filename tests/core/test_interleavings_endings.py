@@ -1,0 +1,152 @@
+"""Ends of lives and rarer meetings, in every order: removal, immediate shutdown, discarding, giving back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from schedules_support import Hold, of_few_threads, of_many_threads
+
+from multiqueue import Detached, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
+from multiqueue.testing import Run
+
+
+def one_lane(**settings: Any) -> tuple[LinkedBlockingMultiQueue[str], SubQueue[str]]:
+    multi_queue: LinkedBlockingMultiQueue[str] = LinkedBlockingMultiQueue()
+    return multi_queue, multi_queue.add_subqueue("lane", **settings)
+
+
+@of_few_threads
+def test_removal_ends_the_wait_of_an_own_taker(hold: Hold) -> None:
+    """Who waits for a sub-queue alone is told when it is removed with nothing left in it."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, lane = one_lane()
+        taker = run.spawn_expecting(Detached, lane.get)
+        run.spawn(multi_queue.remove_subqueue, "lane")
+        run.join()
+        assert isinstance(taker.error, Detached)
+        lane.check_invariants()
+
+    hold(scenario)
+
+
+@of_many_threads
+def test_an_own_taker_gets_what_a_removed_lane_still_holds(hold: Hold) -> None:
+    """put, removal and a take from the sub-queue itself: the element goes to its taker, or the put is refused."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, lane = one_lane()
+        taker = run.spawn_expecting(Detached, lane.get)
+        putter = run.spawn_expecting(Detached, lane.put, "a")
+        run.spawn(multi_queue.remove_subqueue, "lane")
+        run.join()
+        assert (putter.error is None) == (taker.result == "a")
+        assert list(lane) == []
+
+    hold(scenario)
+
+
+@of_many_threads
+def test_an_immediate_shutdown_ends_every_wait(hold: Hold) -> None:
+    """`shutdown(immediate=True)` discards what is there: a waiting putter and a taker end, at once or served."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, lane = one_lane(capacity=1)
+        lane.put("a")
+        putter = run.spawn_expecting(ShutDown, lane.put, "b")
+        taker = run.spawn_expecting(ShutDown, multi_queue.get)
+        run.spawn(multi_queue.shutdown, immediate=True)
+        run.join()
+        assert list(lane) == []
+        assert taker.result in ("a", "b", None)
+        assert taker.result != "b" or putter.error is None
+        multi_queue.check_invariants()
+
+    hold(scenario)
+
+
+@of_few_threads
+def test_discarding_ends_a_join(hold: Hold) -> None:
+    """`join` of a sub-queue returns when its elements were cleared, in whatever order."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, lane = one_lane()
+        lane.put("a")
+        run.spawn(lane.join)
+        run.spawn(lane.clear)
+        run.join()
+        assert list(lane) == []
+        multi_queue.check_invariants()
+
+    hold(scenario)
+
+
+@of_few_threads
+def test_a_target_that_raises_loses_nothing(hold: Hold) -> None:
+    """`drain_to` whose target refuses the second element, beside a put: that one and the rest stay, in order."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, lane = one_lane()
+        lane.put_many(["a", "b"])
+        accepted: list[str] = []
+
+        def accept(item: str) -> None:
+            if accepted:
+                raise LookupError(item)
+            accepted.append(item)
+
+        run.spawn_expecting(LookupError, multi_queue.drain_to, accept)
+        run.spawn(lane.put, "c")
+        run.join()
+        assert accepted == ["a"]
+        assert list(lane) == ["b", "c"]
+        assert lane.in_flight == 1
+        multi_queue.check_invariants()
+
+    hold(scenario)
+
+
+@of_few_threads
+def test_a_batch_waits_for_room_like_its_elements(hold: Hold) -> None:
+    """`put_many` of more than there is room for, beside takes: all come, in order, never more than the capacity."""
+
+    def scenario(run: Run) -> None:
+        queue: Queue[str] = Queue(maxsize=2)
+        run.spawn(queue.put_many, ["a", "b", "c"])
+        taker = run.spawn(lambda: [queue.get(), queue.get(), queue.get()])
+        run.join()
+        assert taker.result == ["a", "b", "c"]
+        queue.check_invariants()
+
+    hold(scenario)
+
+
+class FirstReady:
+    """A selection of the user's."""
+
+    def select(self, ready: Sequence[SubQueue[str]]) -> SubQueue[str]:
+        return ready[0]
+
+    def taken(self, subqueue: SubQueue[str]) -> None:
+        pass
+
+
+@of_many_threads
+def test_a_selection_of_ones_own_may_be_overtaken(hold: Hold) -> None:
+    """Two takers whose selection names the same sub-queue, and a removal: each element goes one way."""
+
+    def scenario(run: Run) -> None:
+        multi_queue: LinkedBlockingMultiQueue[str] = LinkedBlockingMultiQueue(selection=FirstReady())
+        lane, other = multi_queue.add_subqueue("lane"), multi_queue.add_subqueue("other")
+        lane.put("a")
+        other.put("b")
+        takers = [run.spawn(multi_queue.poll), run.spawn(multi_queue.poll)]
+        run.spawn(multi_queue.remove_subqueue, "lane")
+        run.join()
+        taken = [taker.result for taker in takers if taker.result is not None]
+        assert "b" in taken
+        assert sorted([*taken, *lane]) == ["a", "b"]
+        multi_queue.check_invariants()
+
+    hold(scenario)
