@@ -1,7 +1,7 @@
 """The broker queue: messages in strict order, pulled by consumers that are told when there is something to pull.
 
 Promise     A message put is given to one acquiring consumer at a time, in order, until one settles it; what is
-            given back returns to its place. A call that raises has changed nothing.
+            given back returns to its place. A call that refuses what it was asked has changed nothing.
 State       One lock guards everything. `_queue_stock` has the entries under it, `_queue_core` the consumers and who
             wakes whom, `_queue_base` the rules about what may run under it: nothing of the user's.
 Who runs    Any thread may put, settle, declare interest and manage; `_queue_delivery` says who may pull.

@@ -7,8 +7,10 @@ Lock order  queue lock -> credit lock. Never two queue locks: a move claims in o
             then deletes in the first.
 Failures    An exception of a callback goes to `on_error`, by default to the log, and stops nobody else. A
             selector that raises has refused the message. An exception that is no `Exception` goes through.
-Assumes     that the clock, which is asked under the lock, is a plain function; and no call from a signal handler,
-            `__del__` or weakref callback that interrupts a call of the same thread: the lock would never come free.
+Assumes     that the clock, which is asked under the lock, is a plain function; no call from a signal handler, `__del__`
+            or weakref callback that interrupts a call of the same thread: the lock would never come free; and no
+            asynchronous exception while the lock is held. The threads of `_scheduler` and `_housekeeping` get none;
+            a main thread that must survive Ctrl-C anywhere leaves the broker to them.
 """
 
 from __future__ import annotations
