@@ -52,10 +52,8 @@ def acquire_before(lock: _sync.ReentrantLock, deadline: float | None) -> bool:
     return lock.acquire(True, max(seconds_left(deadline), LEAST_WAIT))
 
 
-def seconds_left(deadline: float | None) -> float:
-    """What is left until `deadline`, as the timeout of a lock: 0 when it has passed, -1 for no deadline."""
-    if deadline is None:
-        return -1
+def seconds_left(deadline: float) -> float:
+    """What is left until `deadline`, as the timeout of a lock: 0 when it has passed."""
     return min(max(deadline - _sync.monotonic(), 0.0), LONGEST_WAIT)
 
 

@@ -252,7 +252,7 @@ class PutSide(Generic[T]):
                 "a blocking put inside a signal handler or __del__ that interrupted a put to this very queue, which "
                 "is full, would wait for ever; use put_nowait() or offer() there"
             )
-        woken = place.acquire(True, seconds_left(deadline))
+        woken = place.acquire() if deadline is None else place.acquire(True, seconds_left(deadline))
         lock.acquire()
         return woken
 

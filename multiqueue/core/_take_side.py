@@ -382,7 +382,7 @@ class TakeSide(Generic[T]):
             )
         if self._news:
             self._read_news()
-        woken = place.acquire(True, seconds_left(deadline))
+        woken = place.acquire() if deadline is None else place.acquire(True, seconds_left(deadline))
         lock.acquire()
         return woken
 
@@ -503,11 +503,9 @@ class TakeSide(Generic[T]):
             except BaseException:
                 news.append(sub)  # for the next reader
                 raise
-        if self._takers:
-            self._wake_taker_locked()
 
     def _refresh_locked(self, sub: Fifo[T]) -> None:
-        """Put `sub` where it belongs, in a ring or in none, and wake those of its takers whose wait can end."""
+        """Put `sub` where it belongs, in a ring or in none; wake a taker if it is ready, and those who wait in vain."""
         try:
             sub._told = False
             sub._items.rotate(0)  # the fence between the write above and the look below
@@ -527,6 +525,8 @@ class TakeSide(Generic[T]):
                 else:
                     sub._turn = 0
                     group.unlink(sub)
+            if belongs and sub._told and self._takers:
+                wake_one(self._takers)
             if sub._closed is not None:
                 if not sub._told:
                     wake_all(sub._own_takers)
