@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 # Spark's own words; the first is an error class and so does not change lightly.
 CANCELLED = "[SPARK_JOB_CANCELLED]"
+# What PySpark raises besides, in the middle of a stop or after it: a lost JVM, a context that is None.
+SYMPTOMS = (Py4JError, OSError, AttributeError, AssertionError)
 TAGS_PROPERTY = "spark.job.tags"  # a thread's job tags, separated by commas
 STOPPED = ("SparkContext was shut down", "stopped SparkContext")
 
@@ -44,7 +46,7 @@ class ClassicBackend:
     def inheriting(self, fn: Callable[..., T]) -> Callable[..., T]:
         try:
             return inheritable_thread_target(self._spark)(fn)  # type: ignore[no-any-return]
-        except (AssertionError, AttributeError, Py4JError):
+        except SYMPTOMS:
             if self._is_stopped():
                 raise SparkSessionStopped(STOPPED_BEFORE) from None
             raise
@@ -75,7 +77,7 @@ class ClassicBackend:
     def is_stop(self, error: BaseException) -> bool:
         if isinstance(error, Py4JJavaError):
             return any(words in message for message in java_messages(error) for words in STOPPED)
-        return isinstance(error, (Py4JError, AttributeError)) and self._is_stopped()
+        return isinstance(error, SYMPTOMS) and self._is_stopped()
 
     def _is_stopped(self) -> bool:
         # `_jsc` is None after `stop()`; there is no public question that does not fail then.

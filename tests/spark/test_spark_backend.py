@@ -1,0 +1,41 @@
+"""How a classic session's failures are read. Without Spark."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from multiqueue.spark import SparkSessionStopped, _classic
+from multiqueue.spark._classic import ClassicBackend
+
+
+def session(java_context: Any) -> Any:
+    return SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java_context))
+
+
+RUNNING = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+ERRORS = [AssertionError(), AttributeError("sc"), ConnectionRefusedError(), Py4JNetworkError()]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_symptoms_of_a_stop_need_a_stopped_session(error: Exception) -> None:
+    """What PySpark raises in the middle of a stop means that, but is the item's own while the session lives."""
+    assert ClassicBackend(session(None)).is_stop(error)
+    assert not ClassicBackend(session(RUNNING)).is_stop(error)
+    assert not ClassicBackend(session(None)).is_stop(ValueError())
+
+
+def test_submitting_to_a_stopped_session_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What PySpark raises for a context that is gone becomes `SparkSessionStopped` at submit."""
+
+    def refuse(_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(_classic, "inheritable_thread_target", refuse)
+    with pytest.raises(SparkSessionStopped, match="nothing can be submitted"):
+        ClassicBackend(session(None)).inheriting(len)
+    with pytest.raises(AssertionError):
+        ClassicBackend(session(RUNNING)).inheriting(len)
