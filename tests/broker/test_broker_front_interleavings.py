@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from typing import cast
@@ -18,13 +19,16 @@ from multiqueue.broker import (
     Received,
     Scheduler,
     VirtualHost,
-    _credit,
-    _queue_base,
 )
 from multiqueue.core import _sync
 from multiqueue.testing import Run, explore
 
-LOCKS = [threading, _credit, _queue_base, _sync]  # where the broker and the core look up their locks
+# Where the broker and the core look up their locks: some modules say `threading.Lock()`, some `Lock()`.
+LOCKS = [threading, _sync] + [
+    module
+    for name, module in sorted(sys.modules.items())
+    if name.startswith("multiqueue.broker") and any(value is threading.Lock for value in vars(module).values())
+]
 
 
 Scenario = Callable[[Run], None]
