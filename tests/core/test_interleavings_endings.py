@@ -150,3 +150,21 @@ def test_a_selection_of_ones_own_may_be_overtaken(hold: Hold) -> None:
         multi_queue.check_invariants()
 
     hold(scenario)
+
+
+@of_few_threads
+def test_the_last_element_of_a_paused_lane_ends_the_waits(hold: Hold) -> None:
+    """After a shutdown takers wait for what a disabled sub-queue still holds; who takes it ends their waits."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, lane = one_lane()
+        lane.put("a")
+        lane.disable()
+        multi_queue.shutdown()
+        takers = [run.spawn_expecting(ShutDown, multi_queue.get) for _ in range(2)]
+        own = run.spawn(lane.get)
+        run.join()
+        assert own.result == "a"
+        assert all(taker.error is not None for taker in takers)
+
+    hold(scenario)
