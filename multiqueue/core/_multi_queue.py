@@ -39,7 +39,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
     any thread.
     """
 
-    __slots__ = ("_is_shutdown", "_registry_lock", "_subqueues")
+    __slots__ = ("_registry_lock", "_subqueues")
 
     def __init__(self, *, selection: SubQueueSelection[T] | None = None) -> None:
         """`selection` decides whose turn it is in the place of priorities, weights and round-robin."""
@@ -49,7 +49,6 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         self._selection = selection
         self._registry_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
         self._subqueues: dict[Hashable, SubQueue[T]] = {}
-        self._is_shutdown = False
         renew_after_fork(self)
 
     # ---- sub-queues -----------------------------------------------------------------------------------------

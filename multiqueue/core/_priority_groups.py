@@ -78,10 +78,6 @@ class ActiveGroups(Generic[T]):
     def __init__(self) -> None:
         self.groups: list[PriorityGroup[T]] = [PriorityGroup(math.inf)]
 
-    def has_one(self) -> bool:
-        """Is exactly one group listed?"""
-        return len(self.groups) == 2  # it, and the end
-
     def group(self, priority: int, spare: PriorityGroup[T] | None) -> PriorityGroup[T]:
         """The listed group of `priority`; when there is none, `spare` or a new group is listed."""
         groups = self.groups

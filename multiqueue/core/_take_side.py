@@ -77,13 +77,13 @@ R = TypeVar("R")
 P = ParamSpec("P")
 
 LONGEST_RUN = 1024  # elements taken at once: bounds how long others wait for the take lock, to about 40 us
-NOTHING = object()
+ONE_GROUP = 2  # the length of the list of groups when there is one: it, and the end
 
 
 class TakeSide(Generic[T]):
     """What takes have in common, from the multi-queue or from one sub-queue alone."""
 
-    __slots__ = ("__weakref__", "_groups", "_news", "_ready", "_selection", "_take_lock", "_takers")
+    __slots__ = ("__weakref__", "_groups", "_is_shutdown", "_news", "_ready", "_selection", "_take_lock", "_takers")
 
     def __init__(self) -> None:
         self._take_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
@@ -92,6 +92,7 @@ class TakeSide(Generic[T]):
         self._groups = self._ready.groups  # the same list, one step nearer
         self._takers: Places = []
         self._selection: SubQueueSelection[T] | None = None
+        self._is_shutdown = False  # of the multi-queue; a stand-alone queue has its own `_closed`
 
     # ---- taking ---------------------------------------------------------------------------------------------
 
@@ -326,7 +327,7 @@ class TakeSide(Generic[T]):
         """The ready sub-queue whose turn it is. None when nothing is ready, and then nothing is linked."""
         while (sub := self._ready.best()) is not None and not sub._items:
             self._refresh_locked(sub)
-            if sub._next is sub and not sub._items and self._ready.has_one():
+            if sub._next is sub and not sub._items and len(self._groups) == ONE_GROUP:
                 return None  # the only one stays
         return sub
 
@@ -402,7 +403,7 @@ class TakeSide(Generic[T]):
         if own is not None:
             if own._closed is not None:
                 raise own._closed_error()
-        elif self._is_finished_locked():
+        elif self._is_shutdown and self._is_finished_locked():
             raise ShutDown("the multi-queue is shut down, and nothing is left in it")
 
     def _size_locked(self) -> int:
@@ -514,7 +515,7 @@ class TakeSide(Generic[T]):
                 if sub._own_takers:
                     wake_one(sub._own_takers)
             while True:  # until a look finds it where it belongs; a signal handler's take may have moved it
-                belongs = (sub._told or (sub._next is sub and self._ready.has_one())) and sub._is_eligible()
+                belongs = (sub._told or (sub._next is sub and len(self._groups) == ONE_GROUP)) and sub._is_eligible()
                 group = sub._group
                 if sub._next is None or group is None:
                     if not belongs:
