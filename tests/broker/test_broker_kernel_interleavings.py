@@ -13,7 +13,7 @@ from multiqueue.broker._credit import Credit
 from multiqueue.broker._message import Message
 from multiqueue.broker._queue import BrokerQueue
 from multiqueue.broker._queue_outcome import PutOutcome
-from multiqueue.broker._queue_settings import MessageGroups, Overflow, QueueSettings
+from multiqueue.broker._queue_settings import MessageGroups, Overflow, QueueKind, QueueSettings
 from multiqueue.broker._target import ConsumerTarget
 from multiqueue.core import _sync
 from multiqueue.errors import ShutDown
@@ -314,6 +314,70 @@ def test_an_immediate_put_against_the_only_consumer_going() -> None:
         run.spawn(office.queue.remove_consumer, consumer)
         run.join()
         assert len(office.queue) == put.result.accepted
+
+    hold(scenario)
+
+
+def test_a_move_against_a_pull() -> None:
+    """A message that is moved while a consumer pulls is given to it or is on the other queue, not both."""
+
+    def scenario(run: Run) -> None:
+        office, target = Office(run), Office(run)
+        consumer = office.consumer()
+        office.put("a")
+        office.told.clear()
+        run.spawn(office.queue.move_messages, target.queue)
+        run.spawn(office.pull, consumer)
+        run.join()
+        assert office.work_off() + [message.body for message in target.queue.browse()] == ["a"]
+
+    hold(scenario)
+
+
+def test_a_refused_move_against_a_consumer_that_waits() -> None:
+    """A message that the target refuses comes back, and the consumer that found nothing meanwhile is told."""
+
+    def scenario(run: Run) -> None:
+        office, target = Office(run), Office(run, overflow=Overflow.REJECT, max_length=0)
+        consumer = office.consumer()
+        office.put("a")
+        office.told.clear()
+        run.spawn(office.queue.move_messages, target.queue)
+        run.spawn(office.pull, consumer)
+        run.join()
+        assert office.work_off() == ["a"]
+
+    hold(scenario)
+
+
+def test_a_change_of_priority_against_a_pull() -> None:
+    """The message is given once, with its old priority or its new one."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run, kind=QueueKind.PRIORITY, max_priority=9)
+        consumer = office.consumer(selector=lambda message: True)
+        office.put("a", priority=1)
+        office.told.clear()
+        run.spawn(office.queue.change_priority, 5)
+        run.spawn(office.pull, consumer)
+        run.join()
+        assert office.work_off() == ["a"]
+
+    hold(scenario)
+
+
+def test_the_end_of_a_hold_against_an_empty_pull() -> None:
+    """A delayed message whose time comes while a consumer is about to find nothing is found, or told."""
+
+    def scenario(run: Run) -> None:
+        office = Office(run)
+        consumer = office.consumer()
+        office.put("a", delay=5)
+        office.now = 5.0
+        run.spawn(office.queue.housekeeping)
+        run.spawn(office.pull, consumer)
+        run.join()
+        assert office.work_off() == ["a"]
 
     hold(scenario)
 
