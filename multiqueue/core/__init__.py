@@ -11,6 +11,7 @@ from ._executor import MultiQueueExecutor as MultiQueueExecutor
 from ._executor_job import Job as Job
 from ._executor_job import LaneFuture as LaneFuture
 from ._lane import Lane as Lane
+from ._lane import LaneSettings as LaneSettings
 from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._protocols import Offerable as Offerable
 from ._protocols import Pollable as Pollable

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from ..core import Job, Lane, MultiQueueExecutor, SubQueue
-from ..core._lane import LaneSettings
+from ..core import LaneSettings
 from ._backend import TAG_PREFIX, Backend, backend_of, with_causes
 from ._errors import SparkJobCancelled, SparkSessionStopped
 from ._future import SparkFuture
