@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
-from ..core import Job, Lane, MultiQueueExecutor, SubQueue
-from ..core import LaneSettings
+from ..core import Job, Lane, LaneSettings, MultiQueueExecutor, SubQueue
 from ._backend import TAG_PREFIX, Backend, backend_of, with_causes
 from ._errors import SparkJobCancelled, SparkSessionStopped
 from ._future import SparkFuture
