@@ -39,7 +39,7 @@ class Point:
         self._action: Callable[[], object] = _nothing
         self._outside: frozenset[FrameType] = frozenset()  # the block and its callers
         self._offsets: dict[CodeType, frozenset[int]] = {}
-        self._jump: tuple[FrameType, int] | None = None  # the instruction before this one
+        self._last: tuple[FrameType, int] | None = None  # the instruction before this one
 
     @contextmanager
     def raising(self, exception: type[BaseException] = KeyboardInterrupt) -> Iterator[Point]:
@@ -68,7 +68,7 @@ class Point:
             with watching(self._visit):
                 yield self
         finally:
-            self._outside, self._jump = frozenset(), None
+            self._outside, self._last = frozenset(), None
 
     def __repr__(self) -> str:
         return f"point {self.number}{' at ' if self.place else ''}{self.place}"
@@ -92,10 +92,10 @@ class Point:
     def _is_interruptible(self, frame: FrameType, offset: int) -> bool:
         known = self._offsets.get(frame.f_code)
         if known is None:
-            known = self._offsets[frame.f_code] = frozenset(interruptible_offsets(frame.f_code))
-        jump, self._jump = self._jump, (frame, offset)
-        # 3.11 has backward jumps with a condition; they are interrupted where they lead to, once it was true.
-        jumped_back = jump is not None and jump[0] is frame and jump[1] > offset
+            known = self._offsets[frame.f_code] = frozenset(offsets_after_calls(frame.f_code))
+        last, self._last = self._last, (frame, offset)
+        # A backward jump is interrupted where it leads to: it may have a condition, which was true then.
+        jumped_back = last is not None and last[0] is frame and last[1] > offset
         return jumped_back or offset in known
 
 
@@ -123,14 +123,14 @@ def interruptions(*within: str, every_opcode: bool = False) -> Iterator[Point]:
     raise TestToolError(f"more than {_MOST_POINTS} points; does the call do more each time?")
 
 
-def interruptible_offsets(code: CodeType) -> Iterator[int]:
-    """Offsets of the instructions before which CPython could interrupt: after calls, and backward jumps."""
+def offsets_after_calls(code: CodeType) -> Iterator[int]:
+    """Offsets of the instructions before which CPython could interrupt because a call has returned."""
     after_call = False
     for instruction in dis.get_instructions(code):
         name = instruction.opname
         if name == "CACHE":
             continue
-        if after_call or name == "JUMP_BACKWARD":
+        if after_call:
             yield instruction.offset
         after_call = name.startswith("CALL") and not name.startswith("CALL_INTRINSIC")
 

@@ -105,7 +105,7 @@ def test_orders_that_nobody_can_tell_apart_are_tried_once() -> None:
 
 
 def test_all_interleavings_are_counted_when_nothing_is_left_out() -> None:
-    """Two threads with two steps and a start each have 6!/(3! 3!) = 20 interleavings, some impossible."""
+    """Two threads of three steps each have 6!/(3! 3!) = 20 interleavings, 6 of them with at most one stop."""
     steps: list[str] = []
 
     def scenario(run: Run) -> None:
@@ -121,6 +121,8 @@ def test_all_interleavings_are_counted_when_nothing_is_left_out() -> None:
 
     # start, acquire and release of each thread, on locks of their own: nothing is impossible
     assert explore(scenario, preemptions=99, modules=MODULES).schedules == math.comb(6, 3)
+    # one after the other in two ways, and one of them stopped in one of two places
+    assert explore(scenario, preemptions=1, modules=MODULES).schedules == 2 + 2 * 2
 
 
 def test_preemptions_bound_what_is_tried() -> None:

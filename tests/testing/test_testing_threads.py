@@ -7,10 +7,12 @@ import sys
 import threading
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import pytest
 
 from multiqueue.testing import (
+    Handle,
     StillBlocked,
     TestToolError,
     Threads,
@@ -76,17 +78,18 @@ def test_a_thread_that_hangs_is_shown() -> None:
 
 
 def test_threads_can_start_together() -> None:
-    """None of the functions is called before every thread is there to call its own."""
-    there: set[int] = set()
-    gate = threading.Barrier(3)  # would break if one of them ran alone
+    """None of the functions is called before every thread has been started."""
+    started: list[str] = []
+    seen: list[int] = []
 
-    def arrive() -> None:
-        gate.wait(10.0)
-        there.add(threading.get_ident())
+    class Counting(Threads):
+        def start(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Handle[Any]:
+            started.append(function.__name__)
+            return super().start(function, *args, **kwargs)
 
-    with Threads() as threads:
-        threads.start_together(arrive, arrive, arrive)
-    assert len(there) == 3
+    with Counting() as threads:
+        threads.start_together(*[lambda: seen.append(len(started))] * 3)
+    assert seen == [3, 3, 3]
 
 
 def test_the_switch_interval_is_put_back() -> None:
