@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schedules_support import Hold, of_few_threads, of_many_threads
+from schedules_support import Hold, of_many_threads, of_three_threads, of_two_threads
 
 from multiqueue import Detached, Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
 from multiqueue.testing import Run
@@ -32,7 +32,7 @@ def two_lanes(**settings: Any) -> tuple[LinkedBlockingMultiQueue[str], SubQueue[
 # Puts and takes
 
 
-@of_few_threads
+@of_three_threads
 def test_of_two_puts_a_take_gets_one_and_leaves_the_other(hold: Hold) -> None:
     """Two puts and a blocking take on one sub-queue: one element is taken, the other stays."""
 
@@ -63,7 +63,7 @@ def test_two_takers_get_what_is_put_into_two_lanes(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_a_poll_after_a_put_finds_something(hold: Hold) -> None:
     """Each of two threads puts and then polls, once: neither is told that there is nothing."""
 
@@ -82,7 +82,7 @@ def test_a_poll_after_a_put_finds_something(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_a_poll_after_a_put_into_the_same_lane_finds_something(hold: Hold) -> None:
     """As above, when both threads put into one sub-queue that is emptied and filled again in between."""
 
@@ -101,7 +101,7 @@ def test_a_poll_after_a_put_into_the_same_lane_finds_something(hold: Hold) -> No
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_a_put_into_a_lane_that_is_just_emptied_is_seen(hold: Hold) -> None:
     """While a take empties one of two sub-queues, a put fills it again: the element is found."""
 
@@ -123,7 +123,7 @@ def test_a_put_into_a_lane_that_is_just_emptied_is_seen(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_elements_of_one_lane_are_taken_in_put_order(hold: Hold) -> None:
     """A taker that takes twice sees the elements of one producer in the order of their puts."""
 
@@ -143,7 +143,7 @@ def test_elements_of_one_lane_are_taken_in_put_order(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_three_threads
 def test_a_bounded_lane_never_holds_more_than_its_capacity(hold: Hold) -> None:
     """Two putters and a taker at capacity 1: nobody ever sees two elements, and nobody is left blocked."""
 
@@ -241,7 +241,7 @@ def test_a_disabled_lane_keeps_what_is_put(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_three_threads
 def test_enabling_wakes_a_taker(hold: Hold) -> None:
     """A taker that waits because the only sub-queue is disabled gets its element when it is enabled."""
 
@@ -276,7 +276,7 @@ def test_a_removed_lane_refuses_or_returns_what_is_put(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_three_threads
 def test_removal_ends_the_wait_of_a_putter(hold: Hold) -> None:
     """A putter that waits at a full sub-queue raises `Detached` on removal, unless a take let it in before."""
 
@@ -295,7 +295,7 @@ def test_removal_ends_the_wait_of_a_putter(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_clearing_lets_a_blocked_putter_go_on(hold: Hold) -> None:
     """A put that waits at a full sub-queue succeeds once the sub-queue is cleared."""
 
@@ -330,7 +330,7 @@ def test_raising_the_capacity_lets_a_blocked_putter_go_on(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_an_element_is_removed_or_taken(hold: Hold) -> None:
     """`remove` and a take that race for one element: exactly one of them gets it."""
 
@@ -370,7 +370,7 @@ def test_changing_the_priority_loses_nobody_a_turn(hold: Hold) -> None:
 # Waits that end without what they waited for
 
 
-@of_few_threads
+@of_two_threads
 def test_a_timeout_loses_no_element(hold: Hold) -> None:
     """A timed take against a put: the element is taken, or `Empty` is raised and it is still there."""
 
@@ -419,7 +419,7 @@ def test_a_timed_put_that_gives_up_passes_its_wake_up_on(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_an_interrupted_take_loses_no_element(hold: Hold) -> None:
     """A KeyboardInterrupt at any point of a blocking take leaves its element to be taken by another."""
 
@@ -488,7 +488,7 @@ def test_shutdown_ends_the_waits_of_takers(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_three_threads
 def test_shutdown_ends_the_waits_of_putters(hold: Hold) -> None:
     """A putter that waits at a full sub-queue is let in or raises `ShutDown`; nothing is lost either way."""
 
@@ -507,7 +507,7 @@ def test_shutdown_ends_the_waits_of_putters(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_the_limit_in_flight_holds_while_takers_race(hold: Hold) -> None:
     """Two takers with `max_in_flight=1` work on one element at a time, and both are served."""
 
@@ -531,7 +531,7 @@ def test_the_limit_in_flight_holds_while_takers_race(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_what_is_given_back_is_served_first(hold: Hold) -> None:
     """`put_first` beside a put and takes: the element given back is taken before those behind it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from schedules_support import Hold, of_few_threads, of_many_threads
+from schedules_support import Hold, of_many_threads, of_three_threads, of_two_threads
 
 from multiqueue import Detached, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
 from multiqueue.testing import Run
@@ -16,7 +16,7 @@ def one_lane(**settings: Any) -> tuple[LinkedBlockingMultiQueue[str], SubQueue[s
     return multi_queue, multi_queue.add_subqueue("lane", **settings)
 
 
-@of_few_threads
+@of_two_threads
 def test_removal_ends_the_wait_of_an_own_taker(hold: Hold) -> None:
     """Who waits for a sub-queue alone is told when it is removed with nothing left in it."""
 
@@ -66,7 +66,7 @@ def test_an_immediate_shutdown_ends_every_wait(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_discarding_ends_a_join(hold: Hold) -> None:
     """`join` of a sub-queue returns when its elements were cleared, in whatever order."""
 
@@ -82,7 +82,7 @@ def test_discarding_ends_a_join(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_a_target_that_raises_loses_nothing(hold: Hold) -> None:
     """`drain_to` whose target refuses the second element, beside a put: that one and the rest stay, in order."""
 
@@ -107,7 +107,7 @@ def test_a_target_that_raises_loses_nothing(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_two_threads
 def test_a_batch_waits_for_room_like_its_elements(hold: Hold) -> None:
     """`put_many` of more than there is room for, beside takes: all come, in order, never more than the capacity."""
 
@@ -152,7 +152,7 @@ def test_a_selection_of_ones_own_may_be_overtaken(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_few_threads
+@of_three_threads
 def test_the_last_element_of_a_paused_lane_ends_the_waits(hold: Hold) -> None:
     """After a shutdown takers wait for what a disabled sub-queue still holds; who takes it ends their waits."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from schedules_support import Hold, of_few_threads
+from schedules_support import Hold, of_two_threads
 
 from multiqueue import LinkedBlockingMultiQueue
 from multiqueue.testing import Run
 
 
-@of_few_threads
+@of_two_threads
 def test_join_returns_when_all_is_done(hold: Hold) -> None:
     """`join` waits for the put before it, and returns when its element was taken and is done."""
 
