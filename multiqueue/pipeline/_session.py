@@ -11,7 +11,6 @@ Threads     Call it in the main thread: only there PySpark installs its handler,
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import re
@@ -41,8 +40,7 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
         Unprepared: pyspark or Java is missing, or Spark did not start; the message says what to do.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if section.remote is None:
-        _check_machine()
+    _check_machine(classic=section.remote is None)
     log.parent.mkdir(parents=True, exist_ok=True)
     builder = _builder(section, pools, log.parent)
     handler = signal.getsignal(signal.SIGINT)
@@ -63,18 +61,20 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
                 spark.stop()
 
 
-def _check_machine() -> None:
+def _check_machine(classic: bool) -> None:
     try:
         from ..spark import check_environment
     except ImportError as error:
         raise Unprepared(f"Spark's Python package is missing ({error}): pip install 'multiqueue[spark]'") from error
-    errors = [finding for finding in check_environment() if finding.level == "error"]
+    errors = [finding for finding in check_environment() if finding.level == "error"] if classic else []
     if errors:
         raise Unprepared("; ".join(f"{finding.subject}: {finding.message}" for finding in errors))
 
 
 def _builder(section: SparkSection, pools: Sequence[str], directory: Path) -> Any:
-    builder = importlib.import_module("pyspark.sql").SparkSession.builder.appName("multiqueue pipeline")
+    from ..spark import session_builder
+
+    builder = session_builder("multiqueue pipeline")
     if section.remote is not None:
         builder = builder.remote(section.remote)
     else:
@@ -118,27 +118,20 @@ def _sheltered(log: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _quiet_python(log: Path) -> Iterator[None]:
     """Log records and warnings of this process go to the log file."""
+    from ..spark import quiet_query_contexts
+
     handler = logging.FileHandler(log, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     root = logging.getLogger()
     root.addHandler(handler)
     logging.captureWarnings(True)
-    _silence_query_contexts()
+    quiet_query_contexts()
     try:
         yield
     finally:
         logging.captureWarnings(False)
         root.removeHandler(handler)
         handler.close()
-
-
-def _silence_query_contexts() -> None:
-    # PySpark prints every AnalysisException as a page of JSON to standard error, through loggers of its own class
-    # that do not propagate. The exception itself reaches us, and the item.
-    with contextlib.suppress(ImportError):
-        logger_class = importlib.import_module("pyspark.logger").PySparkLogger
-        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-            logger_class.getLogger(name).disabled = True
 
 
 def _java_exception(log: Path, start: int) -> str | None:

@@ -22,3 +22,5 @@ from ._errors import SparkSessionStopped as SparkSessionStopped
 from ._future import SparkFuture as SparkFuture
 from ._pools import SchedulerPool as SchedulerPool
 from ._pools import pools_xml as pools_xml
+from ._session import quiet_query_contexts as quiet_query_contexts
+from ._session import session_builder as session_builder

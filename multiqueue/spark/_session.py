@@ -1,0 +1,25 @@
+"""What the rooms above need of pyspark before there is a session."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+
+def session_builder(app_name: str) -> Any:
+    """A builder for a session of this name; the one that exists, if there is one, is what it gets."""
+    return SparkSession.builder.appName(app_name)
+
+
+def quiet_query_contexts() -> None:
+    """Keep PySpark from printing each AnalysisException as a page of JSON on standard error.
+
+    It does so through loggers of its own class that do not propagate. The exception itself still reaches its caller.
+    """
+    with contextlib.suppress(ImportError):  # not in every version
+        from pyspark.logger import PySparkLogger
+
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(name).disabled = True
