@@ -198,7 +198,7 @@ def test_the_drop_in_queue_hands_over_between_two_pairs(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_many_threads
+@of_three_threads
 def test_get_many_and_get_share_what_is_there(hold: Hold) -> None:
     """A batch and a single take beside a batch of puts: every element is taken once, each in order."""
 
@@ -310,7 +310,7 @@ def test_clearing_lets_a_blocked_putter_go_on(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_many_threads
+@of_three_threads
 def test_raising_the_capacity_lets_a_blocked_putter_go_on(hold: Hold) -> None:
     """Two putters that wait at capacity 1 are both let in by capacity 3."""
 
