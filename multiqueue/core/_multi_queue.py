@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 from ..errors import Empty, ShutDown, SubQueueExists
 from . import _sync
-from ._fifo import drain_to, get_many
+from ._fifo import Fifo, drain_to, get_many
 from ._fork import renew_after_fork
 from ._parking import wake_all
 from ._selection import SubQueueSelection
@@ -136,10 +136,56 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             ShutDown: the multi-queue is shut down, and nothing is left in any sub-queue.
             ValueError: `timeout` is negative.
         """
-        pair = self._take_one(None, block, timeout)
-        if pair is None:
+        if timeout is not None or self._selection is not None:
+            pair = self._take_one(None, block, timeout)
+            if pair is None:
+                raise Empty
+            return pair[1]
+        # From here on `_take_one`, written out for the most frequent call: docs/decisions/0105-get-is-written-out.md.
+        lock = self._take_lock
+        sub: Fifo[T] | None = None
+        item: Any = None
+        try:
+            lock.acquire()
+            if self._news:
+                self._read_news_locked()
+            chosen = self._groups[0].cursor
+            if chosen is None or not chosen._items:
+                chosen = self._wait_locked(None, block, None)
+            full = False
+            if chosen is not None:
+                items = chosen._items
+                item = items[0]
+                sub = chosen
+                sub._in_flight += 1
+                del items[0]
+                if not sub._plain:
+                    self._served_locked(sub, True)
+                elif (following := sub._next) is not sub and following is not None:
+                    if items:
+                        sub._group.cursor = following  # type: ignore[union-attr]
+                    else:
+                        self._refresh_locked(sub)
+                if self._takers:
+                    self._wake_taker_locked()
+                if sub._putters:
+                    full = len(items) == sub._limit - 1
+            lock.release()
+            if full:
+                sub._wake_putter()  # type: ignore[union-attr]
+            if self._news:
+                self._read_news()
+        except BaseException:
+            runs, taken = ([], []) if sub is None else ([(sub, 0)], [item])
+            try:
+                self._give_back(runs, taken)
+            except BaseException:  # interrupted again
+                self._give_back(runs, taken)
+                raise
+            raise
+        if sub is None:
             raise Empty
-        return pair[1]
+        return item  # type: ignore[no-any-return]
 
     def get_nowait(self) -> T:
         """`get(block=False)`."""

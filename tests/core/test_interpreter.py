@@ -29,6 +29,8 @@ RUNS: list[tuple[Callable[..., Any], str, str]] = [
     (TakeSide._take_one, "items = chosen._items", "del items[0]"),
     (TakeSide._take_one, "return None if sub is None", "return None if sub is None"),
     (LinkedBlockingMultiQueue.get, "if pair is None", "return pair[1]"),
+    (LinkedBlockingMultiQueue.get, "items = chosen._items", "del items[0]"),
+    (LinkedBlockingMultiQueue.get, "if sub is None:", "return item  # type"),
     (Fifo.get, "if pair is None", "return pair[1]"),
     (TakeSide._take_runs_locked, "sub._in_flight += count", "taken.extend(run)"),
     (TakeSide._take_chosen_locked, "item = sub._items[0]", "taken.append(item)"),
