@@ -6,8 +6,10 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
+from typing import NoReturn
 
 import pytest
 
@@ -41,11 +43,26 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("spark") is None:
         return
     missing = _missing_for_spark()
-    if missing is None:
-        return
+    if missing is not None:
+        do_without(missing)
+
+
+def do_without(missing: str) -> NoReturn:
+    """End a test whose peer is missing, which this sentence says: skipped at a desk, failed where peers are required."""
     if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
         pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
     pytest.skip(missing)
+
+
+@pytest.fixture
+def need_module() -> Callable[[str, str], None]:
+    """A function of a module's name and what to say if it cannot be found: ends the test as any missing peer does."""
+
+    def need(name: str, missing: str) -> None:
+        if find_spec(name.partition(".")[0]) is None or find_spec(name) is None:
+            do_without(missing)
+
+    return need
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -77,9 +78,9 @@ print("threads", [one.name for one in threading.enumerate() if one.name.startswi
 
 @pytest.mark.spark
 @pytest.mark.slow(selected=True)
-def test_the_dispatcher_keeps_its_promises_on_spark_connect() -> None:
+def test_the_dispatcher_keeps_its_promises_on_spark_connect(need_module: Callable[[str, str], None]) -> None:
     """Marks, pools, cancelling, outcomes and ends are those of a classic session, and the program exits."""
-    pytest.importorskip("grpc", reason="Spark Connect's client is not installed: pip install 'pyspark[connect]'")
+    need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
     run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=280, cwd=ROOT)
     said = [line for line in run.stdout.splitlines() if line]
     assert said == [
