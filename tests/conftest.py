@@ -48,7 +48,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def do_without(missing: str) -> NoReturn:
-    """End a test whose peer is missing, which this sentence says: skipped at a desk, failed where peers are required."""
+    """End a test whose peer is `missing`: skipped at a desk, failed where peers are required."""
     if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
         pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
     pytest.skip(missing)
