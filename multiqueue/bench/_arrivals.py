@@ -23,7 +23,7 @@ def check_arrivals(sent: Iterable[Hashable], received: Iterable[Hashable]) -> No
         )
 
 
-def check_order(streams: Sequence[range], received: Iterable[int]) -> None:
+def check_order(streams: Sequence[Sequence[int]], received: Iterable[int]) -> None:
     """Raise `ItemsLost` if one receiver got any producer's items in another order than they were sent.
 
     The receiver may have had part of the items only: who got the others is `check_arrivals`' matter.

@@ -22,7 +22,7 @@ class Transfer:
     """One race of producers' and consumers' bodies over one queue; an `Attempt`."""
 
     def __init__(
-        self, ends: Ends, bodies: Sequence[Body], streams: Sequence[range], received: Sequence[Sequence[Any]]
+        self, ends: Ends, bodies: Sequence[Body], streams: Sequence[Sequence[int]], received: Sequence[Sequence[Any]]
     ) -> None:
         self._ends = ends
         self._streams = streams
@@ -48,16 +48,19 @@ class Transfer:
 
 
 def put_and_get(contender: Contender, n: int) -> Transfer:
-    """One thread puts one item and gets it again, n times."""
+    """One thread puts one item and gets it again, n times.
+
+    Items and the room for them exist beforehand: the first touch of fresh memory can cost more than the queue.
+    """
     ends = contender.make(1, UNBOUNDED)
-    stream = range(n)
-    received: list[Any] = []
+    stream = list(range(n))
+    received: list[Any] = [None] * n
 
     def work() -> None:
-        put, get, keep = ends.puts[0], ends.get, received.append
-        for item in stream:
+        put, get = ends.puts[0], ends.get
+        for place, item in enumerate(stream):
             put(item)
-            keep(get())
+            received[place] = get()
 
     return Transfer(ends, [work], [stream], [received])
 

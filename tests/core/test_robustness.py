@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 
@@ -78,6 +79,19 @@ TAKES = {"get", "get with a timeout", "take", "poll", "get_many", "get_many of t
 # one in the caller's own next statement.
 HANDED_OVER = ("in get", "in take", "in poll", "in get_many", "in _take_many")
 
+
+def is_handed_over(place: str) -> bool:
+    """Is this a point at which an inner take may have returned? In `get`, which is written out, only until it locks."""
+    if not place.endswith(HANDED_OVER):
+        return False
+    file, _, rest = place.partition(":")
+    if not file.endswith("_multi_queue.py") or not place.endswith(" in get"):
+        return True
+    source, start = inspect.getsourcelines(LinkedBlockingMultiQueue.get)
+    locks = next(number for number, line in enumerate(source) if "lock = self._take_lock" in line)
+    return int(rest.split()[0]) < start + locks
+
+
 taking = pytest.mark.parametrize("operation", [OPERATIONS[name] for name in sorted(TAKES)], ids=sorted(TAKES))
 
 
@@ -131,7 +145,7 @@ def test_an_exception_at_any_point_of_a_take_loses_nothing(operation: Operation)
         with point.raising(KeyboardInterrupt):
             operation(multi_queue, lane, other)
         if point.reached:
-            handed_over = lane.in_flight if point.place.endswith(HANDED_OVER) else 0
+            handed_over = lane.in_flight if is_handed_over(point.place) else 0
             assert list(lane) == ["a", "b"][handed_over:], point
             assert lane.in_flight == handed_over, point
 
