@@ -21,9 +21,9 @@ Ready       Eligible is one predicate, `_is_eligible`: attached, enabled, below 
             eligible and not empty. Every ready sub-queue is linked, or in the news. A linked one has elements, except
             one that is alone in its group: emptying it and filling it again then costs no relinking. Whoever links
             another one to the group unlinks it first; so does a taker that finds it empty, unless no other group
-            is listed either. It may not have told then, so that the next put does.
-Waiting     A taker parks only after it found nothing ready. Reading news that makes something ready wakes one
-            taker of that sub-queue and one of the multi-queue; a taker that leaves more behind wakes the next.
+            is listed. Either way that taker clears its `_told`, so that the next put tells.
+Waiting     A taker parks only after it found nothing ready. `_refresh_locked`, which alone makes a sub-queue ready,
+            wakes one taker of it and one of the multi-queue; a taker that leaves more behind wakes the next.
             A taker that a timeout or an exception ends passes a wake-up that it got in the meantime on.
             Nobody but a taker, `_locked` or `_read_news` changes what is ready, and each of them wakes.
 Membership  A sub-queue that is removed, closed or cleared is written into the news like any other change. The
