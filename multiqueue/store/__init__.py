@@ -1,0 +1,26 @@
+"""The cellar: what must survive. Messages of many queues, in order, and the definitions of what they stand on.
+
+Promises that what was committed is there after whatever the durability names, that a commit is whole, and that no
+id is ever given twice. Knows `multiqueue.errors` alone; the broker and the pipeline know this room.
+"""
+
+from ._errors import StoreClosed as StoreClosed
+from ._errors import StoreDamaged as StoreDamaged
+from ._errors import StoreError as StoreError
+from ._errors import StoreFailed as StoreFailed
+from ._errors import StoreFull as StoreFull
+from ._errors import StoreLocked as StoreLocked
+from ._protocol import Commit as Commit
+from ._protocol import Define as Define
+from ._protocol import Definition as Definition
+from ._protocol import Delete as Delete
+from ._protocol import Delivered as Delivered
+from ._protocol import DropQueue as DropQueue
+from ._protocol import Durability as Durability
+from ._protocol import Header as Header
+from ._protocol import Level as Level
+from ._protocol import MessageStore as MessageStore
+from ._protocol import Operation as Operation
+from ._protocol import Put as Put
+from ._protocol import StoreStatistics as StoreStatistics
+from ._protocol import Undefine as Undefine

@@ -1,0 +1,29 @@
+"""What can go wrong with a store: the type says whether anything can be tried again."""
+
+from __future__ import annotations
+
+from ..errors import MultiQueueError
+
+
+class StoreError(MultiQueueError):
+    """The root of the store's errors."""
+
+
+class StoreFull(StoreError):
+    """There is no room. Nothing of the submission was stored; try again when something was deleted."""
+
+
+class StoreFailed(StoreError):
+    """The disk failed. What was not committed is lost, nothing more is accepted: open the store again."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed, or this is another process than the one that opened it."""
+
+
+class StoreLocked(StoreError):
+    """Another process, or another part of this one, has the store open."""
+
+
+class StoreDamaged(StoreError):
+    """The file is no store, of a later format, or damaged. `multiqueue store dump` reads what can be read."""

@@ -1,0 +1,210 @@
+"""What the broker asks of a store, whoever keeps it.
+
+Promise     Operations that are submitted together are committed together or not at all, and submissions are
+            committed in the order they were made: after a crash the store holds what a prefix of them left.
+            An id is given once, to one message on one queue, and never again, however empty the store becomes.
+Who runs    Any thread may call any method. `committed` callbacks run on the store's own thread, in the order of
+            the submissions, and must not block: the next commit waits for them.
+Waiting     `submit` blocks while too many bytes wait for their commit; `Commit.wait` until the commit is there.
+            Both end with an error when the store fails or closes.
+Failure     A commit that finds no room (`StoreFull`) has changed nothing and the store goes on, so that what
+            frees room can still be done. Any other failure of the disk (`StoreFailed`) is the end: everybody who
+            waits is told, nothing more is accepted, and what was committed is there when it is opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol, runtime_checkable
+
+
+class Durability(StrEnum):
+    """What survives what. See the table of promises in docs/design/store.md."""
+
+    SYNC = "sync"  # a commit is on the disk before anybody is told of it
+    RELAXED = "relaxed"  # a commit survives the process, the latest ones perhaps not a power loss
+    MEMORY = "memory"  # nothing survives
+
+
+class Put:
+    """Store one message on one queue, behind everything that has a lower id.
+
+    `id` is 0 until `submit` gives it the next one; a Put that comes with an id (of `allocate`) keeps it.
+    `level` is the place's first part: messages are paged by level, then by id. `expires_at` is in seconds since
+    1970. What is `transient` is gone when the store is opened again.
+    """
+
+    __slots__ = ("body", "deliveries", "expires_at", "id", "level", "properties", "queue", "transient")
+
+    def __init__(
+        self,
+        queue: int,
+        properties: bytes,
+        body: bytes,
+        *,
+        level: int = 0,
+        expires_at: float | None = None,
+        deliveries: int = 0,
+        transient: bool = False,
+        id: int = 0,
+    ) -> None:
+        self.queue = queue
+        self.properties = properties
+        self.body = body
+        self.level = level
+        self.expires_at = expires_at
+        self.deliveries = deliveries
+        self.transient = transient
+        self.id = id
+
+
+class Delete(NamedTuple):
+    """Remove messages: settled, expired, purged, moved. Ids that are not there are passed over."""
+
+    ids: Sequence[int]
+
+
+class Delivered(NamedTuple):
+    """Remember how often a message was delivered."""
+
+    id: int
+    deliveries: int
+
+
+class Define(NamedTuple):
+    """Keep a definition (of a queue, an exchange, a binding), or replace it; `document` is the broker's own."""
+
+    kind: str
+    key: str
+    document: str
+
+
+class Undefine(NamedTuple):
+    """Forget a definition; one that is not there is passed over."""
+
+    kind: str
+    key: str
+
+
+class DropQueue(NamedTuple):
+    """Remove every message of a queue. Its number must not be used again."""
+
+    queue: int
+
+
+Operation = Put | Delete | Delivered | Define | Undefine | DropQueue
+
+
+class Header(NamedTuple):
+    """What is known of a stored message without its body. `size` is the body's, in bytes."""
+
+    id: int
+    size: int
+    expires_at: float | None
+    deliveries: int
+    properties: bytes
+
+
+class Level(NamedTuple):
+    """What stands on one level of one queue: how many messages, the bytes of their bodies, the first and last id."""
+
+    queue: int
+    level: int
+    messages: int
+    bytes: int
+    first: int
+    last: int
+
+
+class Definition(NamedTuple):
+    """One definition that is kept."""
+
+    kind: str
+    key: str
+    document: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """A snapshot. `pending_bytes` were submitted and are not committed yet."""
+
+    messages: int
+    bytes: int
+    commits: int
+    syncs: int
+    pending_operations: int
+    pending_bytes: int
+    file_bytes: int
+    free_bytes: int
+
+
+class Commit(Protocol):
+    """A submission on its way. One of these stands for every submission of one batch."""
+
+    @property
+    def is_done(self) -> bool:
+        """True once it is committed or has failed."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until it is committed; False when `timeout` seconds passed first.
+
+        Raises:
+            StoreFull: there was no room: nothing of the submission was stored.
+            StoreFailed, StoreClosed: it is not known to be stored, and the store is at its end.
+        """
+
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
+        """Have `callback(None)` or `callback(error)` called once, on the store's thread, or here if it is done."""
+
+
+@runtime_checkable
+class MessageStore(Protocol):
+    """Messages of many queues, in order, with the definitions of what they stand on."""
+
+    @property
+    def durability(self) -> Durability: ...
+
+    @property
+    def redeliver_floor(self) -> int:
+        """What has an id below this may have been delivered before the store was opened. 0 after a clean close."""
+
+    def allocate(self) -> int:
+        """A fresh id, higher than every one given before: for a message that is not stored (yet), or a queue."""
+
+    def submit(
+        self,
+        operations: Sequence[Operation],
+        committed: Callable[[], object] | None = None,
+        failed: Callable[[BaseException], object] | None = None,
+    ) -> Commit:
+        """Have these operations committed, all or none; gives ids to the Puts before it returns.
+
+        Ids rise in the order of the submissions. `committed()` or `failed(error)` is called once, on the store's
+        thread, before whoever waits for the commit goes on. Blocks only while more than `max_pending_bytes`
+        are on their way, and never on the store's own thread.
+
+        Raises:
+            StoreFailed, StoreClosed: nothing was accepted.
+        """
+
+    def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
+        """Up to `limit` committed headers of a level of a queue with ids above `after`, in order."""
+
+    def read(self, ids: Iterable[int]) -> dict[int, bytes]:
+        """The bodies of committed messages by id; without those that are not there (any more)."""
+
+    def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
+        """Up to `limit` messages that have expired by `now`, soonest first, as (queue, level, id)."""
+
+    def levels(self) -> list[Level]:
+        """What stands where, counted from the messages themselves: once, at start."""
+
+    def definitions(self) -> list[Definition]:
+        """Every definition, in the order in which they were first made."""
+
+    def statistics(self) -> StoreStatistics: ...
+
+    def close(self) -> None:
+        """Commit what was submitted, note that the end was clean, let go. Closing twice is harmless."""
