@@ -21,6 +21,8 @@ LOGGER = logging.getLogger("multiqueue.spark")
 
 CANCELLED = "OPERATION_CANCELED"
 STOPPED = ("INVALID_HANDLE.SESSION_CLOSED", "NO_ACTIVE_SESSION")
+# What gRPC says, in a ValueError, of a channel that `stop()` has closed and does not yet report as closed.
+CLOSED_CHANNEL = "Cannot invoke RPC"
 
 
 class ConnectBackend:
@@ -76,9 +78,9 @@ class ConnectBackend:
 
     def is_stop(self, error: BaseException) -> bool:
         # The server may be gone before it can say so; then the client's errors have no condition.
-        return any(words in _condition(error) for words in STOPPED) or (
-            isinstance(error, PySparkException) and self._is_stopped()
-        )
+        if isinstance(error, PySparkException):
+            return self._is_stopped() or any(words in _condition(error) for words in STOPPED)
+        return isinstance(error, ValueError) and str(error).startswith(CLOSED_CHANNEL)
 
     def _is_stopped(self) -> bool:
         return bool(self._spark.is_stopped)  # type: ignore[attr-defined] # Spark Connect's sessions have it

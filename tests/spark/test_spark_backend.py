@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -39,3 +40,19 @@ def test_submitting_to_a_stopped_session_says_so(monkeypatch: pytest.MonkeyPatch
         ClassicBackend(session(None)).inheriting(len)
     with pytest.raises(AssertionError):
         ClassicBackend(session(RUNNING)).inheriting(len)
+
+
+def test_a_channel_that_a_stop_has_closed_is_a_stop(need_module: Callable[[str, str], None]) -> None:
+    """On Connect a call in the moment of the stop meets gRPC's closed channel; any other ValueError is the item's."""
+    need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
+    import grpc
+
+    from multiqueue.spark._connect import ConnectBackend
+
+    backend = ConnectBackend(cast("Any", SimpleNamespace(is_stopped=False)))
+    channel = grpc.insecure_channel("127.0.0.1:1")
+    channel.close()
+    with pytest.raises(ValueError) as caught:
+        channel.unary_unary("/service/method")(b"")
+    assert backend.is_stop(caught.value)
+    assert not backend.is_stop(ValueError("invoke"))
