@@ -1,0 +1,156 @@
+"""RabbitMQ as a peer: a node of its own on free loopback ports, in a temporary directory, gone afterwards.
+
+    with rabbitmq() as peer:
+        connect(peer.url)
+
+The node has its own Erlang port mapper and its own cookie, so it neither finds nor disturbs one that the machine
+runs. Both are children of this process and are ended by their process ids.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+STARTS_WITHIN = 90.0  # seconds; on a quiet machine it takes 5
+_SERVERS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/local/sbin/rabbitmq-server")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A broker that runs: where it listens, and the process that is it."""
+
+    url: str
+    port: int
+    pid: int
+
+
+class NoPeer(Exception):
+    """There is no RabbitMQ on this machine, or it did not start; the message says which and what next."""
+
+
+def server_program() -> str:
+    """The program that starts a node, past the distribution's wrapper that insists on its own user.
+
+    Raises:
+        NoPeer: RabbitMQ or Erlang's port mapper is not installed.
+    """
+    found = next((path for path in _SERVERS if os.access(path, os.X_OK)), None) or shutil.which("rabbitmq-server")
+    if found is None or shutil.which("epmd") is None:
+        raise NoPeer("RabbitMQ is not installed: apt-get install rabbitmq-server")
+    return found
+
+
+@contextmanager
+def rabbitmq(configuration: str = "") -> Iterator[Peer]:
+    """A RabbitMQ node for the length of the block; `configuration` is appended to its rabbitmq.conf.
+
+    Raises:
+        NoPeer: not installed, or it did not answer within 90 seconds.
+    """
+    program = server_program()
+    with ExitStack() as stack:
+        base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rabbitmq-", ignore_cleanup_errors=True)))
+        port, mapper_port, distribution_port = _free_ports(3)
+        environment = _environment(base, port, mapper_port, distribution_port, configuration)
+        stack.enter_context(_child(["epmd", "-port", str(mapper_port), "-address", "127.0.0.1"], environment, base))
+        node = stack.enter_context(_child([program], environment, base))
+        _wait_until_it_answers(port, node, base / "rabbitmq-server.out")
+        yield Peer(f"amqp://guest:guest@127.0.0.1:{port}/%2F", port, node.pid)
+
+
+def _environment(base: Path, port: int, mapper_port: int, distribution_port: int, configuration: str) -> dict[str, str]:
+    (base / "rabbitmq.conf").write_text(
+        f"listeners.tcp.default = 127.0.0.1:{port}\n"
+        "log.console = true\nlog.console.level = warning\nlog.file = false\n"
+        "vm_memory_high_watermark.relative = 0.6\ndisk_free_limit.absolute = 50MB\n" + configuration
+    )
+    (base / "enabled_plugins").write_text("[].\n")
+    cookie = base / ".erlang.cookie"
+    cookie.write_text(secrets.token_hex(16))
+    cookie.chmod(0o600)
+    return os.environ | {
+        "HOME": str(base),
+        "ERL_EPMD_PORT": str(mapper_port),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"peer{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(distribution_port),
+        "RABBITMQ_CONFIG_FILE": str(base / "rabbitmq"),
+        "RABBITMQ_CONF_ENV_FILE": str(base / "rabbitmq-env.conf"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(base / "enabled_plugins"),
+        "RABBITMQ_MNESIA_BASE": str(base / "data"),
+        "RABBITMQ_LOG_BASE": str(base / "log"),
+        "RABBITMQ_PID_FILE": str(base / "pid"),
+    }
+
+
+@contextmanager
+def _child(command: list[str], environment: dict[str, str], base: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process and whatever it starts, as one group that is ended with the block."""
+    with (base / f"{Path(command[0]).name}.out").open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            cwd=base,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        yield process
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for how, patience in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 15.0)):
+        try:
+            os.killpg(process.pid, how)
+        except ProcessLookupError:
+            pass
+        try:
+            process.wait(patience)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    try:
+        os.killpg(process.pid, signal.SIGKILL)  # what the shell script left behind
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def _wait_until_it_answers(port: int, node: subprocess.Popen[bytes], output: Path) -> None:
+    """An AMQP header is answered with connection.start, or the wait ends with what the node said."""
+    deadline = time.monotonic() + STARTS_WITHIN
+    while time.monotonic() < deadline and node.poll() is None:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as attempt:
+                attempt.sendall(b"AMQP\x00\x00\x09\x01")
+                if attempt.recv(1) == b"\x01":
+                    return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    said = output.read_text(errors="replace")[-2000:]
+    raise NoPeer(f"RabbitMQ did not answer on port {port} within {STARTS_WITHIN:g} s; it said:\n{said}")
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in listeners]
