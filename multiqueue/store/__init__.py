@@ -10,6 +10,7 @@ from ._errors import StoreError as StoreError
 from ._errors import StoreFailed as StoreFailed
 from ._errors import StoreFull as StoreFull
 from ._errors import StoreLocked as StoreLocked
+from ._memory import MemoryStore as MemoryStore
 from ._protocol import Commit as Commit
 from ._protocol import Define as Define
 from ._protocol import Definition as Definition

@@ -141,7 +141,7 @@ class StoreStatistics:
 
 
 class Commit(Protocol):
-    """A submission on its way. One of these stands for every submission of one batch."""
+    """A submission on its way."""
 
     @property
     def is_done(self) -> bool:
@@ -168,7 +168,11 @@ class MessageStore(Protocol):
 
     @property
     def redeliver_floor(self) -> int:
-        """What has an id below this may have been delivered before the store was opened. 0 after a clean close."""
+        """What has an id below this may have been delivered before, though its `deliveries` do not say so.
+
+        0 for a store that was always closed cleanly. A crash raises it, and it stays: a message that a crash put in
+        doubt is in doubt until it is gone, clean restarts notwithstanding.
+        """
 
     def allocate(self) -> int:
         """A fresh id, higher than every one given before: for a message that is not stored (yet), or a queue."""

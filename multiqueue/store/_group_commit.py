@@ -1,0 +1,351 @@
+"""The one thread that commits: it takes everything that was submitted meanwhile, and tells everybody at once.
+
+Promise     Submissions are committed in the order in which they were made, each whole. While one batch is on its
+            way to the disk the next one gathers; there is no timer. What happens to a submission is told once:
+            its `committed` or `failed`, then `Commit.wait`, then its done callbacks.
+State       `_lock` guards `_batches`, `_next_id`, `_pending_bytes`, `_pending_operations`, `_end`, `_closing`,
+            `_held`, and every `Batch.submissions`, `Batch.is_done` and `Submission.callbacks`. A batch that the
+            writer has taken is the writer's alone. Invariants: the pending counts are sums over `_batches` and the
+            batch in the writer's hands; `_end` is set once and then `_batches` is empty.
+Lock order  `_lock` is a leaf. Callbacks, the backend and every `Event.set` run outside of it.
+Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`
+            and `close` notify. Submitters wait in `room` for bytes: the writer notifies when half of them are
+            committed, and so does the end. `Commit.wait` waits for its batch: set by the commit, or by the end.
+Membership  After a fork the child has no writer and may not touch the files: it is refused everything.
+            At the end (`_end`) whoever is pending, and whoever waits for room, is told the same error.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ._errors import StoreClosed, StoreError, StoreFailed
+from ._protocol import Delete, Operation, Put
+
+BATCH_BYTES = 4 << 20  # a batch beyond this is closed: the next submission starts another one
+BATCH_OPERATIONS = 4000
+OVERHEAD_BYTES = 200  # what an operation itself takes in memory, roughly
+_BATCHES_BEFORE_REST = 32  # under unbroken load the backend's own work still gets a turn
+
+
+class Backend(Protocol):
+    """What keeps the messages. All three are called by the writer alone."""
+
+    def commit(self, submissions: Sequence[Submission], next_id: int) -> None:
+        """Commit them in order. Sets `error` on each one that is refused; raises when the store is at its end."""
+
+    def rest(self, next_id: int) -> float | None:
+        """Do a little of the work that can wait; in how many seconds there is more, None if there is none."""
+
+    def finish(self, next_id: int) -> None:
+        """All is committed: note that the end was clean."""
+
+    def let_go(self) -> None:
+        """Close what is open, after `finish` or after a failure."""
+
+
+class Batch:
+    """Submissions that are committed together, and the one event that their callers wait for."""
+
+    __slots__ = ("bytes", "done", "is_done", "operations", "submissions")
+
+    def __init__(self) -> None:
+        self.submissions: list[Submission] = []
+        self.operations = 0
+        self.bytes = 0
+        self.done = threading.Event()
+        self.is_done = False
+
+
+class Submission:
+    """What one `submit` brought. It is the `Commit` that its caller has."""
+
+    __slots__ = ("_batch", "_lock", "callbacks", "committed", "error", "failed", "operations")
+
+    def __init__(
+        self,
+        operations: tuple[Operation, ...],
+        committed: Callable[[], object] | None,
+        failed: Callable[[BaseException], object] | None,
+        batch: Batch,
+        lock: threading.Lock,
+    ) -> None:
+        self.operations = operations
+        self.committed = committed
+        self.failed = failed
+        self.error: StoreError | None = None
+        self.callbacks: list[Callable[[BaseException | None], object]] | None = None
+        self._batch = batch
+        self._lock = lock
+
+    @property
+    def is_done(self) -> bool:
+        return self._batch.is_done
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._batch.done.wait(timeout):
+            return False
+        if self.error is not None:
+            raise type(self.error)(*self.error.args) from self.error  # each waiter has its own traceback
+        return True
+
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
+        with self._lock:
+            if not self._batch.is_done:
+                self.callbacks = [*(self.callbacks or ()), callback]
+                return
+        callback(self.error)
+
+
+class GroupCommit:
+    """Gathers what is submitted into batches and has a thread commit them to a backend."""
+
+    def __init__(self, backend: Backend, *, name: str, next_id: int, max_pending_bytes: int) -> None:
+        if max_pending_bytes < 1:
+            raise ValueError(f"max_pending_bytes must be at least 1, not {max_pending_bytes}")
+        self._backend = backend
+        self._name = name
+        self._max_pending_bytes = max_pending_bytes
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self.work = threading.Condition(self._lock)  # a batch, the close, a release; notified by those who bring it
+        self.room = threading.Condition(self._lock)  # pending bytes went down to half, or the end came
+        self._batches: deque[Batch] = deque()  # the last one gathers
+        self._taken: Batch | None = None  # in the writer's hands; the writer's own
+        self._next_id = next_id
+        self._pending_bytes = 0
+        self._pending_operations = 0
+        self._waiting_for_room = 0
+        self._held: int | None = None  # how many batches may still go; None: all
+        self._closing = False
+        self._end: StoreError | None = None
+        self._close_error: StoreError | None = None
+        self._writer = threading.Thread(target=self._run, name=f"store writer of {name}", daemon=True)
+        self._writer.start()
+
+    @property
+    def next_id(self) -> int:
+        return self._next_id
+
+    def check_open(self) -> None:
+        """Return if the store is open in this process.
+
+        Raises:
+            StoreFailed, StoreClosed: it is not.
+        """
+        if os.getpid() != self._pid:
+            raise StoreClosed(
+                f"{self._name} was opened by process {self._pid} and this is its child {os.getpid()}; "
+                "open a store after the fork, in the one process that uses it"
+            )
+        if self._end is not None:
+            raise type(self._end)(*self._end.args) from self._end
+
+    def allocate(self) -> int:
+        self.check_open()
+        with self._lock:
+            given = self._next_id
+            self._next_id += 1
+        return given
+
+    def submit(
+        self,
+        operations: Sequence[Operation],
+        committed: Callable[[], object] | None = None,
+        failed: Callable[[BaseException], object] | None = None,
+    ) -> Submission:
+        operations = tuple(operations)
+        size = _size(operations)
+        self.check_open()
+        with self._lock:
+            if self._end is not None or (self._pending_bytes and self._pending_bytes + size > self._max_pending_bytes):
+                self._wait_for_room_locked(size)
+            batch = self._open_batch_locked()
+            submission = Submission(operations, committed, failed, batch, self._lock)
+            self._give_ids_locked(operations)
+            batch.submissions.append(submission)
+            batch.operations += len(operations)
+            batch.bytes += size
+            self._pending_bytes += size
+            self._pending_operations += len(operations)
+            self.work.notify()
+        return submission
+
+    def pending(self) -> tuple[int, int]:
+        """How many operations, and how many bytes, wait for their commit."""
+        with self._lock:
+            return self._pending_operations, self._pending_bytes
+
+    def hold(self) -> None:
+        """Commit nothing until `release`. Every submission from now on is a batch of its own."""
+        with self._lock:
+            self._held = 0
+
+    def release(self, submissions: int | None = None) -> None:
+        """Let so many submissions of those held be committed, or all and hold no longer."""
+        with self._lock:
+            self._held = None if submissions is None else (self._held or 0) + submissions
+            self.work.notify()
+
+    def close(self) -> None:
+        """Commit what was submitted, have the backend finish, end the thread.
+
+        Raises:
+            StoreFailed: the disk failed at the very end. Nothing that was committed is lost.
+        """
+        if os.getpid() != self._pid:
+            return
+        if threading.current_thread() is self._writer:
+            raise StoreError(f"{self._name}: a callback cannot close the store, for the close waits for it")
+        with self._lock:
+            is_first = not self._closing
+            self._closing = True
+            self.work.notify()
+        self._writer.join()
+        if is_first and self._close_error is not None:
+            raise self._close_error
+
+    # The submitters' side
+
+    def _wait_for_room_locked(self, size: int) -> None:
+        if threading.current_thread() is self._writer and self._end is None:
+            return  # a callback that waited for a commit would wait for itself
+        self._waiting_for_room += 1
+        try:
+            while self._end is None and self._pending_bytes and self._pending_bytes + size > self._max_pending_bytes:
+                self.room.wait()
+        finally:
+            self._waiting_for_room -= 1
+        if self._end is not None:
+            raise type(self._end)(*self._end.args) from self._end
+
+    def _open_batch_locked(self) -> Batch:
+        if self._batches and self._held is None:
+            last = self._batches[-1]
+            if last.bytes < BATCH_BYTES and last.operations < BATCH_OPERATIONS:
+                return last
+        batch = Batch()
+        self._batches.append(batch)
+        return batch
+
+    def _give_ids_locked(self, operations: Sequence[Operation]) -> None:
+        next_id = self._next_id
+        for operation in operations:
+            if type(operation) is Put and operation.id == 0:
+                operation.id = next_id
+                next_id += 1
+        self._next_id = next_id
+
+    # The writer's side
+
+    def _run(self) -> None:
+        try:
+            rest: float | None = 0.0
+            since_rest = 0
+            while True:
+                batch = self._next_batch(rest)
+                if batch is not None:
+                    self._commit(batch)
+                    since_rest += 1
+                    rest = 0.0 if rest is None else rest
+                elif self._closing:
+                    break
+                if batch is None or since_rest >= _BATCHES_BEFORE_REST:
+                    since_rest = 0
+                    rest = self._backend.rest(self._next_id)
+            self._backend.finish(self._next_id)
+            self._conclude(StoreClosed(f"{self._name} was closed"))
+        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it was
+            self._fail(error)
+        finally:
+            self._backend.let_go()
+
+    def _next_batch(self, rest: float | None) -> Batch | None:
+        """The oldest batch, or None after `rest` seconds without one, or None when all is done and closed."""
+        deadline = None if rest is None else time.monotonic() + rest
+        with self._lock:
+            while True:
+                if self._batches and (self._held != 0 or self._closing):
+                    self._held = self._held - 1 if self._held else self._held
+                    self._taken = self._batches.popleft()
+                    return self._taken
+                left = None if deadline is None else deadline - time.monotonic()
+                if self._closing or (left is not None and left <= 0):
+                    return None
+                self.work.wait(left)
+
+    def _commit(self, batch: Batch) -> None:
+        self._backend.commit(batch.submissions, self._next_id)
+        for submission in batch.submissions:
+            if submission.error is None:
+                if submission.committed is not None:
+                    _call(submission.committed)
+            elif submission.failed is not None:
+                _call(submission.failed, submission.error)
+        self._taken = None
+        with self._lock:
+            batch.is_done = True
+            self._pending_bytes -= batch.bytes
+            self._pending_operations -= batch.operations
+            if self._waiting_for_room and 2 * self._pending_bytes <= self._max_pending_bytes:
+                self.room.notify_all()
+        _tell(batch)
+
+    def _fail(self, error: BaseException) -> None:
+        end = error if isinstance(error, StoreFailed) else StoreFailed(f"{self._name} failed: {error!r}; open it again")
+        if end is not error:
+            end.__cause__ = error
+        if self._closing:
+            self._close_error = end
+        self._conclude(end)
+
+    def _conclude(self, end: StoreError) -> None:
+        """Set the end, and tell everybody who is pending or waits for room."""
+        with self._lock:
+            self._end = end
+            left = [self._taken, *self._batches] if self._taken is not None else list(self._batches)
+            self._batches.clear()
+            self.room.notify_all()
+        for batch in left:
+            for submission in batch.submissions:
+                submission.error = end
+                if submission.failed is not None:
+                    _call(submission.failed, end)
+        with self._lock:
+            self._pending_bytes = self._pending_operations = 0
+            for batch in left:
+                batch.is_done = True
+        for batch in left:
+            _tell(batch)
+
+
+def _size(operations: Sequence[Operation]) -> int:
+    """What the operations take in memory until they are committed, roughly."""
+    size = OVERHEAD_BYTES * len(operations)
+    for operation in operations:
+        if type(operation) is Put:
+            size += len(operation.body) + len(operation.properties)
+        elif type(operation) is Delete:
+            size += 8 * len(operation.ids)
+    return size
+
+
+def _tell(batch: Batch) -> None:
+    batch.done.set()
+    for submission in batch.submissions:
+        for callback in submission.callbacks or ():
+            _call(callback, submission.error)
+
+
+def _call(callback: Callable[..., object], *arguments: object) -> None:
+    """Call it; what it raises goes where an exception that ends a thread goes, and the writer goes on."""
+    try:
+        callback(*arguments)
+    except BaseException as error:  # noqa: BLE001 - threading.excepthook is told
+        told = (type(error), error, error.__traceback__, threading.current_thread())
+        threading.excepthook(threading.ExceptHookArgs(told))
