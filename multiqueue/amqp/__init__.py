@@ -1,0 +1,51 @@
+"""The gatehouse: AMQP 0-9-1 frames, and the server that lets clients from outside reach a broker.
+
+Promises that any bytes are either a frame or a clean end of one connection. The frames are for both sides: the
+client's room uses them too. Knows `multiqueue.core` and `multiqueue.broker`, through their doors. Needs pamqp
+(`multiqueue[amqp]`), whose description of the methods the codec of the rare ones reads.
+"""
+
+from ._errors import AmqpError as AmqpError
+from ._errors import ChannelFault as ChannelFault
+from ._errors import ConfigError as ConfigError
+from ._errors import ConnectionFault as ConnectionFault
+from ._errors import FrameError as FrameError
+from ._errors import MalformedFrame as MalformedFrame
+from ._errors import ServerError as ServerError
+from ._fields import decode_table as decode_table
+from ._fields import encode_short_string as encode_short_string
+from ._fields import encode_table as encode_table
+from ._frames import DEFAULT_FRAME_MAX as DEFAULT_FRAME_MAX
+from ._frames import FRAME_BODY as FRAME_BODY
+from ._frames import FRAME_HEADER as FRAME_HEADER
+from ._frames import FRAME_HEARTBEAT as FRAME_HEARTBEAT
+from ._frames import FRAME_METHOD as FRAME_METHOD
+from ._frames import HEARTBEAT as HEARTBEAT
+from ._frames import MIN_FRAME_MAX as MIN_FRAME_MAX
+from ._frames import PROTOCOL_HEADER as PROTOCOL_HEADER
+from ._frames import Frame as Frame
+from ._frames import FrameSplitter as FrameSplitter
+from ._hot import Ack as Ack
+from ._hot import ContentHeader as ContentHeader
+from ._hot import Deliver as Deliver
+from ._hot import GetOk as GetOk
+from ._hot import Nack as Nack
+from ._hot import Publish as Publish
+from ._hot import Reject as Reject
+from ._hot import Return as Return
+from ._hot import decode_header as decode_header
+from ._hot import decode_hot as decode_hot
+from ._hot import deliver_prefix as deliver_prefix
+from ._hot import encode_ack as encode_ack
+from ._hot import encode_deliver as encode_deliver
+from ._hot import encode_get_ok as encode_get_ok
+from ._hot import encode_nack as encode_nack
+from ._hot import encode_publish as encode_publish
+from ._hot import encode_reject as encode_reject
+from ._hot import encode_return as encode_return
+from ._methods import decode_method as decode_method
+from ._methods import encode_method as encode_method
+from ._properties import NO_PROPERTIES as NO_PROPERTIES
+from ._properties import Properties as Properties
+from ._properties import decode_properties as decode_properties
+from ._properties import encode_properties as encode_properties

@@ -1,0 +1,281 @@
+"""The codec against pamqp as oracle, and against bytes that nobody would send."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from amqp_strategies_support import octets, properties, short_text, tables
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pamqp")
+from pamqp import body as pamqp_body
+from pamqp import commands, frame, header
+
+from multiqueue import amqp
+from multiqueue.amqp import _hot, _methods
+
+channels = st.integers(0, 65535)
+tags = st.integers(0, 2**63 - 1)
+# Names that pamqp takes too.
+names = st.text("abcXYZ019-_.:@#,/+ ", max_size=60)
+
+
+def first_payload(data: bytes) -> bytes:
+    return amqp.FrameSplitter().feed(data)[0][2]
+
+
+@given(channels, names, names, st.booleans(), st.booleans())
+def test_publish_is_what_the_oracle_reads_and_writes(
+    channel: int, exchange: str, key: str, mandatory: bool, immediate: bool
+) -> None:
+    """A publish of ours is pamqp's, and the reverse."""
+    theirs = commands.Basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory, immediate=immediate)
+    marshalled = frame.marshal(theirs, channel)
+    assert amqp.decode_method(first_payload(marshalled)) == (exchange, key, mandatory, immediate)
+    ours = amqp.encode_publish(
+        channel, exchange, key, amqp.NO_PROPERTIES, b"", 131072, mandatory=mandatory, immediate=immediate
+    )
+    assert ours.startswith(marshalled)
+
+
+@given(channels, tags, st.booleans(), st.booleans())
+def test_settlements_are_what_the_oracle_reads_and_writes(channel: int, tag: int, first: bool, second: bool) -> None:
+    """Ack, nack and reject of ours are pamqp's, and the reverse."""
+    pairs: list[tuple[Any, bytes, tuple[object, ...]]] = [
+        (commands.Basic.Ack(tag, first), amqp.encode_ack(channel, tag, first), (tag, first)),
+        (commands.Basic.Nack(tag, first, second), amqp.encode_nack(channel, tag, first, second), (tag, first, second)),
+        (commands.Basic.Reject(tag, first), amqp.encode_reject(channel, tag, first), (tag, first)),
+    ]
+    for theirs, ours, decoded in pairs:
+        assert ours == frame.marshal(theirs, channel)
+        assert amqp.decode_method(first_payload(ours)) == decoded
+
+
+@given(channels, names, tags, st.booleans(), names, names, st.integers(0, 2**32 - 1), st.integers(200, 599))
+def test_content_methods_are_what_the_oracle_reads_and_writes(
+    channel: int, consumer: str, tag: int, redelivered: bool, exchange: str, key: str, count: int, code: int
+) -> None:
+    """Deliver, get-ok and return of ours are pamqp's, and the reverse."""
+    both = amqp.encode_short_string(exchange) + amqp.encode_short_string(key)
+    rest = (amqp.NO_PROPERTIES, b"", 4096)
+    pairs: list[tuple[Any, bytes, tuple[object, ...]]] = [
+        (
+            commands.Basic.Deliver(consumer, tag, redelivered, exchange, key),
+            amqp.encode_deliver(channel, amqp.deliver_prefix(consumer), tag, redelivered, both, *rest),
+            (consumer, tag, redelivered, exchange, key),
+        ),
+        (
+            commands.Basic.GetOk(tag, redelivered, exchange, key, count),
+            amqp.encode_get_ok(channel, tag, redelivered, both, count, *rest),
+            (tag, redelivered, exchange, key, count),
+        ),
+        (
+            commands.Basic.Return(code, "why", exchange, key),
+            amqp.encode_return(channel, code, "why", both, *rest),
+            (code, "why", exchange, key),
+        ),
+    ]
+    for theirs, ours, decoded in pairs:
+        assert ours.startswith(frame.marshal(theirs, channel))
+        assert amqp.decode_method(first_payload(ours)) == decoded
+
+
+@given(channels, properties, st.binary(max_size=9000), st.sampled_from([4096, 8192, 131072]))
+def test_content_is_split_as_the_oracle_expects(
+    channel: int, wanted: dict[str, Any], body: bytes, frame_max: int
+) -> None:
+    """Header and body frames of a content decode to the same content, none larger than the peer takes."""
+    raw = amqp.encode_publish(channel, "", "q", amqp.encode_properties(wanted), body, frame_max)
+    frames = amqp.FrameSplitter(frame_max).feed(raw)
+    assert all(len(payload) + 8 <= frame_max for _, _, payload in frames)
+    found = amqp.decode_header(frames[1][2])
+    assert (found.class_id, found.body_size) == (60, len(body))
+    assert b"".join(payload for kind, _, payload in frames if kind == amqp.FRAME_BODY) == body
+    assert amqp.decode_properties(found.properties) == wanted
+
+
+@given(properties)
+def test_properties_are_what_the_oracle_reads(wanted: dict[str, Any]) -> None:
+    """Properties encoded here have pamqp's values."""
+    theirs = commands.Basic.Properties()
+    data = amqp.encode_properties(wanted)
+    theirs.unmarshal(int.from_bytes(data[:2]), data[2:])
+    for name, value in wanted.items():
+        expected = datetime.fromtimestamp(value, UTC) if name == "timestamp" else value
+        assert getattr(theirs, "message_type" if name == "type" else name) == expected
+
+
+@given(st.sampled_from(["content_type", "correlation_id", "message_id"]), names.filter(bool), octets)
+def test_properties_of_the_oracle_are_read(name: str, text: str, priority: int) -> None:
+    """Properties that pamqp encoded are what they were."""
+    theirs = header.ContentHeader(0, 3, commands.Basic.Properties(**{name: text, "priority": priority}))  # type: ignore[arg-type]
+    found = amqp.decode_header(first_payload(frame.marshal(theirs, 1)))
+    assert amqp.decode_properties(found.properties) == {name: text, "priority": priority}
+
+
+@given(tables)
+def test_tables_survive(table: dict[str, Any]) -> None:
+    """A table decodes to what was encoded, with full integers and doubles."""
+    assert amqp.decode_table(amqp.encode_table(table), 0) == (table, len(amqp.encode_table(table)))
+
+
+FIELD_VALUES = {
+    "bit": st.booleans(),
+    "octet": octets,
+    "short": st.integers(0, 65535),
+    "long": st.integers(0, 2**32 - 1),
+    "longlong": st.integers(0, 2**63 - 1),
+    "shortstr": short_text,
+    "longstr": st.binary(max_size=40),
+    "table": tables,
+}
+ALL_METHODS = sorted(commands.INDEX_MAPPING.values(), key=lambda method: method.index)
+COLD = [method for method in ALL_METHODS if method.index.to_bytes(4) not in _hot._DECODERS]
+
+
+@pytest.mark.parametrize("method", COLD, ids=lambda method: method.name)
+def test_every_cold_method_survives(method: Any) -> None:
+    """A method decodes to the fields it was encoded from, and pamqp reads the same."""
+
+    @settings(max_examples=25)
+    @given(st.data())
+    def check(data: st.DataObject) -> None:
+        fields = {name: data.draw(FIELD_VALUES[kind], name) for name, kind in _methods._fields(method)}
+        raw = amqp.encode_method(7, method, **fields)
+        ours = amqp.decode_method(first_payload(raw))
+        assert {name: getattr(ours, name) for name in fields} == fields
+        _, channel, theirs = frame.unmarshal(raw)
+        assert channel == 7
+        for name, value in fields.items():
+            seen = getattr(theirs, name)
+            assert (seen.encode() if isinstance(seen, str) and isinstance(value, bytes) else seen) == value
+
+    check()
+
+
+def test_a_method_tells_what_does_not_fit() -> None:
+    """Encoding refuses a field that is unknown, too long or too large, and says which."""
+    with pytest.raises(TypeError, match="no field queues"):
+        amqp.encode_method(1, commands.Queue.Declare, queues="x")
+    with pytest.raises(ValueError, match="255"):
+        amqp.encode_method(1, commands.Queue.Declare, queue="x" * 256)
+    with pytest.raises(ValueError, match="channel_max is 70000"):
+        amqp.encode_method(0, commands.Connection.Tune, channel_max=70000)
+
+
+def conversation() -> bytes:
+    """Some of every kind of frame."""
+    return b"".join(
+        (
+            amqp.encode_method(1, commands.Channel.Open),
+            amqp.encode_method(1, commands.Queue.Declare, queue="q", arguments={"x-max-length": 3}),
+            amqp.encode_publish(
+                1, "", "q", amqp.encode_properties({"headers": {"a": [1, {"b": "c"}]}}), b"x" * 300, 4096
+            ),
+            amqp.HEARTBEAT,
+            amqp.encode_ack(1, 1),
+            frame.marshal(pamqp_body.ContentBody(b"abc"), 2),
+        )
+    )
+
+
+@given(st.lists(st.integers(1, 40), min_size=1))
+def test_frames_come_whole_however_they_are_cut(cuts: list[int]) -> None:
+    """The splitter gives the same frames for any cut of the stream, and keeps less than one frame."""
+    data = conversation()
+    whole = amqp.FrameSplitter().feed(data)
+    splitter = amqp.FrameSplitter()
+    found, at, turn = [], 0, 0
+    while at < len(data):
+        step = cuts[turn % len(cuts)]
+        found += splitter.feed(data[at : at + step])
+        at, turn = at + step, turn + 1
+        assert splitter.pending_bytes < 340
+    assert found == whole
+    assert splitter.pending_bytes == 0
+
+
+def test_what_is_no_frame_is_refused_at_its_head() -> None:
+    """A wrong type or an announced size beyond frame_max raises before the payload is there; a wrong end at the end."""
+    large = amqp.FrameSplitter(4096)
+    with pytest.raises(amqp.FrameError, match="4097 bytes on channel 1 is too large") as refused:
+        large.feed(amqp.HEARTBEAT + b"\x03\x00\x01" + (4089).to_bytes(4))
+    assert refused.value.reply_code == 501
+    assert refused.value.frames == [(8, 0, b"")]
+    with pytest.raises(amqp.FrameError, match="type 4"):
+        amqp.FrameSplitter().feed(b"\x04\x00\x01\x00\x00\x00\x00")
+    with pytest.raises(amqp.FrameError, match="ends with 0xcd"):
+        amqp.FrameSplitter().feed(amqp.HEARTBEAT[:-1] + b"\xcd")
+    assert len(amqp.FrameSplitter(4096).feed(b"\x03\x00\x01" + (4088).to_bytes(4) + b"x" * 4088 + b"\xce")) == 1
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_frames_or_refused(data: bytes) -> None:
+    """The splitter raises `FrameError` or nothing."""
+    try:
+        amqp.FrameSplitter(4096).feed(data)
+    except amqp.FrameError:
+        pass
+
+
+@given(st.sampled_from(ALL_METHODS), st.binary(max_size=120))
+def test_any_payload_is_a_method_or_refused(method: Any, rest: bytes) -> None:
+    """A method frame decodes or raises an `AmqpError`; no other exception, no loop."""
+    code = 502
+    try:
+        amqp.decode_method(method.index.to_bytes(4) + rest)
+    except amqp.AmqpError as error:
+        code = error.reply_code
+    assert code == 502
+
+
+@given(st.binary(max_size=120))
+def test_any_block_is_properties_or_refused(data: bytes) -> None:
+    """A property block decodes or raises `MalformedFrame`."""
+    try:
+        amqp.decode_properties(data)
+    except amqp.MalformedFrame:
+        pass
+
+
+@given(tables, st.data())
+def test_a_table_with_a_flipped_byte_is_a_table_or_refused(table: dict[str, Any], data: st.DataObject) -> None:
+    """Damage to a table is noticed, or gives another table: nothing else."""
+    raw = bytearray(amqp.encode_table(table))
+    raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(octets)
+    try:
+        amqp.decode_table(bytes(raw), 0)
+    except amqp.MalformedFrame:
+        pass
+
+
+def test_every_cut_of_a_method_is_refused() -> None:
+    """A method that is cut off anywhere raises, hot or cold."""
+    for raw in (
+        amqp.encode_ack(1, 2**40),
+        amqp.encode_publish(1, "exchange", "key", amqp.NO_PROPERTIES, b"", 4096),
+        amqp.encode_method(1, commands.Queue.Declare, queue="q", arguments={"a": [1, "b"]}),
+        amqp.encode_method(0, commands.Connection.StartOk, mechanism="PLAIN", response=b"abc", locale="en_US"),
+    ):
+        payload = first_payload(raw)
+        for length in range(len(payload)):
+            with pytest.raises(amqp.AmqpError):
+                amqp.decode_method(payload[:length])
+
+
+def test_nesting_is_bounded() -> None:
+    """A table nested a thousand deep is refused, not followed; nobody's stack ends."""
+    deep = b""
+    for _ in range(1000):
+        inner = b"\x01aF" + len(deep).to_bytes(4) + deep
+        deep = inner
+    with pytest.raises(amqp.MalformedFrame, match="too deep"):
+        amqp.decode_table(len(deep).to_bytes(4) + deep, 0)
+    table: dict[str, object] = {}
+    for _ in range(40):
+        table = {"a": table}
+    with pytest.raises(ValueError, match="deeper"):
+        amqp.encode_table(table)
