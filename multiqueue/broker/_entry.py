@@ -138,6 +138,11 @@ class Entry:
     owner: object | None
     # Given by the entry list when the entry is added, never changed.
     position: Position
+    # An entry of a durable queue has these for itself, see `StoredEntry`; here they cost nothing.
+    number: int = 0
+    is_stored: bool = False
+    is_buried: bool = False
+    maybe_delivered: bool = False
 
     def __init__(self, queue: BrokerQueue, message: Message, size: int) -> None:
         self.queue = queue
@@ -185,8 +190,8 @@ class Entry:
 
     @property
     def redelivered(self) -> bool:
-        """True when a consumer had it before the present delivery."""
-        return self.delivery_count > 1
+        """True when a consumer had it before the present delivery, or may have had it."""
+        return self.delivery_count > 1 or self.maybe_delivered
 
     @property
     def history(self) -> list[Step]:

@@ -4,7 +4,8 @@ Promise     A message put is given to one acquiring consumer at a time, in order
             given back returns to its place. A call that refuses what it was asked has changed nothing.
 State       One lock guards everything. `_queue_stock` has the entries under it, `_queue_core` the consumers and who
             wakes whom, `_queue_base` the rules about what may run under it: nothing of the user's.
-Who runs    Any thread may put, settle, declare interest and manage; `_queue_delivery` says who may pull.
+Who runs    Any thread may put, settle, declare interest and manage; `_queue_delivery` says who may pull, and
+            `_queue_arrival` how a message of a durable queue waits for its commit.
 Lock order  queue lock -> credit lock. Never two queue locks.
 Waiting     Nobody blocks in here, except in `wait_for_room`, which `_queue_stock.end_throttling` ends.
 Source      "Consumer-Queue Interactions" (Apache Qpid wiki) for the algorithm and the names.
@@ -13,26 +14,23 @@ Source      "Consumer-Queue Interactions" (Apache Qpid wiki) for the algorithm a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ._consumer import Predicate, QueueConsumer
-from ._entry import Entry, EntryState
-from ._entry_list_kinds import plain_key
 from ._errors import AccessRefused, NotFound, PreconditionFailed
-from ._queue_delivery import QueueDelivery
+from ._queue_arrival import QueueArrival
 from ._queue_invariants import check_liveness, check_structure
-from ._queue_outcome import DeadLetterReason, PutOutcome
+from ._queue_outcome import DeadLetterReason
 from ._queue_statistics import QueueStatistics, reset_high_water_marks, take_statistics
 from ._queue_stock import After
 
 if TYPE_CHECKING:
     from ._credit import Credit
-    from ._message import Message
 
 
-class BrokerQueue(QueueDelivery):
+class BrokerQueue(QueueArrival):
     """One queue of the broker, without exchanges and without I/O.
 
     `clock` gives seconds that never go back. `dead_letter(queue, message, reason)` gets what expired, was evicted,
@@ -41,40 +39,7 @@ class BrokerQueue(QueueDelivery):
     thread that caused them, without any lock, and may call any queue.
     """
 
-    # -- putting
-
-    def put(self, message: Message, *, immediate: bool = False) -> PutOutcome:
-        """Put a message at its place and notify one interested consumer. Never blocks.
-
-        With `immediate` the message is refused (NO_CONSUMER) unless a consumer with credit wants it now; the
-        decision and the put are one step, so it cannot be both delivered and returned. An exception that is not an
-        `Exception` may come out of a selector or callback when the message is on the queue already.
-        """
-        core = self._core
-        entry = Entry(self, message, message.size)
-        if self._needs_more or message.expiration is not None or message.delay is not None:
-            self._complete(entry)
-        willing = self._willing(entry) if immediate else None
-        after: After = []
-        choosy: Sequence[QueueConsumer] = ()
-        with self._lock:
-            if core.deleted:
-                return PutOutcome.DELETED
-            if willing is not None and not any(each.is_willing for each in willing):
-                return PutOutcome.NO_CONSUMER
-            if core.may_refuse and core.is_too_full_for(entry.size):
-                outcome = core.refuse(entry, after)
-            else:
-                outcome = core.append(entry, after)
-                if core.consumers.idle and entry.state is EntryState.AVAILABLE:
-                    choosy = core.choose(entry, after)
-        if after:
-            self._act(after)
-        if choosy:
-            self._offer(entry, choosy)
-        if self._alerts is not None:
-            self._alerts.arrived(entry.size, core.depth, core.depth_bytes)
-        return outcome
+    # -- room
 
     def when_room(self, callback: Callable[[], object]) -> bool:
         """While the queue is throttled, have `callback` called once it no longer is; False when there is room."""
@@ -204,6 +169,16 @@ class BrokerQueue(QueueDelivery):
         self._act(after)
         return count
 
+    def close(self) -> None:
+        """End the queue without deleting what a store has of it: the virtual host is closed. Consumers are told."""
+        after: After = []
+        with self._lock:
+            if self._core.deleted:
+                return
+            self._is_closed = True
+            self._core.delete(None, after)
+        self._act(after)
+
     def housekeeping(self) -> None:
         """Do what time asks for: expire messages, end holds, delete a queue that nobody uses, alert.
 
@@ -269,57 +244,6 @@ class BrokerQueue(QueueDelivery):
             assert not self._matches(consumer.selector, entry.message), claim
 
     # -- details
-
-    def _complete(self, entry: Entry) -> None:
-        """Everything that reads the message's headers, which are the user's objects, happens here."""
-        message = entry.message
-        if self._core.is_keyed:
-            entry.key = self._core.entries.key_of(message)
-        if self.settings.message_ttl is not None or message.expiration is not None:
-            self._set_expiry(entry, message.expiration)
-        if message.delay is not None and message.delay > 0:
-            entry.held_until = self._clock() + message.delay
-        if self._core.groups is not None:
-            entry.group = plain_key(message.headers.get(self.settings.group_key or ""))
-        if self._alerts is not None:
-            entry.arrived_at = self._clock()
-
-    def _set_expiry(self, entry: Entry, expiration: float | None) -> None:
-        longest, shortest = self.settings.message_ttl, self.settings.minimum_message_ttl
-        if expiration is not None and shortest is not None:
-            expiration = max(expiration, shortest)
-        if longest is not None:
-            expiration = longest if expiration is None else min(expiration, longest)
-        if expiration is not None:
-            entry.expires_at = self._clock() + expiration
-
-    def _willing(self, entry: Entry) -> list[QueueConsumer]:
-        with self._lock:
-            candidates = [each for each in self._core.consumers.willing() if self._core.suits(entry, each)]
-        return self._wanting(candidates, entry)
-
-    def _offer(self, entry: Entry, candidates: Iterable[QueueConsumer]) -> None:
-        """Notify the first candidate whose selector matches.
-
-        The candidates are a snapshot, so the walk ends. Whoever became interested after it was taken has looked
-        at the queue since, and the entry was there by then.
-        """
-        try:
-            for consumer in candidates:
-                if consumer.selector is not None and not self._matches(consumer.selector, entry.message):
-                    continue
-                after: After = []
-                with self._lock:
-                    if entry.state is not EntryState.AVAILABLE:
-                        return
-                    notified = self._core.notify(consumer, after)
-                self._act(after)
-                if notified:
-                    return
-        except BaseException:
-            # Say, KeyboardInterrupt in a selector. The message is on the queue, so somebody must be told.
-            self._pass_baton()
-            raise
 
     def _delete_locked(self, after: After, *, dead_letter: bool = False) -> int:
         count = self._core.delete(DeadLetterReason.QUEUE_DELETED if dead_letter else None, after)

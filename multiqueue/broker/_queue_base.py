@@ -19,12 +19,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
 from typing import TYPE_CHECKING
 
 from ._alerts import Alert, AlertMonitor
+from ._journal import QueueJournal, Submission
 from ._queue_core import QueueCore
 from ._queue_outcome import DeadLetterReason
 from ._queue_settings import QueueSettings
@@ -93,15 +94,20 @@ class QueueBase:
         on_alert: Callable[[Alert], object] | None = None,
         on_error: ErrorHandler = _log_error,
         vhost: str = "/",
+        journal: QueueJournal | None = None,
     ) -> None:
         self.name = name
         self.vhost = vhost
+        self._journal = journal
         self.settings = settings or QueueSettings()
         self._clock = clock
         self._dead_letter = dead_letter
         self._on_deleted = on_deleted
         self._on_error = on_error
         self._lock = Lock()
+        # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
+        self._on_the_way = self._on_the_way_bytes = 0
+        self._is_closed = False  # deleted here, but not in the store
         self._core = QueueCore(self, self.settings, clock)
         self._alerts: AlertMonitor | None = None
         if self.settings.alerts is not None and on_alert is not None:
@@ -121,8 +127,46 @@ class QueueBase:
 
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
         """An entry is gone; its message, for a reason, goes to the dead-letter callback. Under no lock."""
-        if reason is not None and self._dead_letter is not None:
+        if self._journal is not None and entry.is_stored:
+            self._drop_stored(self._journal, entry, reason)
+        elif reason is not None and self._dead_letter is not None:
             _chain.run(lambda: self._send_dead_letter(entry.message, reason))
+
+    def _drop_stored(self, journal: QueueJournal, entry: Entry, reason: DeadLetterReason | None) -> None:
+        """Delete it where it is stored and, in the same commit, put it where dead letters go."""
+        if entry.is_buried:
+            return
+        if reason is None:
+            if not self._core.deleted:  # else it goes, or stays, with its queue
+                journal.delete((entry.number,))
+            return
+        submission = Submission(journal.host, is_owed=True)
+        submission.delete(entry.number)
+        _chain.run(lambda: self._bury(journal, entry.message, reason, submission))
+
+    def _bury(self, journal: QueueJournal, message: Message, reason: DeadLetterReason, submission: Submission) -> None:
+        self._guard("dead letter callback", partial(journal.dead_letter, self, message, reason, submission))
+        submission.submit_if_open()
+
+    def _forget_stored(self, journal: QueueJournal, entries: Iterable[Entry]) -> None:
+        """Delete, where they are stored, entries that left this queue for good."""
+        numbers = [entry.number for entry in entries if entry.is_stored and not entry.is_buried]
+        if numbers:
+            journal.delete(numbers)
+
+    def _journal_of(self) -> QueueJournal:
+        assert self._journal is not None, "only a durable queue of a virtual host with a store has a journal"
+        return self._journal
+
+    @property
+    def is_stored(self) -> bool:
+        """True when a store keeps this queue and its persistent messages."""
+        return self._journal is not None
+
+    @property
+    def store_number(self) -> int:
+        """The queue's number in the store; 0 when no store keeps it."""
+        return 0 if self._journal is None else self._journal.number
 
     def _send_dead_letter(self, message: Message, reason: DeadLetterReason) -> None:
         assert self._dead_letter is not None

@@ -50,12 +50,14 @@ class QueueDelivery(QueueManagement):
                 entry = core.pull(consumer, rivals, after)
         if after:
             self._act(after)
-        if not asks:
-            return entry
-        try:
-            return self._pull_filtered(consumer)
-        finally:
-            consumer.pulling = False
+        if asks:
+            try:
+                entry = self._pull_filtered(consumer)
+            finally:
+                consumer.pulling = False
+        if self._journal is not None and entry is not None and consumer.auto_accept and consumer.acquires:
+            self._forget_stored(self._journal, (entry,))
+        return entry
 
     def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
         """The first available entry, for an owner that is no consumer; None when there is none."""
@@ -72,6 +74,8 @@ class QueueDelivery(QueueManagement):
                 if auto_accept:
                     core.accept(entry, owner)
         self._act(after)
+        if self._journal is not None and entry is not None and auto_accept:
+            self._forget_stored(self._journal, (entry,))
         return entry
 
     def _begin_pull_locked(self, consumer: QueueConsumer) -> None:

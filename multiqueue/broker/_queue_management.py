@@ -2,7 +2,8 @@
 
 Promise     Only entries that nobody has are touched, unless `steal` takes those that consumers have and have not
             settled. Each message is where it was or where it should be, never in both places and, while the
-            process lives, never in none: a move whose target refuses gives the entry back to its place.
+            process lives, never in none: a move whose target refuses gives the entry back to its place. What a store
+            has is moved in one commit, before which the message is on no queue's list, and after which on the target's.
 Lock        Entries are looked at in batches of 256 under the lock; the selector is asked between the holds. What
             changed meanwhile is noticed when an entry is claimed. No two queues are ever locked at once.
 """
@@ -14,14 +15,18 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ._entry import Entry
+from ._journal import Submission
 from ._queue_settings import QueueKind
 from ._queue_settlement import QueueSettlement
 
 if TYPE_CHECKING:
+    from multiqueue.store import Put
+
     from ._consumer import Predicate
     from ._message import Message
     from ._queue_outcome import PutOutcome
     from ._queue_stock import After
+    from ._stored_entry import StoredEntry
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 
@@ -31,6 +36,20 @@ class QueueManagement(QueueSettlement):
 
     def put(self, message: Message) -> PutOutcome:
         """As `BrokerQueue.put`."""
+        raise NotImplementedError
+
+    def admit(
+        self, message: Message, *, immediate: bool = False, unlimited: bool = False
+    ) -> tuple[PutOutcome, StoredEntry | None]:
+        """As `QueueArrival.admit`."""
+        raise NotImplementedError
+
+    def hand_over(self, entry: StoredEntry, put: Put) -> None:
+        """As `QueueArrival.hand_over`."""
+        raise NotImplementedError
+
+    def withdraw(self, entry: StoredEntry) -> None:
+        """As `QueueArrival.withdraw`."""
         raise NotImplementedError
 
     def purge(self) -> int:
@@ -56,14 +75,19 @@ class QueueManagement(QueueSettlement):
     ) -> int:
         """Move matching messages to the end of another queue; returns how many.
 
-        Stops nothing when the target refuses one (its limit, its deletion): that one stays.
+        Stops nothing when the target refuses one (its limit, its deletion, a full store): that one stays. Waits for
+        the commits of what a store has.
 
         Raises:
             ValueError: the target is this queue.
         """
         if target is self:
             raise ValueError(f"{self.label} cannot be moved to itself")
-        return self._for_each(selector, limit, steal, lambda entry: target.put(entry.message).accepted)
+        if self._journal is None and not target.is_stored:
+            return self._for_each(selector, limit, steal, lambda entry: target.put(entry.message).accepted)
+        return self._move_each(
+            selector, limit, steal, lambda entry, refused: self._move(entry, target, entry.message, refused)
+        )
 
     def copy_messages(
         self, target: QueueManagement, selector: Predicate | None = None, *, limit: int | None = None
@@ -90,13 +114,17 @@ class QueueManagement(QueueSettlement):
         """
         if self.settings.kind is not QueueKind.PRIORITY:
             raise ValueError(f"{self.label} is a {self.settings.kind.value} queue; it knows no priorities")
-        changed = 0
-        for entry in self._matching(selector, steal=False):
-            if limit is not None and changed >= limit:
-                break
-            if entry.message.priority != priority:
-                changed += self._replace(entry, dataclasses.replace(entry.message, priority=priority))
-        return changed
+        if self._journal is None:
+            return self._replace_each(priority, selector, limit)
+
+        def change(entry: Entry, refused: list[Entry]) -> bool:
+            if entry.message.priority == priority:
+                self._give_back(entry)
+                return False
+            message = dataclasses.replace(entry.message, priority=priority)
+            return self._move(entry, self, message, refused, like=entry)
+
+        return self._move_each(selector, limit, False, change)
 
     def browse(self, selector: Predicate | None = None, *, limit: int | None = None) -> list[Message]:
         """The messages that nobody has, in service order; they stay. A snapshot in batches, not a subscription."""
@@ -112,32 +140,123 @@ class QueueManagement(QueueSettlement):
     ) -> int:
         """Claim matching entries, delete those that `handle` (under no lock) says are done with."""
         handled = 0
-        for entry in self._matching(selector, steal=steal):
-            if limit is not None and handled >= limit:
-                break
-            handled += self._claim(entry, steal, handle)
+        gone: list[Entry] = []
+        try:
+            for entry in self._matching(selector, steal=steal):
+                if limit is not None and handled >= limit:
+                    break
+                if self._claim(entry, steal) and self._finish(entry, handle):
+                    handled += 1
+                    gone.append(entry)
+                if len(gone) == _BATCH:
+                    self._forget_gone(gone)
+        finally:
+            self._forget_gone(gone)
         return handled
 
-    def _claim(self, entry: Entry, steal: bool, handle: Callable[[Entry], bool]) -> bool:
+    def _forget_gone(self, gone: list[Entry]) -> None:
+        if self._journal is not None:
+            self._forget_stored(self._journal, gone)
+        gone.clear()
+
+    def _claim(self, entry: Entry, steal: bool) -> bool:
         after: After = []
         with self._lock:
             claimed = self._core.seize(entry, after, steal=steal)
         self._act(after)
-        if not claimed:
-            return False
+        return claimed
+
+    def _finish(self, entry: Entry, handle: Callable[[Entry], bool]) -> bool:
         done = False
         try:
             done = handle(entry)
         finally:
-            after = []
-            with self._lock:
-                if done:
-                    self._core.accept(entry, None)
-                else:
-                    self._core.release(entry, None, after, counted=True)
-                self._core.pass_baton(after)
-            self._act(after)
+            if done:
+                self._let_go(entry)
+            else:
+                self._give_back(entry)
         return done
+
+    def _let_go(self, entry: Entry) -> None:
+        """Take out an entry that was claimed."""
+        after: After = []
+        with self._lock:
+            self._core.accept(entry, None)
+            self._core.pass_baton(after)
+        self._act(after)
+
+    def _give_back(self, entry: Entry) -> None:
+        after: After = []
+        with self._lock:
+            self._core.release(entry, None, after, counted=True)
+            self._core.pass_baton(after)
+        self._act(after)
+
+    # -- what a store has
+
+    def _move_each(
+        self,
+        selector: Predicate | None,
+        limit: int | None,
+        steal: bool,
+        move: Callable[[Entry, list[Entry]], bool],
+    ) -> int:
+        """Claim matching entries and begin to move each; returns how many arrived, when all commits are done."""
+        moved = 0
+        refused: list[Entry] = []  # by a full store
+        for entry in self._matching(selector, steal=steal):
+            if limit is not None and moved - len(refused) >= limit:
+                break
+            moved += self._claim(entry, steal) and move(entry, refused)
+        journal = self._journal
+        if moved and journal is not None and journal.host.may_wait:
+            journal.host.wait_for_commits()
+        return moved - len(refused)
+
+    def _move(
+        self,
+        entry: Entry,
+        target: QueueManagement,
+        message: Message,
+        refused: list[Entry],
+        *,
+        like: Entry | None = None,
+    ) -> bool:
+        """Begin to move a claimed entry in one commit; False when the target does not take it, and it is back."""
+        journal = self._journal or target._journal_of()
+        submission = Submission(journal.host)
+        submission.then(lambda: self._let_go(entry), otherwise=lambda: self._move_refused(entry, refused))
+        accepted = False
+        try:
+            if target.is_stored and message.persistent:
+                accepted = submission.put(target, message, like=like).accepted
+            else:
+                accepted = target.put(message).accepted
+        finally:
+            if not accepted:
+                self._give_back(entry)
+        if not accepted:
+            return False
+        if entry.is_stored:
+            submission.delete(entry.number)
+        if submission.submit() is None:
+            self._let_go(entry)
+        return True
+
+    def _move_refused(self, entry: Entry, refused: list[Entry]) -> None:
+        self._give_back(entry)
+        refused.append(entry)
+
+    # -- what is in memory alone
+
+    def _replace_each(self, priority: int, selector: Predicate | None, limit: int | None) -> int:
+        changed = 0
+        for entry in self._matching(selector, steal=False):
+            if limit is not None and changed >= limit:
+                break
+            if entry.message.priority != priority:
+                changed += self._replace(entry, dataclasses.replace(entry.message, priority=priority))
+        return changed
 
     def _replace(self, entry: Entry, message: Message) -> bool:
         successor = Entry(entry.queue, message, entry.size)

@@ -2,6 +2,7 @@
 
 Promise     Entries are settled together or not at all: ownership is checked for every one before any is changed.
             What was taken away from the owner meanwhile (a steal) is left aside, not an error.
+            What a store has of an accepted entry is deleted by one of the next commits; nobody waits for that here.
 Lock        One hold of the queue's lock per call, however many entries. What the entries come out of (a caller's
             generator) is used up before.
 """
@@ -43,6 +44,8 @@ class QueueSettlement(QueueBase):
                 core.pass_baton(after)
         if after:
             self._act(after)
+        if self._journal is not None:
+            self._forget_stored(self._journal, owned)
         return len(owned)
 
     def release(self, entries: Entries, consumer: object, *, refused: bool = False, counted: bool = True) -> int:

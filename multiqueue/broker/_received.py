@@ -71,8 +71,8 @@ class Received:
 
     @property
     def redelivered(self) -> bool:
-        """True when somebody had it before."""
-        return self.delivery.delivery_count > 1
+        """True when somebody had it before, or may have had it: in a process that crashed."""
+        return self.delivery.delivery_count > 1 or self.delivery.entry.maybe_delivered
 
     def accept(self) -> None:
         """Done: the message leaves its queue."""

@@ -48,7 +48,7 @@ class Delivery:
         self.message: Message = entry.message
         # As of this delivery; the entry itself goes on living.
         self.delivery_count = entry.delivery_count
-        self.redelivered = entry.delivery_count > 1
+        self.redelivered = entry.delivery_count > 1 or entry.maybe_delivered
 
     @property
     def queue(self) -> BrokerQueue:

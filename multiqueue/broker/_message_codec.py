@@ -1,0 +1,79 @@
+"""A message as a store keeps it: everything but the body in one short text, the body as it is.
+
+The text is a JSON object of the properties that differ from a new message's, by the names of `_NAMES`; whoever opens
+a store can read it. `publisher` is not among them: it is a connection, and gone. Pure functions.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any, Final
+
+from ._message import Message
+from ._stored_values import load, to_json, write
+
+# Short, because they are written with every message; never reused for another property.
+_NAMES: Final = {
+    "routing_key": "k",
+    "exchange": "x",
+    "priority": "p",
+    "expiration": "e",
+    "delay": "d",
+    "content_type": "ct",
+    "content_encoding": "ce",
+    "correlation_id": "ci",
+    "reply_to": "rt",
+    "message_id": "mi",
+    "timestamp": "ts",
+    "type": "ty",
+    "user_id": "ui",
+    "app_id": "ai",
+}
+_KEYS: Final = tuple(_NAMES.values())
+_PROPERTIES: Final = {key: name for name, key in _NAMES.items()}
+_values_of: Final = attrgetter(*_NAMES)
+_DEFAULTS: Final = _values_of(Message())
+_HEADERS, _TRANSIENT, _HELD_UNTIL = "h", "v", "u"
+
+
+def encode_message(message: Message, held_until: float | None = None) -> bytes:
+    """The properties of a message, for `decode_message`. `held_until`, in seconds since 1970, is kept beside them.
+
+    Raises:
+        TypeError: a header that no store can keep; the message says which.
+    """
+    fields: dict[str, object] = {}
+    for key, value, default in zip(_KEYS, _values_of(message), _DEFAULTS, strict=True):
+        if value != default:
+            fields[key] = value if type(value) is str else to_json(value, _PROPERTIES[key])
+    if message.headers:
+        fields[_HEADERS] = to_json(message.headers, "headers")
+    if not message.persistent:
+        fields[_TRANSIENT] = True
+    if held_until is not None:
+        fields[_HELD_UNTIL] = held_until
+    return write(fields).encode()
+
+
+def decode_message(properties: bytes, body: bytes) -> Message:
+    """The message that was encoded, with its body (or none, for whoever looks at the rest alone).
+
+    Raises:
+        ValueError: these are no properties of a message.
+    """
+    return decode_held_message(properties, body)[0]
+
+
+def decode_held_message(properties: bytes, body: bytes) -> tuple[Message, float | None]:
+    """The message, and until when it is held, in seconds since 1970."""
+    fields = load(properties)
+    if not isinstance(fields, dict):
+        raise ValueError(f"no properties of a message: {properties[:40]!r}")
+    arguments: dict[str, Any] = {"persistent": _TRANSIENT not in fields}
+    for key, value in fields.items():
+        name = _PROPERTIES.get(key)
+        if name is not None:
+            arguments[name] = value
+        elif key == _HEADERS:
+            arguments["headers"] = value
+    return Message(body, **arguments), fields.get(_HELD_UNTIL)
