@@ -136,6 +136,7 @@ ALL_METHODS = sorted(commands.INDEX_MAPPING.values(), key=lambda method: method.
 COLD = [method for method in ALL_METHODS if method.index.to_bytes(4) not in _hot._DECODERS]
 
 
+@pytest.mark.filterwarnings("ignore:This command is deprecated")
 @pytest.mark.parametrize("method", COLD, ids=lambda method: method.name)
 def test_every_cold_method_survives(method: Any) -> None:
     """A method decodes to the fields it was encoded from, and pamqp reads the same."""
