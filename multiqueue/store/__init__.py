@@ -25,3 +25,4 @@ from ._protocol import Operation as Operation
 from ._protocol import Put as Put
 from ._protocol import StoreStatistics as StoreStatistics
 from ._protocol import Undefine as Undefine
+from ._sqlite import SqliteStore as SqliteStore

@@ -30,6 +30,7 @@ from ._protocol import Delete, Operation, Put
 BATCH_BYTES = 4 << 20  # a batch beyond this is closed: the next submission starts another one
 BATCH_OPERATIONS = 4000
 OVERHEAD_BYTES = 200  # what an operation itself takes in memory, roughly
+_IDS_BETWEEN_COMMITS = 1 << 18
 _BATCHES_BEFORE_REST = 32  # under unbroken load the backend's own work still gets a turn
 
 
@@ -39,7 +40,7 @@ class Backend(Protocol):
     def commit(self, submissions: Sequence[Submission], next_id: int) -> None:
         """Commit them in order. Sets `error` on each one that is refused; raises when the store is at its end."""
 
-    def rest(self, next_id: int) -> float | None:
+    def rest(self, next_id: int, *, is_idle: bool) -> float | None:
         """Do a little of the work that can wait; in how many seconds there is more, None if there is none."""
 
     def finish(self, next_id: int) -> None:
@@ -151,6 +152,8 @@ class GroupCommit:
         with self._lock:
             given = self._next_id
             self._next_id += 1
+        if given % _IDS_BETWEEN_COMMITS == 0:
+            self.submit(())  # so that the backend can write down how far they went
         return given
 
     def submit(
@@ -257,7 +260,7 @@ class GroupCommit:
                     break
                 if batch is None or since_rest >= _BATCHES_BEFORE_REST:
                     since_rest = 0
-                    rest = self._backend.rest(self._next_id)
+                    rest = self._backend.rest(self._next_id, is_idle=batch is None)
             self._backend.finish(self._next_id)
             self._conclude(StoreClosed(f"{self._name} was closed"))
         except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it was

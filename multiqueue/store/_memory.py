@@ -215,7 +215,7 @@ class _Keeper:
                         self._apply_locked(operation)
             self._commits += 1
 
-    def rest(self, next_id: int) -> float | None:
+    def rest(self, next_id: int, *, is_idle: bool) -> float | None:
         return None
 
     def finish(self, next_id: int) -> None:

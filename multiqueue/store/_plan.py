@@ -1,0 +1,145 @@
+"""What a batch comes to, and the few statements that do it.
+
+Promise     Applying a plan leaves what its operations, one after the other, would have left. A message that is put
+            and deleted in one plan is never written.
+Assumes     sqlite3 lets go of the interpreter's lock at every step of a statement, and beside a thread that computes
+            it gets it back only after the switch interval: a row a step would be 200 messages a second. So rows
+            go in by the thousand in a statement (docs/decisions/0703-many-rows-a-statement.md).
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from zlib import crc32
+
+from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Undefine
+
+_MOST_ROWS = 1024  # of one statement: 9,216 values; SQLite allows 32,766
+
+_HEADER = 'INSERT INTO header (queue, level, id, size, expires_at, deliveries, transient, "check", properties) VALUES '
+_BODY = 'INSERT INTO body (id, queue, level, "check", data) VALUES '
+_HEADERS_OF = (
+    "FROM header WHERE (queue, level, id) IN"
+    " (SELECT queue, level, id FROM body WHERE id IN (SELECT value FROM json_each(?)))"
+)
+SIZES = f"SELECT count(*), total(size) {_HEADERS_OF}"
+DELETE_HEADERS = f"DELETE {_HEADERS_OF}"
+DELETE_BODIES = "DELETE FROM body WHERE id IN (SELECT value FROM json_each(?))"
+_DELIVERED = (
+    "UPDATE header SET deliveries = ? WHERE (queue, level, id) = (SELECT queue, level, id FROM body WHERE id = ?)"
+)
+_DEFINE = (
+    "INSERT INTO definition (kind, key, document) VALUES (?, ?, ?)"
+    " ON CONFLICT (kind, key) DO UPDATE SET document = excluded.document"
+)
+_UNDEFINE = "DELETE FROM definition WHERE kind = ? AND key = ?"
+_DROP = "INSERT OR IGNORE INTO dropped VALUES (?)"
+
+
+class Plan:
+    """Operations of one transaction, gathered by kind."""
+
+    def __init__(self, dropped: Iterable[int]) -> None:
+        self.dropped = set(dropped)  # queues: what is put on them is gone
+        self.messages = 0  # how many more there are afterwards, and their bytes
+        self.bytes = 0
+        self._puts: dict[int, Put] = {}
+        self._deletes: dict[int, None] = {}
+        self._delivered: dict[int, int] = {}
+        self._definitions: list[Define | Undefine] = []
+        self._drops: list[int] = []
+
+    def run(self, connection: sqlite3.Connection, operations: Iterable[Operation]) -> None:
+        """Apply the operations; the caller begins and commits.
+
+        Raises:
+            sqlite3.Error, TypeError, ValueError, OverflowError: roll back.
+        """
+        for operation in operations:
+            kind = type(operation)
+            if kind is Put:
+                self._add_put(connection, operation)  # type: ignore[arg-type]
+            elif kind is Delete:
+                self._add_deletes(operation.ids)  # type: ignore[union-attr]
+            else:
+                self._add_other(operation)
+        self._flush(connection)
+
+    def _add_put(self, connection: sqlite3.Connection, put: Put) -> None:
+        if put.queue in self.dropped:
+            return
+        if put.id in self._puts or put.id in self._deletes:
+            self._flush(connection)  # the same id twice: let the table say what it thinks of it
+        self._puts[put.id] = put
+
+    def _add_deletes(self, ids: Sequence[int]) -> None:
+        for message_id in ids:
+            if self._puts.pop(message_id, None) is None:
+                self._deletes[message_id] = None
+
+    def _add_other(self, operation: Operation) -> None:
+        match operation:
+            case Delivered(message_id, deliveries):
+                self._delivered[message_id] = deliveries
+            case Define() | Undefine():
+                self._definitions.append(operation)
+            case DropQueue(queue):
+                self._drops.append(queue)
+                self.dropped.add(queue)
+            case _:
+                raise TypeError(f"{operation!r} is no operation of a store")
+
+    def _flush(self, connection: sqlite3.Connection) -> None:
+        if self._puts:
+            self._insert(connection)
+        if self._delivered:
+            connection.executemany(_DELIVERED, [(count, one) for one, count in self._delivered.items()])
+        if self._deletes:
+            self._delete(connection)
+        for definition in self._definitions:
+            connection.execute(_DEFINE if isinstance(definition, Define) else _UNDEFINE, definition[:3])
+        if self._drops:
+            connection.executemany(_DROP, [(queue,) for queue in self._drops])
+        self._puts, self._deletes, self._delivered = {}, {}, {}
+        self._definitions, self._drops = [], []
+
+    def _insert(self, connection: sqlite3.Connection) -> None:
+        headers: list[object] = []
+        bodies: list[object] = []
+        total = 0
+        for put in self._puts.values():
+            place, body, properties = (put.queue, put.level), put.body, put.properties
+            total += len(body)
+            headers += (*place, put.id, len(body), put.expires_at, put.deliveries, bool(put.transient))
+            headers += (check(put.id, properties), properties)
+            bodies += (put.id, *place, check(put.id, body), body)
+        _insert_rows(connection, _HEADER, 9, headers)
+        _insert_rows(connection, _BODY, 5, bodies)
+        self.messages += len(self._puts)
+        self.bytes += total
+
+    def _delete(self, connection: sqlite3.Connection) -> None:
+        ids = json.dumps(list(self._deletes))
+        count, size = connection.execute(SIZES, (ids,)).fetchone()
+        connection.execute(DELETE_HEADERS, (ids,))
+        connection.execute(DELETE_BODIES, (ids,))
+        self.messages -= count
+        self.bytes -= int(size)
+
+
+def check(message_id: int, data: bytes) -> int:
+    """The check sum of some bytes of a message: of another message's bytes it is another one."""
+    return crc32(data, message_id & 0xFFFFFFFF)
+
+
+def _insert_rows(connection: sqlite3.Connection, insert: str, columns: int, values: list[object]) -> None:
+    """Insert rows in statements of 1,024, 512, ... rows, so that there are few statements to know."""
+    row = f"({','.join('?' * columns)})"
+    start, most = 0, _MOST_ROWS
+    while start < len(values):
+        while most * columns > len(values) - start:
+            most //= 2
+        connection.execute(insert + ",".join([row] * most), values[start : start + most * columns])
+        start += most * columns

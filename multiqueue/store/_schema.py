@@ -1,0 +1,137 @@
+"""The tables of a store, how a file of an earlier format becomes one of this format, and what SQLite is told.
+
+Promise     A file that is no store, or of a later format, is refused and left as it was. An upgrade is one
+            transaction: after a crash in the middle of it the file is what it was.
+State       The file. `application_id` says that it is a store, `user_version` in which format. `meta` has `next_id`
+            (no id from there on was ever given), `clean` (1 while the store is closed, by a close) and
+            `redeliver_floor`. A message is a row of `header` and one of `body`, in one transaction.
+            Headers lie in the order in which they are paged; a body knows its header's place.
+            `check` columns are CRC-32 of the bytes, begun with the id, for SQLite does not notice a flipped bit.
+            `dropped` names queues whose messages are still being removed: no reader shows them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ._errors import StoreDamaged
+
+FORMAT = 1
+APPLICATION_ID = 0x6D715331  # "mqS1"
+FILE_NAME = "messages.sqlite"
+
+# 8 KiB: against 4 KiB a batch of 1,000 messages of 1 KiB costs a fifth less CPU, against 16 KiB a commit of one
+# message writes 26 KB instead of 43 KB (docs/decisions/0701-headers-apart.md).
+PAGE_BYTES = 8192
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE header (
+    queue INTEGER NOT NULL,
+    level INTEGER NOT NULL,
+    id INTEGER NOT NULL,
+    size INTEGER NOT NULL,
+    expires_at REAL,
+    deliveries INTEGER NOT NULL,
+    transient INTEGER NOT NULL,
+    "check" INTEGER NOT NULL,
+    properties BLOB NOT NULL,
+    PRIMARY KEY (queue, level, id)
+) WITHOUT ROWID;
+CREATE INDEX header_expires ON header (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX header_transient ON header (id) WHERE transient = 1;
+CREATE TABLE body (
+    id INTEGER PRIMARY KEY,
+    queue INTEGER NOT NULL,
+    level INTEGER NOT NULL,
+    "check" INTEGER NOT NULL,
+    data BLOB NOT NULL
+);
+CREATE TABLE definition (
+    place INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    document TEXT NOT NULL,
+    UNIQUE (kind, key)
+);
+CREATE TABLE dropped (queue INTEGER PRIMARY KEY);
+INSERT INTO meta VALUES ('next_id', 1), ('clean', 1), ('redeliver_floor', 0);
+"""
+
+# From a format to the next one. Each is run in a transaction that also writes the new `user_version`.
+UPGRADES: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
+
+
+def connect(file: Path, *, read_only: bool = False, cache_bytes: int) -> sqlite3.Connection:
+    """A connection to the file, in autocommit mode, for any thread, one at a time."""
+    mode = "ro" if read_only else "rwc"
+    connection = sqlite3.connect(
+        f"{file.absolute().as_uri()}?mode={mode}",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        timeout=10,  # readers hold what a checkpoint needs for moments only
+    )
+    connection.execute(f"PRAGMA cache_size = {-(cache_bytes // 1024)}")
+    connection.execute("PRAGMA temp_store = MEMORY")  # a full disk must not stop a reader that sorts
+    return connection
+
+
+def prepare(connection: sqlite3.Connection, file: Path, synchronous: str) -> None:
+    """Have SQLite keep its side of the promises, and the tables there in the format of today.
+
+    Raises:
+        StoreDamaged: the file is something else, of a later format, or on a file system that cannot hold it.
+    """
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # both only take effect in a file without tables
+    version = check_format(connection, file)
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreDamaged(f"{str(file)!r} cannot have a write-ahead log, but {mode!r}; use a local file system")
+    connection.execute(f"PRAGMA synchronous = {synchronous}")
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone does not reach the disk
+    connection.execute("PRAGMA checkpoint_fullfsync = ON")
+    connection.execute("PRAGMA secure_delete = OFF")  # Debian turns it on: twice the log for a delete
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # ours is told of its errors
+    if version == 0:
+        _create(connection)
+        version = FORMAT
+    while version < FORMAT:
+        _upgrade(connection, version)
+        version += 1
+
+
+def check_format(connection: sqlite3.Connection, file: Path) -> int:
+    """The format of the file; 0 for one without tables.
+
+    Raises:
+        StoreDamaged: the file is something else, or of a later format.
+    """
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if tables == 0:
+        return 0
+    if application != APPLICATION_ID:
+        raise StoreDamaged(f"{str(file)!r} is no store: its application_id is {application:#x}; name another directory")
+    if version > FORMAT:
+        raise StoreDamaged(
+            f"{str(file)!r} has format {version}, and this multiqueue knows up to {FORMAT}; use a later multiqueue"
+        )
+    return int(version)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {_SCHEMA} PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT}; COMMIT;"
+    )
+
+
+def _upgrade(connection: sqlite3.Connection, version: int) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    UPGRADES[version](connection)
+    connection.execute(f"PRAGMA user_version = {version + 1}")
+    connection.execute("COMMIT")

@@ -1,0 +1,283 @@
+"""A store in a directory: one SQLite file, one thread that writes it, one process that has it open.
+
+Promise     The table in docs/design/store.md. Opening is all that a store needs after a crash.
+State       The directory: `messages.sqlite` with SQLite's `-wal` and `-shm`, `lock`, `ballast`. They belong together.
+            In memory: `GroupCommit` has what waits, `SqliteWriter` what the writer knows, `SqliteReader` connections.
+Membership  Opening: lock, tables, log into the file, `clean` off, ids reserved, count; what fails on the way lets go
+            of all that went before. Closing: commit, `clean` on, log into the file, connections, ballast, lock.
+            A program that ends without closing closes its stores; one that is killed has crashed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ._ballast import Ballast
+from ._errors import StoreError, StoreLocked
+from ._group_commit import GroupCommit, Submission
+from ._lock_file import DirectoryLock
+from ._protocol import Definition, Durability, Header, Level, Operation, StoreStatistics
+from ._schema import FILE_NAME, PAGE_BYTES, connect, prepare
+from ._sqlite_reader import SqliteReader, unreadable
+from ._sqlite_writer import IDS_RESERVED, SqliteWriter
+
+MAX_PENDING_BYTES = 8 << 20
+LOG_BYTES = 8 << 20
+CACHE_BYTES = 8 << 20
+_SYNCHRONOUS = {Durability.SYNC: "FULL", Durability.RELAXED: "NORMAL", Durability.MEMORY: "OFF"}
+_SCRATCH_PREFIX = "multiqueue-scratch-"
+
+
+class SqliteStore:
+    """The store in the directory `path`, made if it is not there.
+
+    `durability` is "sync" or "relaxed". `quota_bytes` is how large the file of messages may become; the log beside it
+    takes up to about `log_bytes` more, for a moment also what a batch brings. `ballast_bytes` of disk (three times
+    `log_bytes` unless told) are held back so that messages can still be removed when the disk is full.
+    `max_pending_bytes` is how much may wait for its commit before `submit` blocks.
+
+    Raises:
+        StoreLocked: somebody has it open; the message names the process.
+        StoreDamaged: the file is something else, of a later format, or damaged.
+        StoreFailed: the disk failed. StoreError: the directory cannot be used; the message says why.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability | str = Durability.SYNC,
+        quota_bytes: int | None = None,
+        max_pending_bytes: int = MAX_PENDING_BYTES,
+        log_bytes: int = LOG_BYTES,
+        ballast_bytes: int | None = None,
+    ) -> None:
+        durability = Durability(durability)
+        if durability is Durability.MEMORY:
+            raise ValueError(
+                "a store on disk is 'sync' or 'relaxed'; MemoryStore and SqliteStore.scratch() keep nothing"
+            )
+        self._open(Path(path), durability, quota_bytes, max_pending_bytes, log_bytes, ballast_bytes, None)
+
+    @classmethod
+    def scratch(
+        cls,
+        parent: str | os.PathLike[str] | None = None,
+        *,
+        quota_bytes: int | None = None,
+        max_pending_bytes: int = MAX_PENDING_BYTES,
+    ) -> Self:
+        """A store for what need not survive, in a new directory under `parent` (the system's, for temporary files).
+
+        It never syncs, and `close` removes it. What processes that were killed left there is removed first.
+        """
+        top = Path(parent if parent is not None else tempfile.gettempdir())
+        _remove_leftovers(top)
+        path = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=top))
+        store = cls.__new__(cls)
+        store._open(path, Durability.MEMORY, quota_bytes, max_pending_bytes, LOG_BYTES, 0, path)
+        return store
+
+    def _open(
+        self,
+        path: Path,
+        durability: Durability,
+        quota_bytes: int | None,
+        max_pending_bytes: int,
+        log_bytes: int,
+        ballast_bytes: int | None,
+        remove: Path | None,
+    ) -> None:
+        self._path = path
+        self._file = path / FILE_NAME
+        self._durability = durability
+        with ExitStack() as opening:
+            if remove is not None:
+                opening.callback(shutil.rmtree, remove, ignore_errors=True)
+            lock = _lock(path)
+            opening.callback(lock.release)
+            ballast = Ballast(path, 3 * log_bytes if ballast_bytes is None else ballast_bytes)
+            opening.callback(ballast.drop)
+            try:
+                connection = connect(self._file, cache_bytes=CACHE_BYTES)
+                opening.callback(connection.close)
+                first_id, self._floor = self._begin(connection)
+                self._reader = SqliteReader(self._file, first_id)
+                opening.callback(self._reader.close)
+                self._opening_levels, messages, size = self._reader.census()
+                self._writer = SqliteWriter(
+                    connection,
+                    self._file,
+                    ballast,
+                    syncs=durability is Durability.SYNC,
+                    quota_bytes=quota_bytes,
+                    log_bytes=log_bytes,
+                    first_id=first_id,
+                    reserved=first_id + IDS_RESERVED,
+                    messages=messages,
+                    body_bytes=size,
+                    let_go=_closing(connection, self._reader, ballast, lock, remove),
+                )
+            except sqlite3.Error as error:
+                opening.close()
+                raise unreadable(self._file, error, is_closed=True) from error
+            self._commits = GroupCommit(
+                self._writer, name=f"the store {str(path)!r}", next_id=first_id, max_pending_bytes=max_pending_bytes
+            )
+            opening.pop_all()
+        atexit.register(self.close)
+
+    def _begin(self, connection: sqlite3.Connection) -> tuple[int, int]:
+        """Make the file ready, and note that it is open. Returns the first id to give and the redeliver floor."""
+        prepare(connection, self._file, _SYNCHRONOUS[self._durability])
+        # After a sync that failed, the log may hold commits that only the page cache has. They are copied into the
+        # file and synced there before anything is built on them.
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        first_id, floor = meta["next_id"], meta["redeliver_floor"]
+        if not meta["clean"]:
+            floor = first_id
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany(
+            "UPDATE meta SET value = ? WHERE key = ?",
+            [(first_id + IDS_RESERVED, "next_id"), (0, "clean"), (floor, "redeliver_floor")],
+        )
+        connection.execute("COMMIT")
+        _sync_directory(self._path)
+        return first_id, floor
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return self._path
+
+    @property
+    def durability(self) -> Durability:
+        return self._durability
+
+    @property
+    def redeliver_floor(self) -> int:
+        return self._floor
+
+    def allocate(self) -> int:
+        return self._commits.allocate()
+
+    def submit(
+        self,
+        operations: Sequence[Operation],
+        committed: Callable[[], object] | None = None,
+        failed: Callable[[BaseException], object] | None = None,
+    ) -> Submission:
+        return self._commits.submit(operations, committed, failed)
+
+    def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
+        self._commits.check_open()
+        return self._reader.page(queue, after, limit, level)
+
+    def read(self, ids: Iterable[int]) -> dict[int, bytes]:
+        self._commits.check_open()
+        return self._reader.read(ids)
+
+    def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
+        self._commits.check_open()
+        return self._reader.expired(now, limit)
+
+    def levels(self) -> list[Level]:
+        self._commits.check_open()
+        return self._reader.levels() if self._writer.commits else list(self._opening_levels)
+
+    def definitions(self) -> list[Definition]:
+        self._commits.check_open()
+        return self._reader.definitions()
+
+    def statistics(self) -> StoreStatistics:
+        self._commits.check_open()
+        operations, pending_bytes = self._commits.pending()
+        files = (self._file, self._file.with_name(self._file.name + "-wal"))
+        return StoreStatistics(
+            messages=self._writer.messages,
+            bytes=self._writer.bytes,
+            commits=self._writer.commits,
+            syncs=self._writer.syncs,
+            pending_operations=operations,
+            pending_bytes=pending_bytes,
+            file_bytes=sum(file.stat().st_size for file in files if file.exists()),
+            free_bytes=self._reader.free_pages() * PAGE_BYTES,
+        )
+
+    def close(self) -> None:
+        """Commit what was submitted, note that the end was clean, let go. Closing twice is harmless.
+
+        Raises:
+            StoreFailed: the disk failed only now. What was committed is there.
+        """
+        atexit.unregister(self.close)
+        self._commits.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _lock(path: Path) -> DirectoryLock:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _sync_directory(path.parent)
+        return DirectoryLock(path)
+    except OSError as error:
+        raise StoreError(f"cannot use {str(path)!r} for a store: {error.strerror}; name another directory") from error
+
+
+def _closing(
+    connection: sqlite3.Connection, reader: SqliteReader, ballast: Ballast, lock: DirectoryLock, remove: Path | None
+) -> Callable[[bool], object]:
+    """What lets go of everything that a store has.
+
+    The last connection to be closed empties the log, if it may write. After a failure that must not be: a writer that
+    goes first leaves the log to the next opening.
+    """
+
+    def let_go(was_clean: bool) -> None:
+        with ExitStack() as closing:
+            closing.callback(lock.release)
+            if remove is not None:
+                closing.callback(shutil.rmtree, remove, ignore_errors=True)
+            closing.callback(ballast.drop)
+            for close in (connection.close, reader.close) if was_clean else (reader.close, connection.close):
+                closing.callback(close)  # called in the opposite order
+
+    return let_go
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _remove_leftovers(top: Path) -> None:
+    """Remove the scratch stores of processes that were killed: those that nobody has locked."""
+    for path in top.glob(f"{_SCRATCH_PREFIX}*"):
+        try:
+            if path.stat().st_uid != os.getuid() or not (path / FILE_NAME).exists():
+                continue
+            lock = DirectoryLock(path)
+        except (OSError, StoreLocked):
+            continue
+        shutil.rmtree(path, ignore_errors=True)
+        lock.release()

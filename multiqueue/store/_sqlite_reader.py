@@ -1,0 +1,149 @@
+"""The reading side of a store on disk: every question is one statement, fetched whole.
+
+Promise     A reader sees whole commits and never waits for one. No answer keeps a snapshot, which would pin the log.
+State       `_lock` guards `_idle` and `_is_closed`. A connection that was borrowed is its borrower's alone.
+Lock order  `_lock` is a leaf; SQLite is called outside of it.
+Waiting     Nobody waits: who finds no idle connection opens one.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ._errors import StoreDamaged, StoreError, StoreFailed
+from ._plan import check
+from ._protocol import Definition, Header, Level
+from ._schema import connect
+
+_MOST_IDLE = 4
+_CACHE_BYTES = 2 << 20  # of each connection; headers are read once, bodies by the loader once
+
+_CURRENT = "NOT (transient = 1 AND id < ?) AND queue NOT IN (SELECT queue FROM dropped)"
+_PAGE = (
+    'SELECT id, size, expires_at, deliveries, properties, "check" FROM header'
+    f" WHERE queue = ? AND level = ? AND id > ? AND {_CURRENT} ORDER BY id LIMIT ?"
+)
+_READ = (
+    'SELECT id, "check", data FROM body'
+    " WHERE id IN (SELECT value FROM json_each(?)) AND queue NOT IN (SELECT queue FROM dropped)"
+)
+_EXPIRED = f"SELECT queue, level, id FROM header WHERE expires_at <= ? AND {_CURRENT} ORDER BY expires_at, id LIMIT ?"
+_LEVELS = (
+    "SELECT queue, level, count(*), sum(size), min(id), max(id), queue IN (SELECT queue FROM dropped)"
+    " FROM header WHERE NOT (transient = 1 AND id < ?) GROUP BY queue, level"
+)
+_STALE = "SELECT count(*), total(size) FROM header WHERE transient = 1 AND id < ?"
+_DEFINITIONS = "SELECT kind, key, document FROM definition ORDER BY place"
+
+
+class SqliteReader:
+    """Answers from committed rows, for any number of threads."""
+
+    def __init__(self, file: Path, first_id: int) -> None:
+        self._file = file
+        self._first_id = first_id  # transient messages below are of an earlier opening: gone
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._is_closed = False
+        self._give_back(self._open())
+
+    def page(self, queue: int, after: int, limit: int, level: int) -> list[Header]:
+        rows = self._ask(_PAGE, (queue, level, after, self._first_id, limit))
+        for row in rows:
+            if check(row[0], row[4]) != row[5]:
+                raise self._damage(f"the properties of message {row[0]} are not those that were stored")
+        return [Header._make(row[:5]) for row in rows]
+
+    def read(self, ids: Iterable[int]) -> dict[int, bytes]:
+        rows = self._ask(_READ, (json.dumps(list(ids)),))
+        for message_id, expected, data in rows:
+            if check(message_id, data) != expected:
+                raise self._damage(f"the body of message {message_id} is not the one that was stored")
+        return {message_id: data for message_id, _, data in rows}
+
+    def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
+        return self._ask(_EXPIRED, (now, self._first_id, limit))
+
+    def levels(self) -> list[Level]:
+        return [Level._make(row[:6]) for row in self._ask(_LEVELS, (self._first_id,)) if not row[6]]
+
+    def census(self) -> tuple[list[Level], int, int]:
+        """The levels, and how many messages with how many bytes the file has, those still to be removed included."""
+        rows = self._ask(_LEVELS, (self._first_id,))
+        ((stale, stale_bytes),) = self._ask(_STALE, (self._first_id,))
+        messages = stale + sum(row[2] for row in rows)
+        size = int(stale_bytes) + sum(row[3] for row in rows)
+        return [Level._make(row[:6]) for row in rows if not row[6]], messages, size
+
+    def definitions(self) -> list[Definition]:
+        return [Definition._make(row) for row in self._ask(_DEFINITIONS, ())]
+
+    def free_pages(self) -> int:
+        return int(self._ask("PRAGMA freelist_count", ())[0][0])
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _ask(self, statement: str, values: tuple[object, ...]) -> list[Any]:
+        connection = self._borrow()
+        try:
+            return connection.execute(statement, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise unreadable(self._file, error) from error
+        finally:
+            self._give_back(connection)
+
+    def _open(self) -> sqlite3.Connection:
+        return connect(self._file, read_only=True, cache_bytes=_CACHE_BYTES)
+
+    def _borrow(self) -> sqlite3.Connection:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return self._open()
+
+    def _give_back(self, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            if not self._is_closed and len(self._idle) < _MOST_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _damage(self, what: str) -> StoreDamaged:
+        return StoreDamaged(f"{str(self._file)!r} is damaged: {what}; `multiqueue store check` looks for more")
+
+
+def unreadable(file: Path, error: sqlite3.Error, *, is_closed: bool = False) -> StoreError:
+    """What a reader or an opener is told when SQLite cannot read the file. `is_closed`: no connection to it is open."""
+    if (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in (11, 26):  # SQLITE_CORRUPT, SQLITE_NOTADB
+        more = shortfall(file) if is_closed else ""
+        return StoreDamaged(f"{str(file)!r} is damaged: {error}{more}; `multiqueue store dump` reads what can be read")
+    return StoreFailed(f"{str(file)!r} cannot be read: {error}; see to the disk and open the store again")
+
+
+def shortfall(file: Path) -> str:
+    """What the file's own header says against it, if it does.
+
+    Only while no connection is open: closing a file lets go of all locks that the process has on it.
+    """
+    try:
+        with file.open("rb") as opened:
+            header = opened.read(100)
+        actual = file.stat().st_size
+    except OSError as error:
+        return f" ({error.strerror})"
+    if not header.startswith(b"SQLite format 3\0"):
+        return " (it does not begin as an SQLite file)"
+    page = int.from_bytes(header[16:18], "big")
+    pages = int.from_bytes(header[28:32], "big")
+    expected = pages * (65536 if page == 1 else page)
+    return f" (it has {actual} bytes, and its header says {expected})" if actual < expected else ""
