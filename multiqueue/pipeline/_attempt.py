@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ._items import Item
-from ._job import met
 from ._mailbox import Message, Met, Started
 from ._publish import Publisher
+from ._read import met
 
 Work = Callable[[Any, Item, Path], bool]
 """What is done with the session and an item; whether it wrote something into the directory it was given."""

@@ -1,7 +1,6 @@
-"""The configuration file: its sections as models, and the lanes they come to on this machine.
+"""The configuration file: read, checked, and the lanes and steps that it comes to on this machine.
 
-Relative paths start at the directory of the file. Nothing unknown is accepted, and every complaint names its
-place; docs/reference/pipeline-toml.md lists the keys, and a test compares the two.
+Relative paths start at the directory of the file, and every complaint names its place. The keys are in `_sections`.
 """
 
 from __future__ import annotations
@@ -11,122 +10,16 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import ValidationError
 
 from . import _scan
-from ._config_errors import syntax_sentence, validation_sentences
+from ._config_errors import placed_sentences, syntax_sentence, validation_sentences
 from ._errors import ConfigError
-from ._items import Lane
-
-InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "paths"]
-OutputFormat = Literal["parquet", "json", "csv", "orc", "text"]
-Scalar = str | bool | int | float
-Globs = Annotated[str | list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
-"""One glob or several."""
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
-
-
-class SparkSection(_Section):
-    """`[spark]`: where the jobs run, and how many at a time."""
-
-    master: str | None = None
-    remote: str | None = None
-    conf: dict[str, Scalar] = Field(default_factory=dict)
-    max_running: int = Field(default=8, ge=1)
-
-    @model_validator(mode="after")
-    def _one_place(self) -> SparkSection:
-        if self.master is not None and self.remote is not None:
-            raise ValueError("master and remote exclude each other: keep one")
-        return self
-
-
-class LaneSection(_Section):
-    """`[lanes.NAME]`: what is read, and how it is scheduled beside the others."""
-
-    files: Globs
-    directories: str | None = None
-    exclude: Globs = Field(default_factory=list)
-    format: InputFormat
-    options: dict[str, Scalar] = Field(default_factory=dict)
-    schema_: str | None = Field(default=None, alias="schema")
-    batch: int = Field(default=1, ge=1, le=10_000)
-    priority: int = 0
-    capacity: int = Field(default=16, ge=1)
-    weight: int = Field(default=1, ge=1)
-    max_in_flight: int | None = Field(default=None, ge=1)
-    pool: str | None = None
-
-    @field_validator("directories")
-    @classmethod
-    def _has_fixed_depth(cls, value: str | None) -> str | None:
-        if value is not None and "**" in value:
-            raise ValueError("`**` has no place here: say how deep the directories are, as in 'inbox/*/*'")
-        return value
-
-
-class JobSection(_Section):
-    """`[job]`: what is done with each item: a query, or a function."""
-
-    sql: str | None = None
-    python: str | None = Field(default=None, pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")
-
-    @model_validator(mode="after")
-    def _one_job(self) -> JobSection:
-        if (self.sql is None) == (self.python is None):
-            raise ValueError('give either sql = "SELECT ... FROM input" or python = "module:function"')
-        return self
-
-
-class OutputSection(_Section):
-    """`[output]`: where the results go."""
-
-    path: str = Field(min_length=1)
-    format: OutputFormat = "parquet"
-    options: dict[str, Scalar] = Field(default_factory=dict)
-    partition_by: list[str] = Field(default_factory=list)
-    files_per_item: int | None = Field(default=None, ge=1)
-
-    @field_validator("path")
-    @classmethod
-    def _is_local(cls, value: str) -> str:
-        return _local(value)
-
-
-class RetrySection(_Section):
-    """`[retry]`: how often a failing item is tried, and how long in between."""
-
-    attempts: int = Field(default=3, ge=1)
-    backoff: float = Field(default=1.0, ge=0, strict=False)
-    backoff_factor: float = Field(default=2.0, ge=1, strict=False)
-    backoff_max: float = Field(default=60.0, ge=0, strict=False)
-
-
-class StateSection(_Section):
-    """`[state]`: what survives."""
-
-    path: str | None = None
-
-    @field_validator("path")
-    @classmethod
-    def _is_local(cls, value: str | None) -> str | None:
-        return None if value is None else _local(value)
-
-
-class Settings(_Section):
-    """The whole file."""
-
-    spark: SparkSection = Field(default_factory=SparkSection)
-    lanes: dict[str, LaneSection] = Field(min_length=1)
-    job: JobSection
-    output: OutputSection
-    retry: RetrySection = Field(default_factory=RetrySection)
-    state: StateSection = Field(default_factory=StateSection)
+from ._graph import in_order, mistakes
+from ._items import Lane, Step
+from ._sections import LaneSection, Scalar, Settings, StepSection, strings
 
 
 @dataclass(frozen=True)
@@ -144,7 +37,13 @@ class PipelineConfig:
     @property
     def written(self) -> frozenset[Path]:
         """The directories that a run writes: no scan may enter them, whatever the globs say."""
-        return frozenset({self.output, self.output / "data", self.output / "_multiqueue"})
+        parts = ("data", "steps", "_multiqueue")
+        return frozenset({self.output, self.dead_letters, *(self.output / part for part in parts)})
+
+    @property
+    def dead_letters(self) -> Path:
+        path = self.settings.output.dead_letters
+        return Path(os.path.normpath(self.base / path)) if path else self.output / "failed"
 
     @property
     def state(self) -> Path:
@@ -166,7 +65,14 @@ class PipelineConfig:
                         f"{lane.name!r}, which exists already; rename the section or narrow the glob"
                     )
                 found[lane.name] = lane
+        for name in self.settings.steps.keys() & found.keys():
+            raise ConfigError(f"steps.{name}: there is a lane {name!r} already; rename the step")
         return list(found.values())
+
+    def steps(self) -> list[Step]:
+        """The steps, each after those that it needs."""
+        sections = self.settings.steps
+        return [_step(name, sections[name]) for name in in_order(self.settings)]
 
 
 def load_config(path: str | Path) -> PipelineConfig:
@@ -202,28 +108,34 @@ def parse_config(
         settings = Settings.model_validate(values)
     except ValidationError as error:
         raise ConfigError("\n".join(validation_sentences(error, Settings, source, text))) from error
+    if found := mistakes(settings):
+        raise ConfigError("\n".join(placed_sentences(found, source, text)))
     return PipelineConfig(settings, base.absolute())
 
 
 def _lanes_of(name: str, section: LaneSection, base: Path) -> list[Lane]:
     if section.directories is None:
-        return [_lane(name, section, base)]
+        return [_lane(name, name, section, base)]
     pattern = _scan.absolute(section.directories, base)
     root, _ = _scan.fixed_root(pattern)
-    roots = _scan.directories(pattern, _strings(section.exclude))
-    return [_lane(directory.relative_to(root).as_posix(), section, directory) for directory in roots]
+    roots = _scan.directories(pattern, strings(section.exclude))
+    return [_lane(directory.relative_to(root).as_posix(), name, section, directory) for directory in roots]
 
 
-def _lane(name: str, section: LaneSection, root: Path) -> Lane:
+def _lane(name: str, section_name: str, section: LaneSection, root: Path) -> Lane:
     return Lane(
         name=name,
+        section=section_name,
         root=root,
-        globs=_strings(section.files),
-        exclude=_strings(section.exclude),
+        globs=strings(section.files),
+        exclude=strings(section.exclude),
         format=section.format,
         options=spark_options(section.options),
         schema=section.schema_,
+        expect=section.expect,
         batch=section.batch,
+        batch_bytes=section.batch_bytes,
+        batch_s=section.batch_seconds,
         priority=section.priority,
         capacity=section.capacity,
         weight=section.weight,
@@ -232,19 +144,20 @@ def _lane(name: str, section: LaneSection, root: Path) -> Lane:
     )
 
 
+def _step(name: str, section: StepSection) -> Step:
+    return Step(
+        name=name,
+        after=section.sources,
+        each_lane=section.each_lane,
+        allow_failed=section.allow_failed,
+        schemas=section.schemas,
+        expect=section.expect,
+        priority=section.priority,
+        max_in_flight=section.max_in_flight,
+        pool=section.pool,
+    )
+
+
 def spark_options(options: Mapping[str, Scalar]) -> dict[str, str]:
     """Options as Spark spells them: `true`, not `True`."""
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in options.items()}
-
-
-def _strings(globs: str | list[str]) -> tuple[str, ...]:
-    return (globs,) if isinstance(globs, str) else tuple(globs)
-
-
-def _local(path: str) -> str:
-    if "://" in path:
-        raise ValueError(
-            f"{path!r} is not a local path; results are moved into place by renaming, which this version "
-            "does on local or mounted file systems only"
-        )
-    return path

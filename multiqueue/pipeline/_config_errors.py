@@ -7,7 +7,7 @@ import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -56,6 +56,15 @@ def validation_sentences(error: ValidationError, model: type[BaseModel], source:
         yield sentence
 
 
+def placed_sentences(mistakes: Iterable[tuple[Place, str]], source: str, text: str) -> Iterator[str]:
+    """A sentence per mistake that pydantic does not find, in the order given."""
+    lines = text.splitlines()
+    for place, what in mistakes:
+        line = line_of(place, lines)
+        where = f"{source}:{line}" if line else source
+        yield f"{where}: {'.'.join(_quoted(str(part)) for part in place)}: {what}"
+
+
 def line_of(place: Place, lines: list[str]) -> int | None:
     """The line that holds the key, or the nearest table around it; None when the file does not name it."""
     best, best_depth = None, 0
@@ -91,6 +100,8 @@ def _what(details: ErrorDetails, model: type[BaseModel]) -> str:
         return f"must be {wanted}, not {details['input']!r}"
     if kind == "greater_than_equal":
         return f"must be at least {context['ge']:g}, not {details['input']!r}"
+    if kind == "greater_than":
+        return f"must be more than {context['gt']:g}, not {details['input']!r}"
     if kind == "less_than_equal":
         return f"must be at most {context['le']:g}, not {details['input']!r}"
     if kind == "string_pattern_mismatch":

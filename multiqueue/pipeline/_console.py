@@ -143,6 +143,7 @@ class JsonLines:
                 "seconds": round(ended.took_s, 3),
                 "error": ended.error,
                 "retry_in_seconds": ended.retry_in_s,
+                "split_into": ended.split_into,
             }
         )
 
@@ -188,8 +189,13 @@ def failure_line(ended: AttemptEnded) -> str | None:
         return None
     item = ended.item
     first = ended.error.splitlines()[0]
-    after = "set aside" if ended.retry_in_s is None else f"next try in {ended.retry_in_s:g} s"
-    return f"failed: {item.lane}: {item.name}: attempt {item.attempt}: {first[:300]} ({after})"
+    return f"failed: {item.lane}: {item.name}: attempt {item.attempt}: {first[:300]} ({_what_follows(ended)})"
+
+
+def _what_follows(ended: AttemptEnded) -> str:
+    if ended.split_into:
+        return f"its files go on as {ended.split_into} items"
+    return "set aside" if ended.retry_in_s is None else f"next try in {ended.retry_in_s:g} s"
 
 
 def stopping_line(requests: int, in_flight: int) -> str:

@@ -18,12 +18,12 @@ from ._console import reporter_for
 from ._demo_tables import compare, fairness_sentence, fairness_table, summary_table
 from ._errors import ExitStatus, Unprepared
 from ._items import FileSeen, Item
-from ._job import work_of
 from ._ledger_view import ledger_view
 from ._lifecycle import ItemState
 from ._progress import Reporter
 from ._run import run_pipeline
 from ._session import spark_session
+from ._work import work_of
 
 # Ten files to a Spark job: a job costs 0.1 s and more whatever it does, and the demo should end in minutes.
 _BATCH = 10
@@ -134,7 +134,7 @@ class _Session:
 def _warm_up(spark: Any, config: PipelineConfig) -> None:
     """Do the job on a file a few times, so that neither run pays for loading and compiling Spark's code."""
     lane = next(lane for lane in config.lanes() if lane.name == "top-level")
-    work = work_of(config, {lane.name: lane})
+    work = work_of(config, [lane])
     item = Item("warm-up", lane.name, (FileSeen("ast.py", 0, 0),), config.base)
     scratch = config.output / "_multiqueue" / "warm-up"
     for _ in range(_MAX_RUNNING):

@@ -2,10 +2,16 @@
 
 The runner calls `step` between other work, so that a lane with a million files delays nobody: each step reads
 at most `_SLICE` files, and lanes take turns. What a scan finds waits on disk, not here.
+
+Following   The lanes are scanned again and again, `poll_s` after the last scan has ended. A file is taken when nobody
+            has written to it for `settle_s`, told by its time of modification: nothing is remembered per file. A batch
+            that is not full at the end of a scan is found again by the next one, until the lane's `batch_s` is over.
+Memory      A slice per lane while it is scanned; while following, a moment per lane besides.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +26,24 @@ from ._ledger import Ledger, Scanned
 _SLICE = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """How new files are watched for."""
+
+    poll_s: float
+    settle_s: float
+    lanes: Callable[[], Sequence[Lane]]
+    """The lanes as they are now: directories come."""
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    """The clock that files are stamped with."""
+
+    def has_settled(self, seen: FileSeen) -> bool:
+        """Whether nobody writes to the file any more; one from the future has a clock of its own, and is taken."""
+        age_s = self.wall() - seen.mtime_ns / 1e9
+        return age_s >= self.settle_s or age_s < -self.settle_s
+
+
 @dataclass(slots=True)
 class _LaneScan:
     lane: Lane
@@ -30,11 +54,25 @@ class _LaneScan:
 class Intake:
     """The scans of all lanes. Use it from the ledger's thread."""
 
-    def __init__(self, lanes: Sequence[Lane], base: Path, avoid: Collection[Path], ledger: Ledger) -> None:
+    def __init__(
+        self,
+        lanes: Sequence[Lane],
+        base: Path,
+        avoid: Collection[Path],
+        ledger: Ledger,
+        follow: Follow | None = None,
+    ) -> None:
         self.passed_over = _scan.PassedOver()
+        self._base = base
+        self._avoid = avoid
         self._ledger = ledger
-        self._scans = deque(_LaneScan(lane, _scan.scan(lane, base, self.passed_over, avoid)) for lane in lanes)
+        self._follow = follow
+        self._known = {lane.name for lane in lanes}
+        self._scans = deque(map(self._scan_of, lanes))
         self._unseen = len(self._scans)
+        self._next_s = 0.0
+        # Since when the lane has files that do not fill a batch; only while following.
+        self._short_since_s: dict[str, float] = {}
 
     @property
     def has_seen_every_lane(self) -> bool:
@@ -42,9 +80,35 @@ class Intake:
         return self._unseen == 0
 
     @property
-    def finished(self) -> bool:
-        """Whether every lane was read to its end."""
+    def stands_still(self) -> bool:
+        """Whether every lane was read to its end; while following, until the next time."""
         return not self._scans
+
+    @property
+    def finished(self) -> bool:
+        """Whether every lane was read to its end for good."""
+        return self.stands_still and self._follow is None
+
+    @property
+    def is_following(self) -> bool:
+        return self._follow is not None
+
+    def patience_s(self) -> float | None:
+        """In how many seconds there is something to read; None for never."""
+        if self._scans:
+            return 0.0
+        return None if self._follow is None else max(self._next_s - self._follow.monotonic(), 0.0)
+
+    def begin_if_due(self) -> list[Lane]:
+        """While following, start to read all lanes once more when it is time; the lanes that are new."""
+        if self._follow is None or self._scans or self._follow.monotonic() < self._next_s:
+            return []
+        lanes = self._follow.lanes()
+        new = [lane for lane in lanes if lane.name not in self._known]
+        self._known.update(lane.name for lane in new)
+        self.passed_over = _scan.PassedOver()
+        self._scans.extend(map(self._scan_of, lanes))
+        return new
 
     def step(self, known_s: float, found: Callable[[str, Scanned], None]) -> None:
         """Record one slice of the lane whose turn it is and tell `found` what it came to."""
@@ -53,12 +117,32 @@ class Intake:
         scan = self._scans.popleft()
         self._unseen = max(self._unseen - 1, 0)
         files = list(islice(scan.files, _SLICE))
+        lane = scan.lane
         with self._ledger.transaction():
-            scanned = self._ledger.record_scan(scan.lane.name, scan.rest + files, scan.lane.batch, known_s)
-            if len(files) < _SLICE and scanned.rest:
-                self._ledger.record_rest(scan.lane.name, scanned.rest, known_s)
+            scanned = self._ledger.record_scan(lane.name, scan.rest + files, lane.batch, known_s, lane.batch_bytes)
+            if len(files) < _SLICE and self._is_to_go(lane, scanned.rest):
+                self._ledger.record_rest(lane.name, scanned.rest, known_s)
                 scanned = Scanned(scanned.added + 1, scanned.reopened, scanned.unchanged, [])
         scan.rest = scanned.rest
         if len(files) == _SLICE:
             self._scans.append(scan)
-        found(scan.lane.name, scanned)
+        elif not self._scans and self._follow is not None:
+            self._next_s = self._follow.monotonic() + self._follow.poll_s
+        found(lane.name, scanned)
+
+    def _is_to_go(self, lane: Lane, rest: Sequence[FileSeen]) -> bool:
+        """Whether these last files of a lane are an item as they are, or wait for others."""
+        if self._follow is None or not rest:
+            self._short_since_s.pop(lane.name, None)
+            return bool(rest)
+        now_s = self._follow.monotonic()
+        if now_s - self._short_since_s.setdefault(lane.name, now_s) < lane.batch_s:
+            return False
+        del self._short_since_s[lane.name]
+        return True
+
+    def _scan_of(self, lane: Lane) -> _LaneScan:
+        files = _scan.scan(lane, self._base, self.passed_over, self._avoid)
+        if self._follow is not None:
+            files = filter(self._follow.has_settled, files)
+        return _LaneScan(lane, files)

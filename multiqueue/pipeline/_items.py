@@ -7,14 +7,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+STEP = "step://"
+"""Before the name of a part in the path of what a step works on."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileSeen:
-    """A file as a scan met it. `path` is relative to the base directory when it lies below it."""
+    """A file as a scan met it. `path` is relative to the base directory when it lies below it.
+
+    A step's item has one that is no file: `path` is `step://PART`, `size_bytes` the number of items it reads, and
+    `mtime_ns` a digest of which those are. So what has changed is found in the same way for both.
+    """
 
     path: str
     size_bytes: int
     mtime_ns: int
+
+    @property
+    def is_file(self) -> bool:
+        return "://" not in self.path  # no path that was normalized has two slashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +36,47 @@ class Lane:
     root: Path
     globs: tuple[str, ...]
     """Relative to `root`, or absolute."""
+    section: str = ""
+    """The name in the configuration, by which steps come after it."""
     exclude: tuple[str, ...] = ()
     format: str = "text"
     options: Mapping[str, str] = field(default_factory=dict)
     schema: str | None = None
+    expect: str | None = None
+    """The columns that the files must have, as DDL."""
     batch: int = 1
+    """The most files of an item."""
+    batch_bytes: int | None = None
+    """The most bytes of an item of several files."""
+    batch_s: float = 0.0
+    """While following: how long files wait for others to fill a batch."""
     priority: int = 0
     capacity: int = 16
     weight: int = 1
     max_in_flight: int | None = None
     pool: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A job over what others have put out. Its items wait and run in a lane of its name."""
+
+    name: str
+    after: tuple[str, ...]
+    """Sections of lanes, and other steps."""
+    each_lane: bool = False
+    """An item per lane, instead of one."""
+    allow_failed: bool = False
+    schemas: Mapping[str, str] = field(default_factory=dict)
+    """The columns of what is read, as DDL, by the name in `after`."""
+    expect: str | None = None
+    priority: int = 0
+    max_in_flight: int | None = None
+    pool: str | None = None
+
+    def as_lane(self, base: Path) -> Lane:
+        """How its items are scheduled."""
+        return Lane(self.name, base, (), priority=self.priority, max_in_flight=self.max_in_flight, pool=self.pool)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +101,14 @@ class Item:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files, absolute."""
-        return tuple(self.base / seen.path for seen in self.files)
+        """The files, absolute; none for an item of a step."""
+        return tuple(self.base / seen.path for seen in self.files if seen.is_file)
+
+    @property
+    def part(self) -> str | None:
+        """For an item of a step: the lane that it is about, `""` for all; None for other items."""
+        path = self.files[0].path
+        return path.removeprefix(STEP) if path.startswith(STEP) else None
 
     @property
     def name(self) -> str:

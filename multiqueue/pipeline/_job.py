@@ -1,130 +1,109 @@
-"""What is done with one item on Spark: read its files, run the job, write what it returns.
+"""The jobs that a configuration names: queries and Python functions, checked before the first item needs them.
 
-Everything is reached through the session that is handed in, so this module imports no Spark; it is called by
-many threads at once, each with an item of its own, and keeps no state between calls.
+Everything is reached through the session that is handed in, so this module imports no Spark. A job is called by
+many threads at once and keeps no state between calls.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
-import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from ._config import OutputSection, PipelineConfig, spark_options
+from ._config import PipelineConfig
 from ._errors import ConfigError, JobError
-from ._items import FileSeen, Item, Lane
+from ._items import Item
 
 DataFrame = Any
 SparkSession = Any
-Job = Callable[[SparkSession, DataFrame, Item], DataFrame | None]
+Job = Callable[[SparkSession, Mapping[str, DataFrame], Item], DataFrame | None]
+"""Called with the frames that it reads, by name; a lane's job reads one, `input`."""
 
-# The reader's name and options for each format of a lane.
-_READERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "csv": ("csv", {}),
-    "json": ("json", {"multiLine": "true"}),
-    "jsonl": ("json", {}),
-    "parquet": ("parquet", {}),
-    "text": ("text", {}),
-    "binary": ("binaryFile", {}),
-}
-_PATHS_SCHEMA = "array<struct<path:string,size_bytes:bigint,modified:double>>"
-_PARTITIONS = ("lane", "item")
+INPUT = "input"
 
 
-@dataclass(frozen=True)
-class SparkWork:
-    """The work of a configuration. Call it in the thread of a running item."""
-
-    lanes: Mapping[str, Lane]
-    job: Job
-    output: OutputSection
-
-    def __call__(self, spark: SparkSession, item: Item, staged: Path) -> bool:
-        """Whether the job returned something, which is then in `staged`, complete.
-
-        Raises:
-            JobError: the job or the input is wrong for good. Whatever Spark raises comes through unchanged.
-        """
-        result = self.job(spark, read(spark, self.lanes[item.lane], item), item)
-        if result is None:
-            return False
-        write(result, self.output, staged)
-        return True
-
-
-def work_of(config: PipelineConfig, lanes: Mapping[str, Lane]) -> SparkWork:
-    """The work that the configuration describes.
+def job_of(place: str, sql: str | None, python: str | None, base: Path) -> Job:
+    """The job that the configuration has at `place`: a query or a function.
 
     Raises:
-        ConfigError: the Python function cannot be imported.
+        ConfigError: the function cannot be imported.
     """
-    section = config.settings.job
-    job = sql_job(section.sql) if section.sql is not None else python_job(section.python or "", config.base)
-    return SparkWork(lanes, job, config.settings.output)
+    if sql is not None:
+        return sql_job(sql)
+    return python_job(place, python or "", base)
 
 
 def sql_job(query: str) -> Job:
-    """A query over `input`, the item's rows.
+    """A query over the frames.
 
-    The query sees the rows as `input` through a common table expression around it. A view of that name would
-    not do: views belong to the session, which all running items share.
+    The query sees them by name through common table expressions around it. Views of those names would not do: views
+    belong to the session, which all running items share.
     """
-    wrapped = wrapped_query(query)
 
-    def run(spark: SparkSession, frame: DataFrame, item: Item) -> DataFrame:
-        return spark.sql(wrapped, frame=frame)
+    def run(spark: SparkSession, frames: Mapping[str, DataFrame], item: Item) -> DataFrame:
+        return query_over(spark, query, frames)
 
     return run
 
 
-def check_query(spark: SparkSession, config: PipelineConfig) -> None:
-    """Return if Spark can parse the configured query; whether its columns exist, each item will show.
+def query_over(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The query's result, with each frame a table of its name."""
+    numbered = {f"frame{place}": frame for place, frame in enumerate(frames.values())}
+    return spark.sql(wrapped_query(query, list(frames)), **numbered)
+
+
+def wrapped_query(query: str, names: list[str]) -> str:
+    """The query with each name standing for `{frameN}`. It may itself start with WITH and end in a comment."""
+    literal = query.strip().rstrip(";").replace("{", "{{").replace("}", "}}")
+    tables = ", ".join(f"{_quoted(name)} AS (SELECT * FROM {{frame{place}}})" for place, name in enumerate(names))
+    return f"WITH {tables} SELECT * FROM ({literal}\n)"
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``").replace("{", "{{").replace("}", "}}") + "`"
+
+
+def check_queries(spark: SparkSession, config: PipelineConfig) -> None:
+    """Return if Spark can parse the configured queries; whether their columns exist, each item will show.
 
     Raises:
         ConfigError: it cannot: every item would fail.
     """
-    query = config.settings.job.sql
-    if query is None:
-        return
+    settings = config.settings
+    queries: list[tuple[str, str | None, tuple[str, ...]]] = [("job.sql", settings.job.sql, (INPUT,))]
+    queries += [(f"steps.{name}.sql", step.sql, step.sources) for name, step in settings.steps.items()]
+    for place, query, names in queries:
+        if query is not None:
+            _check(spark, place, query, names)
+
+
+def _check(spark: SparkSession, place: str, query: str, names: tuple[str, ...]) -> None:
     try:
-        spark.sql(wrapped_query(query), frame=spark.range(0))
+        query_over(spark, query, {name: spark.range(0) for name in names})
     except Exception as error:  # of the many errors of Spark, one is the query's own
         if type(error).__name__ == "ParseException":
-            raise ConfigError(f"job.sql: {str(error).strip().splitlines()[0]}") from error
+            raise ConfigError(f"{place}: {str(error).strip().splitlines()[0]}") from error
 
 
-def wrapped_query(query: str) -> str:
-    """The query with `input` standing for `{frame}`. It may itself start with WITH and end in a comment."""
-    literal = query.strip().rstrip(";").replace("{", "{{").replace("}", "}}")
-    return f"WITH input AS (SELECT * FROM {{frame}}) SELECT * FROM ({literal}\n)"
-
-
-def python_job(name: str, base: Path) -> Job:
+def python_job(place: str, name: str, base: Path) -> Job:
     """The function `module:function`; the configuration's directory is searched first.
+
+    A lane's function is called with the frame, a step's with the frames by name.
 
     Raises:
         ConfigError: there is no such module or function, or importing it fails.
     """
     module_name, _, function_name = name.partition(":")
-    if str(base) not in sys.path:
-        sys.path.insert(0, str(base))
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise ConfigError(
-            f"job.python: cannot import {module_name!r}: {type(error).__name__}: {error}; searched {str(base)!r} first"
-        ) from error
+    module = _imported(place, module_name, base)
     function = getattr(module, function_name, None)
     if not callable(function):
-        raise ConfigError(f"job.python: {module.__file__} has no function {function_name!r}")
+        raise ConfigError(f"{place}.python: {module.__file__} has no function {function_name!r}")
 
-    def run(spark: SparkSession, frame: DataFrame, item: Item) -> DataFrame | None:
-        result = function(spark, frame, item)
+    def run(spark: SparkSession, frames: Mapping[str, DataFrame], item: Item) -> DataFrame | None:
+        result = function(spark, frames[INPUT] if item.part is None else frames, item)
         if result is not None and not hasattr(result, "write"):
             raise JobError(f"{name} returned {type(result).__name__}; a DataFrame or None is expected")
         return result
@@ -132,68 +111,28 @@ def python_job(name: str, base: Path) -> Job:
     return run
 
 
-def met(item: Item) -> tuple[FileSeen, ...]:
-    """The item's files as they are now; call it before reading them.
+def _imported(place: str, module_name: str, base: Path) -> ModuleType:
+    if str(base) not in sys.path:
+        sys.path.insert(0, str(base))
+    try:
+        return importlib.import_module(module_name)
+    except Exception as error:
+        raise ConfigError(
+            f"{place}.python: cannot import {module_name!r}: {type(error).__name__}: {error}; "
+            f"searched {str(base)!r} first"
+        ) from error
 
-    Raises:
-        JobError: one of them is gone.
+
+def ship_modules(spark: SparkSession, config: PipelineConfig) -> None:
+    """Give the executors, wherever they are, the modules beside the configuration file that have its functions.
+
+    Without this a function that runs there (a UDF) is found in local mode alone. Packages are left to
+    `spark.submit.pyFiles`.
     """
-    files = []
-    for seen, path in zip(item.files, item.paths, strict=True):
-        try:
-            status = os.stat(path)
-        except OSError as error:
-            raise JobError(
-                f"cannot read {str(path)!r}: {error.strerror}; "
-                "`multiqueue pipeline retry` tries again and forgets files that are gone"
-            ) from error
-        files.append(FileSeen(seen.path, status.st_size, status.st_mtime_ns))
-    return tuple(files)
-
-
-def read(spark: SparkSession, lane: Lane, item: Item) -> DataFrame:
-    """The item's files as one DataFrame: rows of the format, or for `paths` a row per file."""
-    if lane.format == "paths":
-        return _paths(spark, item)
-    name, preset = _READERS[lane.format]
-    reader = spark.read.format(name).options(**{**preset, **lane.options})
-    if lane.schema is not None:
-        reader = reader.schema(lane.schema)
-    return reader.load([spark_path(path) for path in item.paths])
-
-
-def _paths(spark: SparkSession, item: Item) -> DataFrame:
-    # A literal in the plan: half the time of createDataFrame, which ships pickled rows through an RDD.
-    rows = [
-        {"path": str(path), "size_bytes": seen.size_bytes, "modified": seen.mtime_ns / 1e9}
-        for path, seen in zip(item.paths, item.files, strict=True)
-    ]
-    return spark.sql(f"SELECT inline(from_json(:files, '{_PATHS_SCHEMA}'))", args={"files": json.dumps(rows)})
-
-
-def spark_path(path: Path) -> str:
-    """The path as Spark takes it literally: it reads a glob where we mean a name.
-
-    Raises:
-        JobError: the name has a colon, which Hadoop cannot read.
-    """
-    if ":" in str(path):
-        raise JobError(f'Spark cannot read {str(path)!r}: its name has a colon; rename it, or use format = "paths"')
-    return "file://" + "".join("\\" + c if c in "\\*?[]{}" else c for c in str(path))
-
-
-def write(frame: DataFrame, output: OutputSection, staged: Path) -> None:
-    """Write the rows into `staged`, which must not exist.
-
-    Raises:
-        JobError: a column has the name of one of the directories `lane=` and `item=`.
-    """
-    taken = [column for column in frame.columns if column.lower() in _PARTITIONS]
-    if taken:
-        raise JobError(f"the job's result has a column {taken[0]!r}, which the output's directories add; rename it")
-    if output.files_per_item is not None:
-        frame = frame.coalesce(output.files_per_item)
-    writer = frame.write.format(output.format).options(**spark_options(output.options))
-    if output.partition_by:
-        writer = writer.partitionBy(*output.partition_by)
-    writer.save("file://" + str(staged))
+    settings = config.settings
+    functions = [settings.job.python, *(step.python for step in settings.steps.values())]
+    names = {function.partition(":")[0] for function in functions if function is not None}
+    for name in sorted(names):
+        path = config.base / f"{name}.py"
+        if path.is_file():
+            spark.addArtifacts(str(path), pyfile=True)

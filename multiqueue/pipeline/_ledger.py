@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ._batching import cut, halves
 from ._errors import IllegalTransition, PipelineError
-from ._items import FileSeen, Item, item_id
+from ._items import STEP, FileSeen, Item, item_id
 from ._ledger_file import LaneCount, connect, lane_counts
 from ._lifecycle import ItemEvent, ItemState, after, before
 
@@ -43,6 +44,16 @@ class Scanned:
     """Files that are known as they are."""
     rest: list[FileSeen]
     """New files that do not fill a batch yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a lane is."""
+
+    is_open: bool
+    """Items of it wait or run."""
+    has_failed: bool
+    """Items of it were set aside."""
 
 
 class Ledger:
@@ -114,9 +125,32 @@ class Ledger:
         row = self._connection.execute("SELECT value FROM meta WHERE name = 'worked_s'").fetchone()
         return 0.0 if row is None else float(row[0])
 
+    def standing(self, lane: str, part: str | None = None) -> Standing:
+        """Whether items of the lane (for a step: of this part of it) still wait or run, or were set aside."""
+        is_open = any(self._has(lane, state, part) for state in (ItemState.WAITING, ItemState.SUBMITTED))
+        return Standing(is_open, self._has(lane, ItemState.FAILED, part))
+
+    def _has(self, lane: str, state: ItemState, part: str | None) -> bool:
+        query = f"SELECT 1 FROM items WHERE state = '{state}' AND lane = ? AND path = coalesce(?, path) LIMIT 1"
+        return self._connection.execute(query, (lane, part and STEP + part)).fetchone() is not None
+
+    def knows(self, lane: str, seen: FileSeen) -> bool:
+        """Whether an item of the lane has this file as it is."""
+        row = self._known(lane, [seen.path]).get(seen.path)
+        return row is not None and row[:2] == (seen.size_bytes, seen.mtime_ns)
+
+    def done_of(self, lane: str, part: str | None = None) -> Iterator[tuple[str, int]]:
+        """The id and the attempt of each item of the lane (for a step: of this part of it) that is done."""
+        yield from self._connection.execute(
+            "SELECT id, attempt FROM items WHERE state = 'done' AND lane = ? AND path = coalesce(?, path) ORDER BY seq",
+            (lane, part and STEP + part),
+        )
+
     # What a scan finds
 
-    def record_scan(self, lane: str, seen: Sequence[FileSeen], batch: int, now_s: float) -> Scanned:
+    def record_scan(
+        self, lane: str, seen: Sequence[FileSeen], batch: int, now_s: float, batch_bytes: int | None = None
+    ) -> Scanned:
         """Make items of the files that are new, and reopen items whose files have changed.
 
         Files that do not fill a batch come back in `rest`: pass them again with the next ones, and at the end
@@ -132,11 +166,11 @@ class Ledger:
                 changed.add(row[2])
             else:
                 same += 1
-        full = len(new) - len(new) % batch
-        for start in range(0, full, batch):
-            self._add(lane, new[start : start + batch], now_s)
+        full, rest = cut(new, batch, batch_bytes)
+        for files in full:
+            self._add(lane, files, now_s)
         reopened = Counter(state for seq in sorted(changed) if (state := self._reopen(seq, now_s)))
-        return Scanned(full // batch, reopened, same, new[full:])
+        return Scanned(len(full), reopened, same, rest)
 
     def record_rest(self, lane: str, rest: Sequence[FileSeen], now_s: float) -> None:
         """Make one last, smaller item of the files that did not fill a batch."""
@@ -151,12 +185,12 @@ class Ledger:
         )
         return {path: (size, mtime_ns, item) for path, size, mtime_ns, item in rows}
 
-    def _add(self, lane: str, files: Sequence[FileSeen], now_s: float) -> None:
+    def _add(self, lane: str, files: Sequence[FileSeen], now_s: float, tries: int = 0) -> None:
         identity = item_id(lane, [one.path for one in files])
         size_bytes = sum(one.size_bytes for one in files)
         cursor = self._connection.execute(
-            "INSERT INTO items (id, lane, path, files, bytes, known_s) VALUES (?, ?, ?, ?, ?, ?)",
-            (identity, lane, files[0].path, len(files), size_bytes, now_s),
+            "INSERT INTO items (id, lane, path, files, bytes, known_s, tries) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (identity, lane, files[0].path, len(files), size_bytes, now_s, tries),
         )
         self._connection.executemany(
             "INSERT INTO files (lane, path, size, mtime_ns, item, place) VALUES (?, ?, ?, ?, ?, ?)",
@@ -209,6 +243,20 @@ class Ledger:
             (error, started_s, ended_s),
         )
 
+    def split(self, item: Item, tries: int, now_s: float) -> int:
+        """Two items of half its files each stand where the item stood; how many there are.
+
+        A half that is still several files counts `tries` failures already, a single file none. The item is gone with
+        its number, so take its output away before.
+        """
+        self._move(item, ItemEvent.SPLIT, "error = NULL", ())
+        self._connection.execute("DELETE FROM files WHERE item = ?", (item.seq,))
+        self._connection.execute("DELETE FROM items WHERE seq = ?", (item.seq,))
+        parts = halves(item.files)
+        for files in parts:
+            self._add(item.lane, files, now_s, tries if len(files) > 1 else 0)
+        return len(parts)
+
     def hand_back(self, item: Item) -> None:
         """The attempt was cancelled: the item waits again, as if this attempt had not been."""
         self._move(item, ItemEvent.HAND_BACK, "retry_s = 0", ())
@@ -228,7 +276,7 @@ class Ledger:
 
     def _put_back(self, seq: int) -> bool:
         files = self._files(seq)
-        gone = [(seq, one.path) for one in files if not (self._base / one.path).exists()]
+        gone = [(seq, one.path) for one in files if one.is_file and not (self._base / one.path).exists()]
         self._connection.executemany("DELETE FROM files WHERE item = ? AND path = ?", gone)
         if len(gone) == len(files):
             self._connection.execute("DELETE FROM items WHERE seq = ?", (seq,))

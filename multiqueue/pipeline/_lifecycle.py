@@ -29,6 +29,8 @@ class ItemEvent(StrEnum):
     POSTPONE = "postpone"
     """The attempt failed and another one may help, later."""
     GIVE_UP = "give up"
+    SPLIT = "split"
+    """The attempt failed for the last time, and the item is several files: they wait as two items."""
     HAND_BACK = "hand back"
     """The attempt was cancelled or the driver died: it does not count as a try."""
     CHANGE = "change"
@@ -42,6 +44,7 @@ TRANSITIONS = MappingProxyType(
         (ItemState.SUBMITTED, ItemEvent.SUCCEED): ItemState.DONE,
         (ItemState.SUBMITTED, ItemEvent.POSTPONE): ItemState.WAITING,
         (ItemState.SUBMITTED, ItemEvent.GIVE_UP): ItemState.FAILED,
+        (ItemState.SUBMITTED, ItemEvent.SPLIT): ItemState.WAITING,
         (ItemState.SUBMITTED, ItemEvent.HAND_BACK): ItemState.WAITING,
         (ItemState.DONE, ItemEvent.CHANGE): ItemState.WAITING,
         (ItemState.FAILED, ItemEvent.CHANGE): ItemState.WAITING,

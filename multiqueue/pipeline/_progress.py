@@ -20,6 +20,8 @@ class AttemptEnded:
     error: str | None = None
     """None for a success and for an attempt that was cancelled."""
     retry_in_s: float | None = None
+    split_into: int = 0
+    """How many smaller items wait in its place."""
 
 
 class Reporter(Protocol):

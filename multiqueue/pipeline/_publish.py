@@ -1,6 +1,7 @@
 """From a staging directory to the final place by one rename: an item's output is there as a whole or not at all.
 
-Promise     P1  `data/lane=LANE/item=ID` exists only with everything its attempt wrote.
+Promise     P1  `data/lane=LANE/item=ID`, for a step's item a directory below `steps`, exists only with everything
+                its attempt wrote.
             P2  An item has at most one such directory: a later attempt replaces it.
             P3  After a crash `is_published(item)` tells whether the item's *last* attempt got there: the directory
                 carries the attempt's number in `_item.json`, written before the rename.
@@ -21,6 +22,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -30,12 +32,40 @@ from ._items import Item
 _MARKER = "_item.json"
 
 
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where in an output what lies."""
+
+    output: Path
+
+    @property
+    def data(self) -> Path:
+        return self.output / "data"
+
+    def of_lane(self, lane: str) -> Path:
+        return self.data / f"lane={quoted(lane)}"
+
+    def of_step(self, step: str, part: str | None = None) -> Path:
+        """The step's directory, or in it that of one lane."""
+        root = self.output / "steps" / quoted(step)
+        return root / f"lane={quoted(part)}" if part else root
+
+    def of_item(self, item: Item) -> Path:
+        parent = self.of_lane(item.lane) if item.part is None else self.of_step(item.lane, item.part)
+        return parent / f"item={item.id}"
+
+    def directories(self, item: Item) -> tuple[str, ...]:
+        """The columns that readers find in the names of the directories."""
+        return ("item",) if item.part == "" else ("lane", "item")
+
+
 class Publisher:
     """The output directory of a pipeline. `attempt` and `publish` may run in many threads, on different items."""
 
     def __init__(self, output: Path) -> None:
         self.output = output
-        self.data = output / "data"
+        self.places = Places(output)
+        self.data = self.places.data
         self._staging = output / "_multiqueue" / "staging"
 
     def prepare(self, *, ledger_is_empty: bool) -> None:
@@ -78,7 +108,7 @@ class Publisher:
         }
         (staged / _MARKER).write_text(json.dumps(marker, ensure_ascii=False), encoding="utf-8")
         final = self.place(item)
-        final.parent.mkdir(exist_ok=True)
+        final.parent.mkdir(parents=True, exist_ok=True)
         self.retract(item)
         os.rename(staged, final)
 
@@ -101,7 +131,12 @@ class Publisher:
 
     def place(self, item: Item) -> Path:
         """The item's final directory."""
-        return self.data / f"lane={quote(item.lane, safe=' ')}" / f"item={item.id}"
+        return self.places.of_item(item)
+
+
+def quoted(name: str) -> str:
+    """The name of a lane as a directory's: what is not allowed in a path as `%XX`."""
+    return quote(name, safe=" ")
 
 
 def _has_entries(path: Path) -> bool:

@@ -17,10 +17,10 @@ from typing import Any
 from . import _scan
 from ._attempt import Attempts, Dispatcher
 from ._config import PipelineConfig
+from ._dead_letters import DeadLetters
 from ._errors import ConfigError, ExitStatus
-from ._intake import Intake
+from ._intake import Follow, Intake
 from ._items import Lane
-from ._job import check_query, work_of
 from ._ledger import Ledger
 from ._ledger_file import exclusive
 from ._mailbox import Mailbox, StopRequested
@@ -30,7 +30,10 @@ from ._report import write_report
 from ._retry import Backoff
 from ._runner import Runner
 from ._session import spark_session
+from ._settlement import Settlement
+from ._steps import Steps
 from ._tally import Snapshot
+from ._work import SparkWork, prepare, work_of
 from ._work_clock import WorkClock
 
 Session = Callable[[], Any]
@@ -54,10 +57,13 @@ def run_pipeline(
     *,
     session: Session | None = None,
     fifo: bool = False,
+    follow: bool = False,
 ) -> RunResult:
     """Run until every item is done or set aside, or Ctrl-C; the report is written in any case.
 
-    Call it in the main thread: it takes over Ctrl-C while it runs. With `session`, that session is used and left
+    With `follow` it goes on to watch for files, until Ctrl-C. SIGTERM is as Ctrl-C.
+
+    Call it in the main thread: it takes over both signals while it runs. With `session`, that session is used and left
     running; otherwise one is started if there is anything to do, and stopped.
 
     Raises:
@@ -68,43 +74,49 @@ def run_pipeline(
         SessionLost: the Spark session ended in the middle.
     """
     lanes = config.lanes()
-    work = work_of(config, {lane.name: lane for lane in lanes})
+    work = work_of(config, lanes)
     mailbox = Mailbox()
     with ExitStack() as stack:
         stack.enter_context(exclusive(config.state))
         ledger = stack.enter_context(contextlib.closing(Ledger(config.state, config.base)))
-        publisher = _prepared(config, ledger, lanes, reporter)
+        publisher = _prepared(config, ledger, reporter)
+        if not follow:
+            _check_input(config, ledger, lanes)
         resumed = not ledger.is_empty()
         clock = WorkClock(ledger.seconds_at_work())
-        stack.enter_context(_ctrl_c_posts_to(mailbox))
+        stack.enter_context(_stop_signals_post_to(mailbox))
+        following = _follow(config, reporter) if follow else None
+        steps = config.steps()
+        scheduled = [*lanes, *(step.as_lane(config.base) for step in steps)]
         runner = Runner(
-            lanes,
+            scheduled,
             ledger,
-            Intake(lanes, config.base, config.written, ledger),
-            lambda: _dispatcher(config, lanes, session, reporter, stack),
+            Intake(lanes, config.base, config.written, ledger, following),
+            lambda: _dispatcher(config, scheduled, session, work, reporter, stack),
             Attempts(work, publisher, mailbox.post, clock),
-            _backoff(config),
+            Settlement(ledger, publisher, _backoff(config), DeadLetters(config.dead_letters)),
+            Steps(steps, lanes, ledger),
             mailbox,
             clock,
             reporter,
             fifo,
+            work.add,
         )
         try:
             snapshot = runner.run()
         finally:
-            for sentence in runner.intake.passed_over.sentences():
+            for sentence in (*runner.intake.passed_over.sentences(), *runner.steps.held_back()):
                 reporter.note(sentence)
             report = write_report(config)
     return RunResult(snapshot, _status(runner, snapshot), report, resumed)
 
 
-def _prepared(config: PipelineConfig, ledger: Ledger, lanes: list[Lane], reporter: Reporter) -> Publisher:
+def _prepared(config: PipelineConfig, ledger: Ledger, reporter: Reporter) -> Publisher:
     publisher = Publisher(config.output)
     publisher.prepare(ledger_is_empty=ledger.is_empty())
     done, waiting = ledger.recover(publisher.is_published)
     if done or waiting:
         reporter.note(f"the last run was cut off: {done} items turned out done, {waiting} run again")
-    _check_input(config, ledger, lanes)
     with ledger.transaction():
         ledger.record_process()
     return publisher
@@ -122,17 +134,42 @@ def _check_input(config: PipelineConfig, ledger: Ledger, lanes: list[Lane]) -> N
     raise ConfigError(f"no input files below {str(config.base)!r}: {globs}{why}")
 
 
+def _follow(config: PipelineConfig, reporter: Reporter) -> Follow:
+    last: list[Lane] = []
+    told: set[str] = set()
+
+    def lanes() -> list[Lane]:
+        """The lanes now; those of the last time, and a sentence, when a new directory makes no good lane."""
+        nonlocal last
+        try:
+            last = config.lanes()
+        except ConfigError as error:
+            if str(error) not in told:
+                told.add(str(error))
+                reporter.note(str(error))
+        return last
+
+    return Follow(config.settings.follow.poll, config.settings.follow.settle, lanes)
+
+
 def _backoff(config: PipelineConfig) -> Backoff:
     retry = config.settings.retry
     return Backoff(retry.attempts, retry.backoff, retry.backoff_factor, retry.backoff_max)
 
 
 def _dispatcher(
-    config: PipelineConfig, lanes: list[Lane], session: Session | None, reporter: Reporter, stack: ExitStack
+    config: PipelineConfig,
+    scheduled: list[Lane],
+    session: Session | None,
+    work: SparkWork,
+    reporter: Reporter,
+    stack: ExitStack,
 ) -> Dispatcher:
     section = config.settings.spark
     if session is None:
-        pools = sorted({lane.pool for lane in lanes if lane.pool})
+        pools = sorted(
+            {pool for pool in (*(lane.pool for lane in lanes), *(step.pool for step in config.steps())) if pool}
+        )
         log = config.output / "_multiqueue" / "spark.log"
         reporter.note(f"starting Spark on {section.remote or section.master or 'local[*]'}, its log is {log}")
         spark = stack.enter_context(spark_session(section, pools, log))
@@ -141,28 +178,29 @@ def _dispatcher(
         spark = session()
     from ..spark import SparkDispatcher  # here: everything else in this room works without pyspark
 
-    check_query(spark, config)
+    prepare(spark, config, work)
     return stack.enter_context(SparkDispatcher(spark, max_running=section.max_running))
 
 
 @contextlib.contextmanager
-def _ctrl_c_posts_to(mailbox: Mailbox) -> Iterator[None]:
-    """While inside, Ctrl-C asks the runner to stop; a third one ends the process at once, as kill would."""
+def _stop_signals_post_to(mailbox: Mailbox) -> Iterator[None]:
+    """While inside, Ctrl-C and SIGTERM ask the runner to stop; a third one ends the process at once, as kill would."""
     requests = 0
 
     def stop(signum: int, frame: object) -> None:
         nonlocal requests
         requests += 1
         if requests == 3:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGINT)
+            signal.signal(signum, signal.SIG_DFL)
+            signal.raise_signal(signum)
         mailbox.post(StopRequested())
 
-    before = signal.signal(signal.SIGINT, stop)
+    before = {signum: signal.signal(signum, stop) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
 
 
 def _status(runner: Runner, snapshot: Snapshot) -> ExitStatus:

@@ -3,15 +3,16 @@
 Promise     Every item that the scan finds ends done or failed, or still waits in the ledger when the run is
             stopped. An item is submitted at most once at a time. What is in memory is bounded by the lanes'
             capacities and `max_running`, whatever the number of items.
-State       `_flights`, the items that are submitted and have not ended; `_lanes`, how many of them each lane
+State       `_flights`, the items that are submitted and have not ended; `_feeds`, how many of them each lane
             holds; the tally. The ledger is the only thing that lasts.
 Threads     One: the caller's. Job threads, the dispatcher and the signal handler speak to it through the mailbox
             alone, so there is no lock here and no transaction waits for a job.
-Waiting     For a message, at most `_TICK_S` or until the next retry is due; not at all while files are being read.
+Waiting     For a message, at most `_TICK_S` or until the next retry or scan is due; not at all while files are read.
             Submitting never blocks: a lane is never given more than it has room for, counted from what was
             submitted and what has started, and a start that is not yet heard of only makes the count higher.
 Stopping    The first request clears the lanes, and what runs goes on to its end; the second cancels what runs.
             What was cancelled is handed back. A lost Spark session stops the run like a first request.
+Following   The run has no end of its own, and lanes may come. Otherwise it is the same.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from ._ledger import Ledger, Scanned
 from ._lifecycle import ItemState
 from ._mailbox import Ended, Mailbox, Message, Started, StopRequested, ended
 from ._progress import AttemptEnded, Reporter
-from ._retry import Backoff, Verdict, describe, verdict
+from ._settlement import Settlement
+from ._steps import Steps
 from ._tally import Snapshot, Tally
 from ._work_clock import WorkClock
 
@@ -68,22 +70,25 @@ class Runner:
     """One run of a pipeline. `dispatcher` is called when the first item is to be submitted, if ever."""
 
     lanes: Sequence[Lane]
+    """Those that have files, and one for each step."""
     ledger: Ledger
     intake: Intake
     dispatcher: Callable[[], Dispatcher]
     attempts: Attempts
-    backoff: Backoff
+    settlement: Settlement
+    steps: Steps
     mailbox: Mailbox
     clock: WorkClock
     reporter: Reporter
     fifo: bool = False
     """Everything in one lane, the lanes mixed as if their items had arrived at random: the rival in the demo."""
+    on_new_lane: Callable[[Lane], None] = lambda lane: None
+    """Told, while following, of a lane that was not there before, ahead of its items."""
     _tally: Tally = field(init=False)
     _feeds: dict[str, _LaneFeed] = field(init=False)
     _flights: dict[int, _Flight] = field(init=False, default_factory=dict)
     _live: Dispatcher | None = field(init=False, default=None)
     _stop_requests: int = field(init=False, default=0)
-    _lost: BaseException | None = field(init=False, default=None)
     _known_s: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
@@ -106,13 +111,15 @@ class Runner:
                 self._feed()
             self.reporter.update(self._snapshot())
         self.reporter.end(self._snapshot())
-        if self._lost is not None:
-            raise SessionLost("the Spark session ended under the run; run the same command to go on") from self._lost
+        lost = self.settlement.lost
+        if lost is not None:
+            raise SessionLost("the Spark session ended under the run; run the same command to go on") from lost
         return self._snapshot()
 
     @property
     def was_interrupted(self) -> bool:
-        return self._stop_requests > 0
+        """Whether it was stopped before its end. One that follows has no other end than the first request."""
+        return self._stop_requests > (1 if self.intake.is_following else 0)
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the counters agree with what is in flight."""
@@ -130,11 +137,10 @@ class Runner:
         return self._tally.stopping or (self.intake.finished and self._tally.waiting == 0)
 
     def _patience_s(self) -> float:
-        if not self._tally.stopping and not self.intake.finished:
-            return 0.0
         now_s = self.clock()
-        retries = (feed.dry_until_s - now_s for feed in self._feeds.values() if feed.dry_until_s > now_s)
-        return min(min(retries, default=_TICK_S), _TICK_S)
+        waits = [feed.dry_until_s - now_s for feed in self._feeds.values() if feed.dry_until_s > now_s]
+        to_read_s = None if self._tally.stopping else self.intake.patience_s()
+        return min([_TICK_S, *waits] if to_read_s is None else [_TICK_S, to_read_s, *waits])
 
     # From files to lanes
 
@@ -142,10 +148,23 @@ class Runner:
         def found(lane: str, scanned: Scanned) -> None:
             self._tally.found(lane, scanned)
             if scanned.added or scanned.reopened:
+                self.steps.touch(lane)
                 self._moisten(lane)
 
-        self.intake.step(self._known_s, found)
-        self._tally.scanning = not self.intake.finished
+        # Whatever the first scan finds was there when the run began.
+        known_s = self.clock() if self.intake.is_following else self._known_s
+        for lane in self.intake.begin_if_due():
+            self._add_lane(lane)
+        self.intake.step(known_s, found)
+        if self.intake.stands_still:
+            self._tally.scanning = False
+            self.steps.take_in(self.clock(), found)
+
+    def _add_lane(self, lane: Lane) -> None:
+        self.on_new_lane(lane)
+        self._tally.add_lane(lane.name)
+        self._feeds[lane.name] = _LaneFeed(lane)
+        self.steps.add_lane(lane)
 
     def _feed(self) -> None:
         """Submit what the lanes have room for, in turns: recorded in one transaction, then handed over."""
@@ -217,7 +236,7 @@ class Runner:
         for message in messages:
             if isinstance(message, StopRequested):
                 self._stop()
-        if self._lost is not None and not self._tally.stopping:
+        if self.settlement.lost is not None and not self._tally.stopping:
             self._clear_lanes()
 
     def _start(self, message: Started) -> None:
@@ -230,35 +249,20 @@ class Runner:
         flight = self._flights.pop(message.seq)
         if flight.started_s is None:
             flight.feed.queued -= 1
-        outcome = self._record_end(flight, message)
         item = flight.item
-        self._tally.ended(item.lane, outcome.state, message.at_s, was_running=flight.started_s is not None)
+        started_s = message.at_s if flight.started_s is None else flight.started_s
+        outcome = self.settlement.settle(item, message.future, started_s, message.at_s)
+        self._tally.ended(
+            item.lane,
+            outcome.state,
+            message.at_s,
+            was_running=flight.started_s is not None,
+            split_into=outcome.split_into,
+        )
+        self.steps.touch(item.lane)
         if outcome.state is ItemState.WAITING:
             self._moisten(item.lane)
         return outcome
-
-    def _record_end(self, flight: _Flight, message: Ended) -> AttemptEnded:
-        item, future, ended_s = flight.item, message.future, message.at_s
-        started_s = ended_s if flight.started_s is None else flight.started_s
-        took_s = ended_s - started_s
-        error = None if future.cancelled() else future.exception()
-        if future.cancelled():
-            self.ledger.hand_back(item)
-            return AttemptEnded(item, ItemState.WAITING, took_s)
-        if error is None:
-            self.ledger.succeed(item, future.result().files, started_s, ended_s)
-            return AttemptEnded(item, ItemState.DONE, took_s)
-        kind = verdict(error)
-        if kind is Verdict.SESSION_LOST or self._lost is not None:
-            self._lost = self._lost or error
-            self.ledger.hand_back(item)
-            return AttemptEnded(item, ItemState.WAITING, took_s)
-        pause_s = None if kind is Verdict.FOR_GOOD else self.backoff.pause_s(item.tries + 1)
-        if pause_s is None:
-            self.ledger.give_up(item, describe(error), started_s, ended_s)
-            return AttemptEnded(item, ItemState.FAILED, took_s, describe(error))
-        self.ledger.postpone(item, describe(error), ended_s + pause_s)
-        return AttemptEnded(item, ItemState.WAITING, took_s, describe(error), pause_s)
 
     # Stopping
 

@@ -20,8 +20,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ._config import SparkSection, spark_options
+from ._config import spark_options
 from ._errors import Unprepared
+from ._sections import SparkSection
 
 # Nothing of Spark's own on the terminal, and no `_SUCCESS` files: an item's directory is there when it is complete.
 _CONF = {

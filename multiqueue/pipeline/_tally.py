@@ -67,6 +67,10 @@ class Tally:
                 lane.waiting += count.items
         return tally
 
+    def add_lane(self, lane: str) -> None:
+        """Count one more lane."""
+        self.lanes.setdefault(lane, LaneProgress(lane))
+
     def found(self, lane: str, scanned: Scanned) -> None:
         progress = self.lanes[lane]
         progress.waiting += scanned.added + scanned.reopened.total()
@@ -77,8 +81,8 @@ class Tally:
         self.lanes[lane].waiting -= 1
         self.lanes[lane].running += 1
 
-    def ended(self, lane: str, state: ItemState, at_s: float, *, was_running: bool) -> None:
-        """An attempt ended and left the item in this state."""
+    def ended(self, lane: str, state: ItemState, at_s: float, *, was_running: bool, split_into: int = 0) -> None:
+        """An attempt ended and left the item, or the items that it was split into, in this state."""
         progress = self.lanes[lane]
         if was_running:
             progress.running -= 1
@@ -89,7 +93,7 @@ class Tally:
         elif state is ItemState.FAILED:
             progress.failed += 1
         else:
-            progress.waiting += 1
+            progress.waiting += max(split_into, 1)
             return
         self._note_end(at_s)
 

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from multiqueue.pipeline._attempt import Attempt, Attempts
-from multiqueue.pipeline._intake import Intake
-from multiqueue.pipeline._items import Item, Lane
+from multiqueue.pipeline._dead_letters import DeadLetters
+from multiqueue.pipeline._intake import Follow, Intake
+from multiqueue.pipeline._items import Item, Lane, Step
 from multiqueue.pipeline._ledger import Ledger
 from multiqueue.pipeline._mailbox import Mailbox, Message
 from multiqueue.pipeline._progress import AttemptEnded, Silent
 from multiqueue.pipeline._publish import Publisher
 from multiqueue.pipeline._retry import Backoff
 from multiqueue.pipeline._runner import Runner
+from multiqueue.pipeline._settlement import Settlement
+from multiqueue.pipeline._steps import Steps
 from multiqueue.pipeline._tally import Snapshot
 from multiqueue.pipeline._work_clock import WorkClock
 
@@ -127,14 +130,15 @@ class Recorder(Silent):
 def write_names(spark: Any, item: Item, staged: Path) -> bool:
     """Work that writes the contents of the item's files, so that a test can count what is in the output."""
     staged.mkdir()
-    rows = [path.read_text() for path in item.paths]
+    rows = [path.read_text() for path in item.paths] if item.part is None else [f"{item.lane} {item.part}".strip()]
     (staged / "part-0.json").write_text(json.dumps(rows))
     return True
 
 
-def rows_in(output: Path) -> list[str]:
-    """Everything a reader finds in the output, sorted."""
-    return sorted(row for part in (output / "data").glob("*/*/part-0.json") for row in json.loads(part.read_text()))
+def rows_in(output: Path, below: str = "data") -> list[str]:
+    """Everything a reader finds in the output of the lanes, or below `steps`, sorted."""
+    parts = (output / below).rglob("item=*/part-0.json")
+    return sorted(row for part in parts for row in json.loads(part.read_text()))
 
 
 def make_tree(base: Path, lanes: dict[str, int]) -> None:
@@ -168,6 +172,8 @@ class Pipeline:
         publisher: type[Publisher] = Publisher,
         ledger: type[Ledger] = Ledger,
         on_idle: Callable[[Pipeline], None] | None = None,
+        steps: Sequence[Step] = (),
+        follow: Callable[[Pipeline], Follow] | None = None,
     ) -> None:
         self.output = base / "out"
         self.time = Clock()
@@ -184,14 +190,15 @@ class Pipeline:
             raise
         self.mailbox = DrivenMailbox(self._idle)
         clock = WorkClock(self.ledger.seconds_at_work(), self.time)
-        self.intake = Intake(lanes, base, {self.output}, self.ledger)
+        self.intake = Intake(lanes, base, {self.output}, self.ledger, follow(self) if follow else None)
         self.runner = Runner(
-            lanes,
+            [*lanes, *(step.as_lane(base) for step in steps)],
             self.ledger,
             self.intake,
             lambda: self.dispatcher,
             Attempts(work, self.publisher, self.mailbox.post, clock),
-            Backoff(attempts, 1.0, 2.0, 60.0),
+            Settlement(self.ledger, self.publisher, Backoff(attempts, 1.0, 2.0, 60.0), DeadLetters(base / "dead")),
+            Steps(steps, lanes, self.ledger),
             self.mailbox,
             clock,
             self.reporter,

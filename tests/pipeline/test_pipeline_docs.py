@@ -10,15 +10,17 @@ import pytest
 from pydantic import BaseModel
 
 from multiqueue.pipeline import ExitStatus, load_config
-from multiqueue.pipeline._config import (
+from multiqueue.pipeline._lifecycle import TRANSITIONS
+from multiqueue.pipeline._sections import (
+    FollowSection,
     JobSection,
     LaneSection,
     OutputSection,
     RetrySection,
     SparkSection,
     StateSection,
+    StepSection,
 )
-from multiqueue.pipeline._lifecycle import TRANSITIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -35,8 +37,10 @@ def table(text: str) -> list[list[str]]:
         ("## `[spark]`", SparkSection),
         ("## `[lanes.NAME]`", LaneSection),
         ("## `[job]`", JobSection),
+        ("## `[steps.NAME]`", StepSection),
         ("## `[output]`", OutputSection),
         ("## `[retry]`", RetrySection),
+        ("## `[follow]`", FollowSection),
         ("## `[state]`", StateSection),
     ],
 )

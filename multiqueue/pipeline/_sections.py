@@ -1,0 +1,176 @@
+"""The sections of the configuration file, as models: which keys there are, their types, ranges and defaults.
+
+Nothing unknown is accepted. docs/reference/pipeline-toml.md lists the keys; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "paths"]
+OutputFormat = Literal["parquet", "json", "csv", "orc", "text"]
+FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+"""`module:function`."""
+Scalar = str | bool | int | float
+Globs = Annotated[str | list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+"""One glob or several."""
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class SparkSection(_Section):
+    """`[spark]`: where the jobs run, and how many at a time."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: dict[str, Scalar] = Field(default_factory=dict)
+    max_running: int = Field(default=8, ge=1)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> SparkSection:
+        if self.master is not None and self.remote is not None:
+            raise ValueError("master and remote exclude each other: keep one")
+        return self
+
+
+class LaneSection(_Section):
+    """`[lanes.NAME]`: what is read, and how it is scheduled beside the others."""
+
+    files: Globs
+    directories: str | None = None
+    exclude: Globs = Field(default_factory=list)
+    format: InputFormat
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    schema_: str | None = Field(default=None, alias="schema")
+    expect: str | None = None
+    batch: int = Field(default=1, ge=1, le=10_000)
+    batch_bytes: int | None = Field(default=None, ge=1)
+    batch_seconds: float = Field(default=0.0, ge=0, strict=False)
+    priority: int = 0
+    capacity: int = Field(default=16, ge=1)
+    weight: int = Field(default=1, ge=1)
+    max_in_flight: int | None = Field(default=None, ge=1)
+    pool: str | None = None
+
+    @field_validator("directories")
+    @classmethod
+    def _has_fixed_depth(cls, value: str | None) -> str | None:
+        if value is not None and "**" in value:
+            raise ValueError("`**` has no place here: say how deep the directories are, as in 'inbox/*/*'")
+        return value
+
+
+class JobSection(_Section):
+    """`[job]`: what is done with each item: a query, or a function."""
+
+    sql: str | None = None
+    python: str | None = Field(default=None, pattern=FUNCTION)
+
+    @model_validator(mode="after")
+    def _one_job(self) -> JobSection:
+        if (self.sql is None) == (self.python is None):
+            raise ValueError('give either sql = "SELECT ... FROM input" or python = "module:function"')
+        return self
+
+
+class StepSection(_Section):
+    """`[steps.NAME]`: a job over what lanes or other steps have put out, once they have nothing left to do."""
+
+    after: Globs
+    each_lane: bool = False
+    sql: str | None = None
+    python: str | None = Field(default=None, pattern=FUNCTION)
+    schemas: dict[str, str] = Field(default_factory=dict)
+    expect: str | None = None
+    allow_failed: bool = False
+    priority: int = 0
+    max_in_flight: int | None = Field(default=None, ge=1)
+    pool: str | None = None
+    partition_by: list[str] = Field(default_factory=list)
+    files_per_item: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _one_job(self) -> StepSection:
+        if (self.sql is None) == (self.python is None):
+            raise ValueError('give either sql = "SELECT ... FROM NAME" or python = "module:function"')
+        return self
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names in `after`."""
+        return strings(self.after)
+
+
+class OutputSection(_Section):
+    """`[output]`: where the results go."""
+
+    path: str = Field(min_length=1)
+    format: OutputFormat = "parquet"
+    options: dict[str, Scalar] = Field(default_factory=dict)
+    partition_by: list[str] = Field(default_factory=list)
+    files_per_item: int | None = Field(default=None, ge=1)
+    expect: str | None = None
+    dead_letters: str | None = None
+
+    @field_validator("path", "dead_letters")
+    @classmethod
+    def _is_local(cls, value: str | None) -> str | None:
+        return None if value is None else _local(value)
+
+
+class RetrySection(_Section):
+    """`[retry]`: how often a failing item is tried, and how long in between."""
+
+    attempts: int = Field(default=3, ge=1)
+    backoff: float = Field(default=1.0, ge=0, strict=False)
+    backoff_factor: float = Field(default=2.0, ge=1, strict=False)
+    backoff_max: float = Field(default=60.0, ge=0, strict=False)
+
+
+class FollowSection(_Section):
+    """`[follow]`: how `run --follow` watches for files."""
+
+    poll: float = Field(default=1.0, gt=0, strict=False)
+    settle: float = Field(default=2.0, ge=0, strict=False)
+
+
+class StateSection(_Section):
+    """`[state]`: what survives."""
+
+    path: str | None = None
+
+    @field_validator("path")
+    @classmethod
+    def _is_local(cls, value: str | None) -> str | None:
+        return None if value is None else _local(value)
+
+
+class Settings(_Section):
+    """The whole file."""
+
+    spark: SparkSection = Field(default_factory=SparkSection)
+    lanes: dict[str, LaneSection] = Field(min_length=1)
+    job: JobSection
+    steps: dict[str, StepSection] = Field(default_factory=dict)
+    output: OutputSection
+    retry: RetrySection = Field(default_factory=RetrySection)
+    follow: FollowSection = Field(default_factory=FollowSection)
+    state: StateSection = Field(default_factory=StateSection)
+
+
+def _local(path: str) -> str:
+    if "://" in path:
+        raise ValueError(
+            f"{path!r} is not a local path; results are moved into place by renaming, which this version "
+            "does on local or mounted file systems only"
+        )
+    return path
+
+
+def strings(globs: str | list[str]) -> tuple[str, ...]:
+    """One string or several, as several."""
+    return (globs,) if isinstance(globs, str) else tuple(globs)

@@ -1,0 +1,129 @@
+"""When a step may run: what it needs has nothing left to do, and is not what it was when the step ran last.
+
+Promise     A step's item exists for what the step reads as it is now: when that changes, the item waits again. It is
+            made or reopened only while everything before it stands still: no item waits or runs there, none is set
+            aside (unless the step allows that), and steps before it are up to date themselves.
+State       What has changed since the last look, by lane and part; and why steps are held back. The ledger has the
+            rest: a step's item has a `FileSeen` that names the part and carries a digest of what it reads.
+Threads     One, the runner's.
+Cost        A look asks, for each step behind a change, a few indexed questions. The digest, which goes through all
+            items that the step reads, is made only once they stand still.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+
+from ._items import STEP, FileSeen, Lane, Step
+from ._ledger import Ledger, Scanned
+
+ALL = ""
+"""The part of a step that has one item, and of a lane."""
+
+Source = tuple[str, str]
+"""A lane, or a step and one of its parts."""
+
+
+class Steps:
+    """The steps of a run, each after those that it needs."""
+
+    def __init__(self, steps: Sequence[Step], lanes: Iterable[Lane], ledger: Ledger) -> None:
+        self._steps = {step.name: step for step in steps}
+        self._ledger = ledger
+        self._lanes: dict[str, list[str]] = {}
+        self._changed: set[str] = set()
+        for lane in lanes:
+            self.add_lane(lane)
+
+    def add_lane(self, lane: Lane) -> None:
+        """Know one more lane."""
+        self._lanes.setdefault(lane.section, []).append(lane.name)
+        self._changed.add(lane.name)
+
+    def touch(self, lane: str) -> None:
+        """Something came in for the lane or step, or ended there."""
+        self._changed.add(lane)
+
+    def take_in(self, now_s: float, found: Callable[[str, Scanned], None]) -> None:
+        """Make or reopen the items of steps that may run now, and tell `found` of each step that has some.
+
+        Call it while no scan is under way: files that are not yet known cannot be waited for.
+        """
+        for step in self._steps.values() if self._changed else ():
+            if any(self._names(source) & self._changed for source in step.after):
+                self._look_at(step, now_s, found)
+        self._changed.clear()
+
+    def held_back(self) -> list[str]:
+        """Why steps did not run: a sentence each. Ask at the end of a run."""
+        return [
+            f"step {step.name!r} was held back: items of {self._failed_before(step)!r} are set aside; "
+            "put them back with `retry`, or set allow_failed"
+            for step in self._steps.values()
+            if self._failed_before(step) is not None
+        ]
+
+    def _look_at(self, step: Step, now_s: float, found: Callable[[str, Scanned], None]) -> None:
+        refs = [ref for part in self._parts(step) if self._is_ready(step, part) and (ref := self._ref(step, part))]
+        if not refs:
+            return
+        with self._ledger.transaction():
+            scanned = self._ledger.record_scan(step.name, refs, 1, now_s)
+        if scanned.added or scanned.reopened:
+            self._changed.add(step.name)
+        found(step.name, scanned)
+
+    def _parts(self, step: Step) -> list[str]:
+        """What the step has items for."""
+        if not step.each_lane:
+            return [ALL]
+        (source,) = step.after
+        return self._parts(self._steps[source]) if source in self._steps else self._lanes.get(source, [])
+
+    def _names(self, source: str) -> set[str]:
+        """The lanes in the ledger behind a name in `after`."""
+        return {source} if source in self._steps else set(self._lanes.get(source, ()))
+
+    def _sources(self, step: Step, part: str) -> list[Source]:
+        """What the item of this part reads."""
+        found: list[Source] = []
+        for source in step.after:
+            if source in self._steps:
+                found.append((source, part))
+            else:
+                found += [(lane, ALL) for lane in ([part] if step.each_lane else self._lanes.get(source, ()))]
+        return found
+
+    def _is_ready(self, step: Step, part: str) -> bool:
+        for lane, lane_part in self._sources(step, part):
+            standing = self._ledger.standing(lane, lane_part or None)
+            if standing.is_open or (standing.has_failed and not step.allow_failed):
+                return False
+            if lane in self._steps and not self._is_up_to_date(self._steps[lane], lane_part):
+                return False
+        return True
+
+    def _is_up_to_date(self, step: Step, part: str) -> bool:
+        """Whether every item that the step is to have is there, for what there is to read."""
+        parts = [part] if part else self._parts(step)
+        return all(self._is_ready(step, one) and self._has_item(step, one) for one in parts)
+
+    def _has_item(self, step: Step, part: str) -> bool:
+        ref = self._ref(step, part)
+        return ref is None or self._ledger.knows(step.name, ref)
+
+    def _ref(self, step: Step, part: str) -> FileSeen | None:
+        """What the item of this part reads, as a ledger compares it; None when that is nothing."""
+        digest, count = hashlib.blake2b(digest_size=7), 0
+        for lane, lane_part in self._sources(step, part):
+            for identity, attempt in self._ledger.done_of(lane, lane_part or None):
+                digest.update(f"{identity} {attempt}\n".encode())
+                count += 1
+        return FileSeen(STEP + part, count, int.from_bytes(digest.digest())) if count else None
+
+    def _failed_before(self, step: Step) -> str | None:
+        if step.allow_failed:
+            return None
+        names = (lane for source in step.after for lane in sorted(self._names(source)))
+        return next((lane for lane in names if self._ledger.standing(lane).has_failed), None)

@@ -1,0 +1,148 @@
+"""What is done with one item on Spark: read, run the job, write what it returns.
+
+Called by many threads at once, each with an item of its own. The lanes may become more while others run: that is one
+assignment into a dict, and an item's lane is there before the item is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ._config import PipelineConfig, spark_options
+from ._errors import JobError
+from ._items import Item, Lane, Step
+from ._job import INPUT, Job, check_queries, job_of, ship_modules
+from ._publish import Places
+from ._read import read, read_output
+from ._schema import Schemas
+
+DataFrame = Any
+SparkSession = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """How results are written."""
+
+    format: str
+    options: Mapping[str, str]
+    partition_by: Sequence[str]
+    files_per_item: int | None
+    expect: str | None
+    place: str
+    """Where `expect` stands in the configuration."""
+
+    def write(self, frame: DataFrame, staged: Path, directories: Sequence[str]) -> None:
+        """Write the rows into `staged`, which must not exist.
+
+        Raises:
+            JobError: a column has the name of one of the `directories` around the item's.
+        """
+        taken = [column for column in frame.columns if column.lower() in directories]
+        if taken:
+            raise JobError(f"the job's result has a column {taken[0]!r}, which the output's directories add; rename it")
+        if self.files_per_item is not None:
+            frame = frame.coalesce(self.files_per_item)
+        writer = frame.write.format(self.format).options(**self.options)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        writer.save("file://" + str(staged))
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The job of a lane or a step, and where its rows go."""
+
+    job: Job
+    sink: Sink
+    step: Step | None = None
+
+
+@dataclass
+class SparkWork:
+    """The work of a configuration. Call it in the thread of a running item."""
+
+    places: Places
+    sections: Mapping[str, Task]
+    """By the name of a step; `""` for all lanes."""
+    lanes: dict[str, Lane] = field(default_factory=dict)
+    schemas: Schemas = field(default_factory=Schemas)
+
+    def __call__(self, spark: SparkSession, item: Item, staged: Path) -> bool:
+        """Whether the job returned something, which is then in `staged`, complete.
+
+        Raises:
+            JobError: the job or the input is wrong for good. Whatever Spark raises comes through unchanged.
+        """
+        task = self.sections["" if item.part is None else item.lane]
+        frames = self._frames(spark, item, task)
+        result = task.job(spark, frames, item)
+        if result is None:
+            return False
+        self.schemas.require(spark, result, task.sink.expect, task.sink.place, exactly=True)
+        task.sink.write(result, staged, self.places.directories(item))
+        return True
+
+    def add(self, lane: Lane) -> None:
+        """Know one more lane."""
+        self.lanes[lane.name] = lane
+
+    def _frames(self, spark: SparkSession, item: Item, task: Task) -> dict[str, DataFrame]:
+        if task.step is not None:
+            return {name: self._output_of(name, spark, item, task.step, task.sink) for name in task.step.after}
+        lane = self.lanes[item.lane]
+        frame = read(spark, lane, item)
+        self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
+        return {INPUT: frame}
+
+    def _output_of(self, name: str, spark: SparkSession, item: Item, step: Step, sink: Sink) -> DataFrame:
+        """The rows of the section or step of this name; for an item by lane those of its lane, without the column."""
+        part = item.part or None
+        if name in self.sections:
+            root = self.places.of_step(name)
+            directories = [self.places.of_step(name, part)]
+        else:
+            root = self.places.data
+            lanes = [part] if part else [lane.name for lane in self.lanes.values() if lane.section == name]
+            directories = [self.places.of_lane(lane) for lane in lanes]
+        frame = read_output(spark, root, directories, sink.format, sink.options, step.schemas.get(name))
+        return frame.drop("lane") if part else frame
+
+
+def work_of(config: PipelineConfig, lanes: Sequence[Lane]) -> SparkWork:
+    """The work that the configuration describes.
+
+    Raises:
+        ConfigError: a Python function cannot be imported.
+    """
+    settings, output, base = config.settings, config.settings.output, config.base
+    options = spark_options(output.options)
+    sink = Sink(
+        output.format, options, output.partition_by, output.files_per_item, output.expect, "output.expect"
+    )  # fmt: skip
+    tasks = {"": Task(job_of("job", settings.job.sql, settings.job.python, base), sink)}
+    for step in config.steps():
+        section, place = settings.steps[step.name], f"steps.{step.name}"
+        sink = Sink(
+            output.format, options, section.partition_by, section.files_per_item, step.expect, f"{place}.expect"
+        )  # fmt: skip
+        tasks[step.name] = Task(job_of(place, section.sql, section.python, base), sink, step)
+    return SparkWork(Places(config.output), tasks, {lane.name: lane for lane in lanes})
+
+
+def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> None:
+    """What is to be done and checked once a session is there: nothing of it would change from item to item.
+
+    Raises:
+        ConfigError: a query or a schema is none.
+    """
+    ship_modules(spark, config)
+    check_queries(spark, config)
+    expected = {f"lanes.{name}.expect": lane.expect for name, lane in config.settings.lanes.items()}
+    expected |= {task.sink.place: task.sink.expect for task in work.sections.values()}
+    for place, ddl in expected.items():
+        if ddl is not None:
+            work.schemas.check(spark, ddl, place)

@@ -1,0 +1,153 @@
+"""Spark beyond this process, from the pip package: a standalone master with two workers, and a Connect server.
+
+Everything listens on loopback. The workers are on 127.0.0.2 and 127.0.0.3, so that Spark takes them for two hosts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+# A JVM takes two to ten seconds to start, on a busy machine more.
+_PATIENCE_S = 120.0
+_WORKER_HOSTS = ("127.0.0.2", "127.0.0.3")
+# The JVMs of a test share two cores: one compiler, no parallel collector, and as little memory as Spark accepts.
+_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+
+
+@dataclass
+class Server:
+    """A process of Spark's, its log, and what it said of itself."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """The first match in the log, once it is there."""
+        end = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < end:
+            found = re.search(pattern, self.log.read_text(errors="replace"))
+            if found:
+                return found
+            assert self.process.poll() is None, self.log.read_text(errors="replace")[-3000:]
+            time.sleep(0.05)
+        raise AssertionError(f"{pattern!r} is not in {self.log}: {self.log.read_text(errors='replace')[-3000:]}")
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass
+class Cluster:
+    """A standalone master and its workers."""
+
+    url: str
+    master: Server
+    workers: list[Server]
+
+
+@contextlib.contextmanager
+def standalone_cluster(directory: Path, cores_per_worker: int = 1) -> Iterator[Cluster]:
+    """A master and two workers; `url` is the master's."""
+    with contextlib.ExitStack() as stack:
+        master_class = "org.apache.spark.deploy.master.Master"
+        port = free_port()
+        command = [_spark("bin/spark-class"), master_class, "--host", "127.0.0.1", "--port", str(port)]
+        master = stack.enter_context(_server("master", [*command, "--webui-port", "0"], directory))
+        master.wait_for("Starting Spark master at")
+        url = f"spark://127.0.0.1:{port}"
+        workers = [
+            stack.enter_context(_server(f"worker-{host}", _worker(url, host, cores_per_worker, directory), directory))
+            for host in _WORKER_HOSTS
+        ]
+        for worker in workers:
+            worker.wait_for("Successfully registered with master")
+        yield Cluster(url, master, workers)
+
+
+@contextlib.contextmanager
+def connect_server(directory: Path, master: str = "local[2]") -> Iterator[str]:
+    """A Spark Connect server; its URL."""
+    port = free_port()
+    settings = {
+        "spark.master": master,
+        "spark.ui.enabled": "false",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
+    command = [_spark("sbin/start-connect-server.sh")]
+    for key, value in settings.items():
+        command += ["--conf", f"{key}={value}"]
+    with _server("connect", command, directory, {"SPARK_NO_DAEMONIZE": "1"}) as server:
+        server.wait_for("Spark Connect server started at")
+        yield f"sc://127.0.0.1:{port}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _worker(url: str, host: str, cores: int, directory: Path) -> list[str]:
+    worker_class = "org.apache.spark.deploy.worker.Worker"
+    place = ["--host", host, "--webui-port", "0", "--work-dir", str(directory / f"work-{host}")]
+    return [_spark("bin/spark-class"), worker_class, url, "--cores", str(cores), "--memory", "1g", *place]
+
+
+@contextlib.contextmanager
+def _server(
+    name: str, command: Sequence[str], directory: Path, extra: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    log = directory / f"{name}.log"
+    environment = {
+        **os.environ,
+        "SPARK_HOME": _spark(""),
+        "SPARK_LOG_DIR": str(directory),
+        "SPARK_PID_DIR": str(directory),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_DAEMON_JAVA_OPTS": _JAVA,
+        "JDK_JAVA_OPTIONS": _JAVA,
+        "PYSPARK_PYTHON": sys.executable,
+        **(extra or {}),
+    }
+    with open(log, "wb") as stream:
+        process = subprocess.Popen(
+            command, cwd=directory, env=environment, stdout=stream, stderr=stream, stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+    server = Server(process, log)
+    try:
+        yield server
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a server and what it has started: its group is its own, and the executors of a worker are in it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, 15)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, 9)
+    process.wait()
+
+
+def _spark(path: str) -> str:
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return str(Path(found.origin).parent / path)
