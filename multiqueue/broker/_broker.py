@@ -1,7 +1,8 @@
 """The broker: a virtual host with threads of its own, and further virtual hosts that share them.
 
 Promise     `Broker()` works at once; `close` returns when no callback runs any more and its threads are joined.
-State       `_hosts_lock` guards the further virtual hosts. It is a leaf.
+State       `_hosts_lock` guards the further virtual hosts, and is a leaf. `_opening_lock` is held while one is made, so
+            that its store is opened once: opening reads files, and nobody but those who add virtual hosts waits for it.
 Who runs    The scheduler's threads run callbacks of subscriptions, the housekeeping thread lets time pass for
             queues; everything else runs on the caller's thread.
 Membership  Closing goes from the outside in: first no host accepts anything, then subscriptions end, then queues,
@@ -13,15 +14,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from types import TracebackType
 
+from multiqueue.store import Durability, MessageStore
+
 from ._alerts import Alert
+from ._data_directory import DataDirectory
 from ._errors import NotAllowed
 from ._housekeeping import Housekeeping
 from ._scheduler import Scheduler
 from ._subscription import runs_callback
-from ._virtual_host import VirtualHost
+from ._virtual_host import MEMORY_LIMIT, VirtualHost
 
 
 class Broker(VirtualHost):
@@ -35,6 +41,16 @@ class Broker(VirtualHost):
     It is itself the virtual host `/`. `threads` run callbacks; `housekeeping_interval` seconds lie between two
     looks at the time of every queue, so a time to live is kept that exactly on a queue that nobody touches.
     `on_alert` is told of thresholds that queues were declared with, by default through the log.
+
+    With `data`, a directory, every virtual host has a store there: durable exchanges and queues, their bindings, and
+    persistent messages on durable queues are there again when the broker is opened next. `durability` says what they
+    survive: "sync" everything up to a power loss, "relaxed" a crash of the process, "memory" nothing. `memory_limit`
+    bytes is what the messages of one virtual host may take in memory.
+
+    Raises:
+        StoreLocked: another process has the directory open.
+        StoreDamaged: something in it cannot be read.
+        ValueError: no such durability.
     """
 
     def __init__(
@@ -45,35 +61,76 @@ class Broker(VirtualHost):
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
         on_alert: Callable[[Alert], None] | None = None,
+        data: str | Path | None = None,
+        durability: str = Durability.SYNC,
+        memory_limit: int = MEMORY_LIMIT,
     ) -> None:
+        self._data = _data_directory(data, durability)
+        self._opening_lock = threading.Lock()
         self._housekeeping_thread = Housekeeping(housekeeping_interval)
         self._scheduler_threads = Scheduler(threads)
-        super().__init__(
-            "/",
-            clock=clock,
-            wall_clock=wall_clock,
-            on_alert=on_alert,
-            scheduler=self._scheduler_threads,
-            housekeeping=self._housekeeping_thread,
-        )
-        self._hosts_lock = threading.Lock()
-        self._hosts: dict[str, VirtualHost] = {"/": self}
+        try:
+            self._open(clock, wall_clock, on_alert, memory_limit)
+        except BaseException:
+            self._end_threads(0.0)
+            raise
         self._housekeeping_thread.start()
 
+    def _open(
+        self,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        on_alert: Callable[[Alert], None] | None,
+        memory_limit: int,
+    ) -> None:
+        """Open the first virtual host, and those that the data directory has beside it; all or none."""
+        with _closing_on_error(self._store_of("/")) as store:
+            super().__init__(
+                "/",
+                clock=clock,
+                wall_clock=wall_clock,
+                on_alert=on_alert,
+                scheduler=self._scheduler_threads,
+                housekeeping=self._housekeeping_thread,
+                store=store,
+                memory_limit=memory_limit,
+            )
+        self._hosts_lock = threading.Lock()
+        self._hosts: dict[str, VirtualHost] = {"/": self}
+        try:
+            for name in self._data.virtual_hosts() if self._data is not None else ():
+                self.add_virtual_host(name)
+        except BaseException:
+            self._close_hosts(0.0)
+            raise
+
+    def _store_of(self, name: str) -> MessageStore | None:
+        return None if self._data is None else self._data.open(name)
+
     def add_virtual_host(self, name: str) -> VirtualHost:
-        """The virtual host of this name, made when there is none; it shares this broker's threads."""
+        """The virtual host of this name, made when there is none; it shares this broker's threads.
+
+        Raises:
+            BrokerClosed: this broker was closed.
+            StoreLocked, StoreDamaged, ValueError: its store cannot be opened; only with a data directory.
+        """
         self.check_open()
-        with self._hosts_lock:
+        with self._opening_lock:
             host = self._hosts.get(name)
             if host is None:
-                host = self._hosts[name] = VirtualHost(
-                    name,
-                    clock=self._clock,
-                    wall_clock=self._wall_clock,
-                    on_alert=self._on_alert,
-                    scheduler=self._scheduler_threads,
-                    housekeeping=self._housekeeping_thread,
-                )
+                with _closing_on_error(self._store_of(name)) as store:
+                    host = VirtualHost(
+                        name,
+                        clock=self._clock,
+                        wall_clock=self._wall_clock,
+                        on_alert=self._on_alert,
+                        scheduler=self._scheduler_threads,
+                        housekeeping=self._housekeeping_thread,
+                        store=store,
+                        memory_limit=self.memory_limit,
+                    )
+                with self._hosts_lock:
+                    self._hosts[name] = host
         if self.is_closed:
             host.close()
             self.check_open()
@@ -94,14 +151,27 @@ class Broker(VirtualHost):
     def close(self, timeout: float | None = None) -> None:
         """Close every virtual host and end the threads. Closing twice is harmless.
 
-        Blocked threads are told, and messages are gone. Callbacks that run are waited for, `timeout` seconds at
-        most per virtual host; a callback that closes the broker waits for none, and the threads end after it.
+        Blocked threads are told, and messages that no store has are gone. Callbacks that run are waited for, `timeout`
+        seconds at most per virtual host; a callback that closes the broker waits for none, and the threads end after
+        it.
+
+        Raises:
+            StoreFailed: a disk failed at the very end. All virtual hosts are closed; what was committed is there.
         """
+        try:
+            self._close_hosts(timeout)
+        finally:
+            self._end_threads(timeout)
+
+    def _close_hosts(self, timeout: float | None) -> None:
         with self._hosts_lock:
             others = [host for host in self._hosts.values() if host is not self]
-        super().close(timeout)
-        for host in others:
-            host.close(timeout)
+        with ExitStack() as ends:  # each is closed, whatever becomes of the one before
+            for host in others:
+                ends.callback(host.close, timeout)
+            ends.callback(super().close, timeout)
+
+    def _end_threads(self, timeout: float | None) -> None:
         self._scheduler_threads.close(0.0 if runs_callback() else timeout)
         self._housekeeping_thread.close()
 
@@ -115,3 +185,21 @@ class Broker(VirtualHost):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _data_directory(data: str | Path | None, durability: str) -> DataDirectory | None:
+    """None where nothing is to survive."""
+    if Durability(durability) is Durability.MEMORY or data is None:
+        return None
+    return DataDirectory(data, durability)
+
+
+@contextmanager
+def _closing_on_error(store: MessageStore | None) -> Iterator[MessageStore | None]:
+    """A virtual host closes its store; until there is one, somebody else must."""
+    try:
+        yield store
+    except BaseException:
+        if store is not None:
+            store.close()
+        raise

@@ -45,16 +45,19 @@ MakeQueue = Callable[[str, QueueSettings], BrokerQueue]
 
 
 class Declarations:
-    """The exchanges, queues and bindings of one virtual host. Any thread may call anything; nothing blocks.
+    """The exchanges, queues and bindings of one virtual host. Any thread may call anything.
+
+    Nothing blocks, but that in a virtual host with a store whoever declares, binds or deletes waits for the commit. A
+    change that a full store refuses (`StoreFull`) is undone.
 
     An `owner` stands for a connection: an exclusive queue belongs to the one that declared it. Without an owner it
     is this process's own.
     """
 
-    def __init__(self, name: str, make_queue: MakeQueue) -> None:
+    def __init__(self, name: str, make_queue: MakeQueue, topology: Topology | None = None) -> None:
         self.name = name
         self._make_queue = make_queue
-        self._topology = Topology(name)
+        self._topology = topology or Topology(name)
         for exchange, type in PREDECLARED.items():
             self._topology.add_exchange(Exchange(exchange, type, durable=True))
         self._default = self._exchange(DEFAULT_EXCHANGE)
@@ -108,6 +111,7 @@ class Declarations:
         assert_same(what, "auto_delete", auto_delete, found.auto_delete)
         assert_same(what, "internal", internal, found.internal)
         assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE])
+        self._topology.wait_for_commits()
         return found
 
     def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
@@ -125,6 +129,7 @@ class Declarations:
             return False
         if not self._topology.remove_exchange(exchange, if_unused=if_unused):
             raise PreconditionFailed(f"{self._label('exchange', name)} in use")
+        self._topology.wait_for_commits()
         return True
 
     # Queues
@@ -190,6 +195,7 @@ class Declarations:
             if not found.queue.is_deleted:
                 self._assert_equivalent(found, settings, arguments, owner)
                 found.queue.touch()
+                self._topology.wait_for_commits()
                 return found.queue
             self._topology.remove_queue(found.queue)
 
@@ -218,7 +224,9 @@ class Declarations:
         if found is None:
             return 0
         self._check_access(found, owner)
-        return found.queue.delete(if_unused=if_unused, if_empty=if_empty)
+        deleted = found.queue.delete(if_unused=if_unused, if_empty=if_empty)
+        self._topology.wait_for_commits()
+        return deleted
 
     def queue(self, name: str, *, owner: object = None) -> BrokerQueue:
         """The queue of this name.
@@ -291,6 +299,7 @@ class Declarations:
             to, source = destination(), self._exchange(exchange)
             condition = binding_condition(source, arguments)
             if self._topology.bind(Binding(source, to, routing_key, arguments, condition)):
+                self._topology.wait_for_commits()
                 return
 
     def unbind_queue(
@@ -335,7 +344,9 @@ class Declarations:
         source = self._topology.find_exchange(exchange)
         if source is None or destination is None:
             return False
-        return self._topology.unbind(source, (source, destination, routing_key, frozen(arguments or {})))
+        found = self._topology.unbind(source, (source, destination, routing_key, frozen(arguments or {})))
+        self._topology.wait_for_commits()
+        return found
 
     def bindings(self) -> list[Binding]:
         """All bindings, those of the default exchange included."""

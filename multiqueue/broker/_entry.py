@@ -193,6 +193,10 @@ class Entry:
         """True when a consumer had it before the present delivery, or may have had it."""
         return self.delivery_count > 1 or self.maybe_delivered
 
+    def bury(self) -> None:
+        """Whoever takes it out owes the store nothing any more: what a transaction did is committed."""
+        raise NotImplementedError
+
     @property
     def history(self) -> list[Step]:
         """The last seven steps, oldest first."""

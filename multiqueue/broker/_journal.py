@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from multiqueue.store import Commit, Delete, MessageStore, Operation, Put, StoreClosed, StoreFailed, StoreFull
 
@@ -60,6 +60,9 @@ class Admitting(Protocol):
     def withdraw(self, entry: StoredEntry) -> None: ...
 
 
+_Q = TypeVar("_Q", bound=Admitting)
+
+
 class Journal:
     """A virtual host's side of its store. Any thread may call any method."""
 
@@ -81,6 +84,15 @@ class Journal:
     def may_wait(self) -> bool:
         """False on the store's thread: the commit that it would wait for is its own to make."""
         return not _here.follows_commit
+
+    def check(self) -> None:
+        """Return if the store has not failed.
+
+        Raises:
+            StoreFailed: it has.
+        """
+        if self.failure is not None:
+            raise StoreFailed(*self.failure.args) from self.failure
 
     def submit(
         self,
@@ -154,14 +166,20 @@ class Journal:
 
 
 def _follow(action: Callable[[], object]) -> None:
-    """Run what follows a commit, on the store's thread. Nothing may escape: others wait for theirs."""
+    """Run what follows a commit, on the store's thread."""
     _here.follows_commit += 1
     try:
-        action()
-    except Exception as error:  # noqa: BLE001  # the next submission must be told as well
-        _log.error("what follows a commit failed", exc_info=error)
+        _guarded(action)
     finally:
         _here.follows_commit -= 1
+
+
+def _guarded(action: Callable[[], object]) -> None:
+    """Nothing may escape: others wait for their turn."""
+    try:
+        action()
+    except Exception as error:  # noqa: BLE001  # the next action must run as well
+        _log.error("what follows a commit failed", exc_info=error)
 
 
 class QueueJournal:
@@ -236,6 +254,19 @@ class Submission:
         self._otherwise.append(partial(queue.withdraw, entry))
         return outcome
 
+    @property
+    def may_wait(self) -> bool:
+        """As `Journal.may_wait`."""
+        return self._journal.may_wait
+
+    def put_on(self, queues: Sequence[_Q], message: Message, *, immediate: bool = False) -> list[tuple[_Q, PutOutcome]]:
+        """`put` on each of the queues, or on none when that raises."""
+        try:
+            return [(queue, self.put(queue, message, immediate=immediate)) for queue in queues]
+        except BaseException:
+            self.withdraw()
+            raise
+
     def delete(self, number: int) -> None:
         """Delete a message when this is committed."""
         self.operations.append(Delete((number,)))
@@ -247,12 +278,13 @@ class Submission:
             self._otherwise.append(otherwise)
 
     def submit(self) -> Commit | None:
-        """Hand it in; None when there was nothing to hand in. Blocks only as `MessageStore.submit` does.
+        """Hand it in; None when nothing is to be stored, and what follows is done. Blocks as `MessageStore.submit`.
 
         Raises:
             StoreFailed, StoreClosed: nothing was accepted, and what was kept for it is given back.
         """
         if not self.operations:
+            self._committed()
             return None
         try:
             return self._journal.submit(self.operations, self._committed, self._failed)
@@ -277,11 +309,11 @@ class Submission:
     def withdraw(self) -> None:
         """Give back what was kept for it; it will not be submitted."""
         for action in self._otherwise:
-            _follow(action)
+            _guarded(action)
 
     def _committed(self) -> None:
         for action in self._then:
-            _follow(action)
+            _guarded(action)
 
     def _failed(self, error: BaseException) -> None:
         if self._is_owed and isinstance(error, StoreFull):

@@ -92,8 +92,8 @@ class BrokerQueue(QueueArrival):
             NotFound: the queue was deleted.
             AccessRefused: somebody has it exclusively, or has it at all when `exclusive` is asked for.
         """
-        core = self._core
         with self._lock:
+            core = self._core
             if core.deleted:
                 raise NotFound(f"no {self.label}: it was deleted")
             if len(core.consumers) and (exclusive or any(each.exclusive for each in core.consumers)):
@@ -184,10 +184,10 @@ class BrokerQueue(QueueArrival):
 
         Cheap when nothing is due. Called periodically by `Housekeeping`, or by a test with its own clock.
         """
-        core = self._core
         now = self._clock()
         after: After = []
         with self._lock:
+            core = self._core
             core.keep_time(now, after)
             expires = self.settings.expires
             is_idle = not core.deleted and not len(core.consumers)

@@ -57,7 +57,6 @@ class QueueArrival(QueueDelivery):
         """
         if self._journal is not None:
             return self._put_in_order(message, immediate)
-        core = self._core
         entry = Entry(self, message, message.size)  # type: ignore[arg-type]
         if self._needs_more or message.expiration is not None or message.delay is not None:
             self._complete(entry)
@@ -65,6 +64,7 @@ class QueueArrival(QueueDelivery):
         after: After = []
         choosy: Sequence[QueueConsumer] = ()
         with self._lock:
+            core = self._core
             if core.deleted:
                 return PutOutcome.DELETED
             if willing is not None and not any(each.is_willing for each in willing):
@@ -123,10 +123,10 @@ class QueueArrival(QueueDelivery):
             return outcome
         entry = self._stored_entry(message)
         willing = self._willing(entry) if immediate else None
-        core = self._core
         after: After = []
         choosy: Sequence[QueueConsumer] = ()
         with self._lock:
+            core = self._core
             outcome = self._admit_locked(entry, willing, False, after)
             must_wait = outcome.accepted and self._on_the_way > 0
             if must_wait:
@@ -166,10 +166,10 @@ class QueueArrival(QueueDelivery):
 
     def _join(self, entry: StoredEntry) -> bool:
         """The second half of a put; False when the queue was deleted meanwhile."""
-        core = self._core
         after: After = []
         choosy: Sequence[QueueConsumer] = ()
         with self._lock:
+            core = self._core
             self._on_the_way -= 1
             self._on_the_way_bytes -= entry.size
             if core.deleted:

@@ -158,6 +158,15 @@ class QueueBase:
         assert self._journal is not None, "only a durable queue of a virtual host with a store has a journal"
         return self._journal
 
+    def wait_for_commits(self, timeout: float | None = None) -> bool:
+        """Block until the store has everything that happened before; False when `timeout` seconds passed first.
+
+        Raises:
+            StoreFailed, StoreClosed: the store came to its end first.
+            RuntimeError: called by something that follows a commit, on the store's own thread.
+        """
+        return self._journal is None or self._journal.host.wait_for_commits(timeout)
+
     @property
     def is_stored(self) -> bool:
         """True when a store keeps this queue and its persistent messages."""

@@ -276,8 +276,8 @@ class QueueManagement(QueueSettlement):
         return True
 
     def _matching(self, selector: Predicate | None, *, steal: bool) -> Iterator[Entry]:
-        position = self._core.entries.start
         with self._lock:
+            position = self._core.entries.start
             horizon = self._core.depth  # or a copy to a queue that feeds this one might never end
         seen = 0
         while seen < horizon:

@@ -32,11 +32,11 @@ class QueueSettlement(QueueBase):
             IllegalStep: it never had one of them, or has settled it already.
             ValueError: an entry of another queue.
         """
-        core = self._core
         if not isinstance(entries, Entry):
             entries = tuple(entries)
         after: After = []
         with self._lock:
+            core = self._core
             owned = self._owned_locked(entries, consumer)
             for entry in owned:
                 core.accept(entry, consumer)
@@ -57,11 +57,11 @@ class QueueSettlement(QueueBase):
         Raises:
             IllegalStep, ValueError: as `accept`.
         """
-        core = self._core
         if not isinstance(entries, Entry):
             entries = tuple(entries)
         after: After = []
         with self._lock:
+            core = self._core
             owned = self._owned_locked(entries, consumer)
             for entry in owned:
                 if refused and isinstance(consumer, QueueConsumer):
@@ -77,11 +77,11 @@ class QueueSettlement(QueueBase):
         Raises:
             IllegalStep, ValueError: as `accept`.
         """
-        core = self._core
         if not isinstance(entries, Entry):
             entries = tuple(entries)
         after: After = []
         with self._lock:
+            core = self._core
             owned = self._owned_locked(entries, consumer)
             for entry in owned:
                 core.reject(entry, consumer, DeadLetterReason.REJECTED, after)

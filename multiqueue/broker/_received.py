@@ -74,12 +74,22 @@ class Received:
         """True when somebody had it before, or may have had it: in a process that crashed."""
         return self.delivery.delivery_count > 1 or self.delivery.entry.maybe_delivered
 
-    def accept(self) -> None:
-        """Done: the message leaves its queue."""
+    def accept(self, *, wait: bool = False) -> None:
+        """Done: the message leaves its queue.
+
+        With `wait` it blocks until the store of a durable queue has deleted it, and the message never comes back.
+        Without, one that was not deleted before a crash is delivered again, flagged.
+
+        Raises:
+            StoreFailed, StoreClosed: with `wait`, the store came to its end first; it may come back.
+            RuntimeError: with `wait`, on the store's own thread, in what follows a commit.
+        """
         try:
             self.holder.accept(self.delivery)
         except ValueError:
             self._raise_unless_queue_is_gone()
+        if wait:
+            self.delivery.entry.queue.wait_for_commits()
 
     def release(self, *, refused: bool = False) -> None:
         """Give it back to its place in the queue; `refused`: not to this consumer again."""
@@ -88,12 +98,14 @@ class Received:
         except ValueError:
             self._raise_unless_queue_is_gone()
 
-    def reject(self) -> None:
-        """Dead-letter it, or drop it when its queue has no dead-letter exchange."""
+    def reject(self, *, wait: bool = False) -> None:
+        """Dead-letter it, or drop it when its queue has no dead-letter exchange. `wait` and its errors as `accept`."""
         try:
             self.holder.reject(self.delivery)
         except ValueError:
             self._raise_unless_queue_is_gone()
+        if wait:
+            self.delivery.entry.queue.wait_for_commits()
 
     def _raise_unless_queue_is_gone(self) -> None:
         """A subscription ends with its last queue, and lets go of its messages, which are gone with the queue."""

@@ -34,6 +34,9 @@ class StoredEntry(Entry):
         self.refused_by, self.group = other.refused_by, other.group
         self.expires_at, self.held_until = other.expires_at, other.held_until
 
+    def bury(self) -> None:
+        self.is_buried = True
+
     @property
     def deliveries_to_store(self) -> int:
         """How often it was delivered, as far as is known; once at least when that is in doubt."""

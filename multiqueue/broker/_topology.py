@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ._binding import Binding, Destination
 from ._errors import AccessRefused, NotFound
@@ -40,6 +40,9 @@ class DeclaredQueue:
     @property
     def name(self) -> str:
         return self.queue.name
+
+
+Declared: TypeAlias = "DeclaredQueue | Exchange | Binding"
 
 
 class Topology:
@@ -98,23 +101,11 @@ class Topology:
 
     def remove_queue(self, queue: BrokerQueue) -> bool:
         """Forget the queue and its bindings; False when it was gone, or its name is another queue's by now."""
-        with self._lock:
-            if not self._is_registered_locked(queue):
-                return False
-            gone: list[object] = [self._queues.pop(queue.name)]
-            self._remove_bindings_locked(self._leading_to.get(queue, ()), gone)
-        return True
+        return bool(self._take_out_queue(queue))
 
     def remove_exchange(self, exchange: Exchange, *, if_unused: bool = False) -> bool:
         """Forget the exchange and its bindings; False when it is to be unused and has bindings."""
-        with self._lock:
-            if self._exchanges.get(exchange.name) is not exchange:
-                return True
-            if if_unused and exchange.bindings:
-                return False
-            gone: list[object] = [self._exchanges.pop(exchange.name)]
-            self._remove_bindings_locked([*exchange.bindings.values(), *self._leading_to.get(exchange, ())], gone)
-        return True
+        return self._take_out_exchange(exchange, if_unused) is not None
 
     def bind(self, binding: Binding) -> bool:
         """Add the binding unless it is there; False when one of its ends is gone."""
@@ -127,13 +118,39 @@ class Topology:
 
     def unbind(self, source: Exchange, identity: Hashable) -> bool:
         """Remove the binding; False when there was none."""
+        return bool(self._take_out_binding(source, identity))
+
+    def wait_for_commits(self) -> None:
+        """Block until every change made before is where it is to stay. In memory it is."""
+
+    # What goes, goes with what depended on it; all of it is returned, and let go of when the lock is free
+
+    def _take_out_queue(self, queue: BrokerQueue) -> list[Declared]:
+        gone: list[Declared] = []
+        with self._lock:
+            if self._is_registered_locked(queue):
+                gone.append(self._queues.pop(queue.name))
+                self._remove_bindings_locked(self._leading_to.get(queue, ()), gone)
+        return gone
+
+    def _take_out_exchange(self, exchange: Exchange, if_unused: bool) -> list[Declared] | None:
+        gone: list[Declared] = []
+        with self._lock:
+            if self._exchanges.get(exchange.name) is exchange:
+                if if_unused and exchange.bindings:
+                    return None
+                gone.append(self._exchanges.pop(exchange.name))
+                leading = [*exchange.bindings.values(), *self._leading_to.get(exchange, ())]
+                self._remove_bindings_locked(leading, gone)
+        return gone
+
+    def _take_out_binding(self, source: Exchange, identity: Hashable) -> list[Declared]:
+        gone: list[Declared] = []
         with self._lock:
             binding = source.bindings.get(identity)
-            if binding is None:
-                return False
-            gone: list[object] = []
-            self._remove_bindings_locked([binding], gone)
-        return True
+            if binding is not None:
+                self._remove_bindings_locked([binding], gone)
+        return gone
 
     def _is_registered_locked(self, end: Destination) -> bool:
         if isinstance(end, Exchange):
@@ -146,7 +163,7 @@ class Topology:
         binding.source.matcher.add(binding)
         self._leading_to.setdefault(binding.destination, {})[binding] = None
 
-    def _remove_bindings_locked(self, bindings: Iterable[Binding], gone: list[object]) -> None:
+    def _remove_bindings_locked(self, bindings: Iterable[Binding], gone: list[Declared]) -> None:
         """Everything that is removed goes into `gone`, for the caller to let go of when the lock is free."""
         pending = list(bindings)
         while pending:

@@ -4,6 +4,8 @@ Promise     Before `commit` nothing of it is visible. `commit` first makes sure 
             when one is not the caller's any more, raises with nothing changed and the transaction as it was.
             Then it publishes, then it settles: whoever dies in between leaves a message twice, not nowhere.
             `rollback` forgets it all; the deliveries are still the caller's to settle.
+Stored      What durable queues have to do with it is one commit of the store, all or nothing, and is made before
+            anything else is done. When the store refuses it, the transaction is as it was.
 Limits      Routing is done when a message is published, with the bindings of that moment. A queue at its limit
             does not undo a commit: like a binding that does not match, it decides where a message goes. What was
             refused is told afterwards. Queues change one after the other, so another thread may see one of them
@@ -16,21 +18,24 @@ Source      AMQP 0-9-1, class tx.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from ._entry import Entry, IllegalStep
 from ._errors import MessageRefused, Unroutable
+from ._queue_outcome import DeadLetterReason, PutOutcome
 
 if TYPE_CHECKING:
+    from ._journal import Submission
     from ._message import Message
     from ._queue import BrokerQueue
-    from ._received import HeldDelivery, Received
+    from ._received import HeldDelivery, Holder, Received
     from ._virtual_host import VirtualHost
 
 
-_Settle = Callable[..., None]  # a method of a Holder; equal for the same method of the same holder
+_How = Literal["accept", "release", "reject"]  # a method of a Holder
+_Outcomes = list[tuple["BrokerQueue", PutOutcome]]
 
 
 class Transaction:
@@ -42,8 +47,8 @@ class Transaction:
     def __init__(self, host: VirtualHost) -> None:
         self._host = host
         self._published: list[tuple[Message, list[BrokerQueue]]] = []
-        # Invariant: a delivery's entry is a key of one of the values at most.
-        self._settled: dict[_Settle, dict[Entry, HeldDelivery]] = {}
+        # By holder and method. Invariant: a delivery's entry is a key of one of the values at most.
+        self._settled: dict[tuple[Holder, _How], dict[Entry, HeldDelivery]] = {}
 
     def publish(self, message: Message, *, mandatory: bool = False) -> int:
         """Route the message now, publish it at commit; returns to how many queues.
@@ -68,37 +73,48 @@ class Transaction:
         Raises:
             ValueError: one of them is settled in this transaction already; then none is added.
         """
-        self._settle([(each.holder.accept, each.delivery) for each in received])
+        self._settle("accept", received)
 
     def release(self, *received: Received) -> None:
         """Give these messages back to their queues at commit. Raises as `accept`."""
-        self._settle([(each.holder.release, each.delivery) for each in received])
+        self._settle("release", received)
 
     def reject(self, *received: Received) -> None:
         """Dead-letter these messages at commit. Raises as `accept`."""
-        self._settle([(each.holder.reject, each.delivery) for each in received])
+        self._settle("reject", received)
 
     def commit(self) -> None:
-        """Do everything, and begin anew.
+        """Do everything, and begin anew. Waits for the store where durable queues have to do with it.
 
         Raises:
             BrokerClosed: the virtual host was closed. Nothing was done.
             IllegalStep: a delivery was settled elsewhere. Nothing was done; the transaction is as it was.
+            TypeError: a message that the store of a durable queue cannot keep. Nothing was done.
+            StoreFull: the store has no room. Nothing was done; the transaction is as it was.
+            StoreFailed: the store failed. It is not known whether it has the whole transaction or nothing of it.
             MessageRefused: everything was done, but queues at their limit refused a message. Several of these
                 come as an ExceptionGroup.
         """
         self._host.check_open()
         self._make_sure_of_deliveries()
-        published, settled = self._published, self._settled
-        self._published, self._settled = [], {}
-        refusals: list[MessageRefused] = []
-        for message, queues in published:
+        outcomes: list[tuple[Message, _Outcomes]] = []
+        submission = self._host.submission()
+        if submission is not None:
             try:
-                self._host.put_on(queues, message)
-            except MessageRefused as refusal:
-                refusals.append(refusal)
-        for settle, deliveries in settled.items():
-            settle(*deliveries.values())
+                stored = self._fill(submission, outcomes)
+                self._wait(submission)
+            except BaseException:
+                self._give_up_deliveries()
+                raise
+            for entry in stored:
+                entry.bury()
+        else:
+            for message, queues in self._published:
+                outcomes.append((message, [(queue, queue.put(message)) for queue in queues]))
+        settled, self._published, self._settled = self._settled, [], {}
+        refusals = self._refusals(outcomes)
+        for (holder, how), deliveries in settled.items():
+            getattr(holder, how)(*deliveries.values())
         if len(refusals) > 1:
             raise ExceptionGroup("committed, but queues refused messages", refusals)
         if refusals:
@@ -126,13 +142,53 @@ class Transaction:
         else:
             self.rollback()
 
-    def _settle(self, settlements: list[tuple[_Settle, HeldDelivery]]) -> None:
+    def _settle(self, how: _How, received: tuple[Received, ...]) -> None:
         for entries in self._settled.values():
-            for _, delivery in settlements:
-                if delivery.entry in entries:
-                    raise ValueError(f"{delivery.entry!r} is settled in this transaction already")
-        for settle, delivery in settlements:
-            self._settled.setdefault(settle, {})[delivery.entry] = delivery
+            for each in received:
+                if each.delivery.entry in entries:
+                    raise ValueError(f"{each.delivery.entry!r} is settled in this transaction already")
+        for each in received:
+            self._settled.setdefault((each.holder, how), {})[each.delivery.entry] = each.delivery
+
+    def _fill(self, submission: Submission, outcomes: list[tuple[Message, _Outcomes]]) -> list[Entry]:
+        """Everything goes into one submission; returns the entries that it deletes."""
+        stored: list[Entry] = []
+        try:
+            for message, queues in self._published:
+                outcomes.append((message, reached := []))
+                for queue in queues:
+                    if queue.is_stored and message.persistent:
+                        reached.append((queue, submission.put(queue, message)))
+                    else:
+                        submission.then(partial(_put, queue, message, reached))
+            for (_, how), deliveries in self._settled.items():
+                if how == "release":
+                    continue
+                for entry in deliveries:
+                    if not entry.is_stored:
+                        continue
+                    if how == "reject":
+                        self._host.send_on(entry.queue, entry.message, DeadLetterReason.REJECTED, submission)
+                    submission.delete(entry.number)
+                    stored.append(entry)
+        except BaseException:
+            submission.withdraw()
+            raise
+        return stored
+
+    def _wait(self, submission: Submission) -> None:
+        commit = submission.submit()
+        if commit is not None and submission.may_wait:
+            commit.wait()
+
+    def _refusals(self, outcomes: list[tuple[Message, _Outcomes]]) -> list[MessageRefused]:
+        refusals: list[MessageRefused] = []
+        for message, reached in outcomes:
+            try:
+                self._host.account_for(message, 0, reached, False)
+            except MessageRefused as refusal:
+                refusals.append(refusal)
+        return refusals
 
     def _make_sure_of_deliveries(self) -> None:
         """Lock every entry, so that nobody can take one away before it is settled; all or none.
@@ -148,9 +204,16 @@ class Transaction:
                     elif delivery.entry.queue.is_deleted:
                         del deliveries[delivery.entry]
         except BaseException:
-            for delivery in locked:
-                delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
+            self._unlock(locked)
             raise
+
+    def _give_up_deliveries(self) -> None:
+        self._unlock([delivery for deliveries in self._settled.values() for delivery in deliveries.values()])
+
+    @staticmethod
+    def _unlock(locked: list[HeldDelivery]) -> None:
+        for delivery in locked:
+            delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
 
     @staticmethod
     def _lock(delivery: HeldDelivery) -> bool:
@@ -162,3 +225,7 @@ class Transaction:
             if queue.is_deleted:
                 return False
             raise
+
+
+def _put(queue: BrokerQueue, message: Message, reached: _Outcomes) -> None:
+    reached.append((queue, queue.put(message)))

@@ -5,7 +5,8 @@ Promise     A message is put once on every queue that its exchange and routing k
             `MessageRefused` apart.
 State       `_lock` guards the subscriptions and the two counters of dead letters. It is a leaf, like the
             topology's: no queue is called with either of them held.
-Who runs    Any thread may call anything. Only `wait_for_room` blocks, and closing waits for callbacks that run.
+Who runs    Any thread may call anything. Only `wait_for_room` blocks, and closing waits for callbacks that run; with
+            a store also whatever promises that something is stored: see docs/design/broker-durability.md.
             Conditions of bindings read header values on the publisher's thread, dead letters go on on the thread
             that caused them, both under no lock.
 Membership  A message routed to a queue that is deleted before it is put there counts as not routed there.
@@ -19,7 +20,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, TypedDict, Unpack
+from functools import partial
+from typing import Final, NamedTuple, TypedDict, Unpack
+
+from multiqueue.store import Commit, Delivered, MessageStore, StoreClosed, StoreFailed
 
 from ._alerts import Alert
 from ._arguments import consumer_arguments
@@ -27,17 +31,22 @@ from ._consumer import Predicate
 from ._credit import Credit
 from ._dead_letter import dead_letter, is_cycle
 from ._declarations import Declarations
+from ._definitions import KeptQueue
 from ._errors import MessageRefused, NoConsumers, NotFound, Unroutable
 from ._exchange import ExchangeStatistics
 from ._housekeeping import Housekeeping
+from ._journal import Journal, QueueJournal, Submission
 from ._message import Message
 from ._queue import BrokerQueue
+from ._queue_base import QueueBase
 from ._queue_outcome import DeadLetterReason, PutOutcome
 from ._queue_settings import QueueSettings
 from ._queue_statistics import QueueStatistics
 from ._received import Getter, Received
+from ._recovery import recover
 from ._scheduler import Scheduler
 from ._selector import compile_selector
+from ._stored_topology import StoredTopology
 from ._subscription import (
     CallbackSubscription,
     FailureHandler,
@@ -47,7 +56,10 @@ from ._subscription import (
     call_back,
     runs_callback,
 )
+from ._topology import Topology
 from ._transaction import Transaction
+
+MEMORY_LIMIT: Final = 256 << 20  # bytes of messages a virtual host with a store keeps in memory
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -76,10 +88,37 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class Published(NamedTuple):
-    """How many queues have the message, and which of them ask the producer to wait for room."""
+    """How many queues have the message, and which of them ask the producer to wait for room.
+
+    `commit` is on its way while durable queues wait for their store; None where there is nothing to wait for.
+    """
 
     queues: int
     throttled: tuple[BrokerQueue, ...] = ()
+    commit: Commit | None = None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """True when every queue has what it was promised, or never will; `wait` says which."""
+        return self.commit is None or self.commit.is_done
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until durable queues have the message; False when `timeout` seconds passed first.
+
+        Raises:
+            StoreFull: there was no room; no durable queue has it.
+            StoreFailed, StoreClosed: it is not known to be stored, and the store is at its end.
+        """
+        return self.commit is None or self.commit.wait(timeout)
+
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
+        """Have `callback(None)`, or `callback(error)` of `wait`, called once: now if it is known, else on the store's
+        thread, in the order in which messages were published. It must not block: other commits wait for it.
+        """
+        if self.commit is None:
+            callback(None)
+        else:
+            self.commit.add_done_callback(callback)
 
 
 # What most publishes come to, made once: a tenth of their cost.
@@ -106,6 +145,12 @@ class VirtualHost(Declarations):
     """One name space of queues and exchanges.
 
     `clock` gives seconds that never go back, `wall_clock` seconds since 1970 for the record of dead letters.
+
+    With a `store`, which it closes with itself, it begins with what the store has: durable exchanges, queues and
+    bindings, and the persistent messages on them. `memory_limit` is in bytes.
+
+    Raises:
+        StoreDamaged: the store has something that cannot be read.
     """
 
     def __init__(
@@ -117,8 +162,13 @@ class VirtualHost(Declarations):
         on_alert: Callable[[Alert], None] | None = None,
         scheduler: Scheduler | None = None,
         housekeeping: Housekeeping | None = None,
+        store: MessageStore | None = None,
+        memory_limit: int = MEMORY_LIMIT,
     ) -> None:
-        super().__init__(name, self._new_queue)
+        self._journal = None if store is None else Journal(store, clock=clock, wall_clock=wall_clock)
+        topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
+        super().__init__(name, self._new_queue, topology)
+        self.memory_limit = memory_limit
         self._clock = clock
         self._wall_clock = wall_clock
         self._on_alert = on_alert or _log_alert
@@ -129,8 +179,23 @@ class VirtualHost(Declarations):
         self._subscriptions: dict[Subscription, None] = {}
         self._dead_letters_routed = 0
         self._dead_letters_lost = 0
+        if self._journal is not None and isinstance(topology, StoredTopology):
+            recover(self._journal.store, topology, self._kept_queue)
+            if housekeeping is not None:
+                housekeeping.add(self._journal)
 
     def _new_queue(self, name: str, settings: QueueSettings) -> BrokerQueue:
+        journal = None
+        if self._journal is not None and settings.durable and not settings.exclusive:
+            self._journal.check()
+            journal = QueueJournal(self._journal, self._journal.store.allocate(), self._bury)
+        return self._make(name, settings, journal)
+
+    def _kept_queue(self, kept: KeptQueue) -> BrokerQueue:
+        assert self._journal is not None
+        return self._make(kept.name, kept.settings, QueueJournal(self._journal, kept.number, self._bury))
+
+    def _make(self, name: str, settings: QueueSettings, journal: QueueJournal | None) -> BrokerQueue:
         queue = BrokerQueue(
             name,
             settings=settings,
@@ -139,10 +204,36 @@ class VirtualHost(Declarations):
             on_deleted=self._forget,
             on_alert=self._alert,
             vhost=self.name,
+            journal=journal,
         )
         if self._housekeeping is not None:
             self._housekeeping.add(queue)
         return queue
+
+    @property
+    def store(self) -> MessageStore | None:
+        """What keeps this virtual host, None when it lives in memory."""
+        return None if self._journal is None else self._journal.store
+
+    def check_open(self) -> None:
+        """Return when the virtual host can be used.
+
+        Raises:
+            BrokerClosed: it was closed.
+            StoreFailed: its store failed; close it and open it again.
+        """
+        super().check_open()
+        if self._journal is not None:
+            self._journal.check()
+
+    def wait_for_commits(self, timeout: float | None = None) -> bool:
+        """Block until the store has everything that was published and settled before; False when `timeout` passed.
+
+        Raises:
+            StoreFailed, StoreClosed: the store came to its end first.
+            RuntimeError: called by something that follows a commit, on the store's own thread.
+        """
+        return self._journal is None or self._journal.wait_for_commits(timeout)
 
     def _alert(self, alert: Alert) -> None:
         call_back(self._on_alert, alert)
@@ -153,7 +244,10 @@ class VirtualHost(Declarations):
     # Messages
 
     def publish(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
-        """Put the message on every queue that its exchange and routing key lead to, once each. Never blocks.
+        """Put the message on every queue that its exchange and routing key lead to, once each.
+
+        Blocks only when the message is persistent and a durable queue is among them: until it is committed there,
+        on all of them or on none. On other queues it is at once.
 
         Order: two messages of one thread to one queue keep theirs. Queues are served one after the other, so
         another thread may see the message on one of them before the next has it.
@@ -163,9 +257,22 @@ class VirtualHost(Declarations):
             Unroutable: `mandatory`, and no queue has it.
             NoConsumers: `immediate`, and no queue had a consumer with credit that wanted it.
             MessageRefused: queues at their limit refused it; the others have it.
+            TypeError: it is persistent, and body or headers are nothing that a durable queue's store can keep.
+            StoreFull: the store has no room; no durable queue has it, every other one does.
+            StoreFailed: the store failed. It is not known whether it has the message.
         """
-        if self._closed:
+        if self._closed or self._journal is not None:
             self.check_open()
+        queues = self._topology.route(message)
+        return self.put_on(queues, message, mandatory=mandatory, immediate=immediate, wait=True)
+
+    def publish_nowait(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
+        """As `publish`, but the commit is the caller's to wait for: `Published.wait` or `add_done_callback`.
+
+        What it raises was decided before anything was stored. It blocks only while too many bytes wait for their
+        commit.
+        """
+        self.check_open()
         return self.put_on(self._topology.route(message), message, mandatory=mandatory, immediate=immediate)
 
     def route(self, message: Message) -> list[BrokerQueue]:
@@ -174,9 +281,17 @@ class VirtualHost(Declarations):
         return self._topology.route(message)
 
     def put_on(
-        self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False, immediate: bool = False
+        self,
+        queues: list[BrokerQueue],
+        message: Message,
+        *,
+        mandatory: bool = False,
+        immediate: bool = False,
+        wait: bool = False,
     ) -> Published:
-        """The second half of `publish`: put a message on the queues it was routed to."""
+        """The second half of `publish`, which says what it raises; without `wait`, of `publish_nowait`."""
+        if self._journal is not None and message.persistent:
+            return self._put_persistent(self._journal, queues, message, mandatory, immediate, wait)
         accepted = 0
         otherwise: list[tuple[BrokerQueue, PutOutcome]] = []
         for queue in queues:
@@ -186,16 +301,44 @@ class VirtualHost(Declarations):
             else:
                 otherwise.append((queue, outcome))
         if otherwise or (mandatory and not accepted):
-            return self._account_for(message, accepted, otherwise, mandatory)
+            return self.account_for(message, accepted, otherwise, mandatory)
         return _ON_ONE_QUEUE if accepted == 1 else Published(accepted)
 
-    def _account_for(
-        self, message: Message, accepted: int, otherwise: list[tuple[BrokerQueue, PutOutcome]], mandatory: bool
+    def _put_persistent(
+        self,
+        journal: Journal,
+        queues: list[BrokerQueue],
+        message: Message,
+        mandatory: bool,
+        immediate: bool,
+        wait: bool,
     ) -> Published:
-        """What a put came to when it is not simply on every queue."""
+        """Durable queues get it in one commit; the others when that is under way."""
+        submission = Submission(journal)
+        outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message, immediate=immediate)
+        commit = submission.submit()
+        for queue in queues:
+            if not queue.is_stored:
+                outcomes.append((queue, queue.put(message, immediate=immediate)))
+        if commit is not None and wait and journal.may_wait:
+            commit.wait()
+        return self.account_for(message, 0, outcomes, mandatory, commit)
+
+    def account_for(
+        self,
+        message: Message,
+        accepted: int,
+        otherwise: list[tuple[BrokerQueue, PutOutcome]],
+        mandatory: bool,
+        commit: Commit | None = None,
+    ) -> Published:
+        """What a put came to when it is not simply on every queue; raises as `publish`.
+
+        `accepted` queues have it, besides those that `otherwise` says have.
+        """
         throttled = tuple(queue for queue, outcome in otherwise if outcome is PutOutcome.THROTTLED)
         refused = tuple(queue.name for queue, outcome in otherwise if outcome is PutOutcome.REJECTED)
-        accepted += len(throttled)
+        accepted += sum(outcome.accepted for _, outcome in otherwise)
         if refused:
             names = ", ".join(f"'{name}'" for name in refused)
             detail = f"at their limit in vhost '{self.name}': {names}; consume from them or raise the limit"
@@ -208,7 +351,7 @@ class VirtualHost(Declarations):
                 f" routing key '{message.routing_key}' to no queue",
                 message=message,
             )
-        return Published(accepted, throttled)
+        return Published(accepted, throttled, commit)
 
     def wait_for_room(self, published: Published, timeout: float | None = None) -> bool:
         """Block until the queues that a publish throttled have room; False when `timeout` seconds passed first.
@@ -313,14 +456,33 @@ class VirtualHost(Declarations):
         with self._lock:
             self._subscriptions.pop(subscription, None)
 
+    def submission(self) -> Submission | None:
+        """What is to be stored together; None when this virtual host lives in memory."""
+        return None if self._journal is None else Submission(self._journal)
+
     def transaction(self) -> Transaction:
         """A new transaction over publishes to this virtual host and settlements of its deliveries."""
         return Transaction(self)
 
     def _dead_letter(self, queue: BrokerQueue, message: Message, reason: DeadLetterReason) -> None:
         """Send a dead letter on. Called by the queue it left, on any thread, under no lock."""
+        if self._journal is None:
+            self.send_on(queue, message, reason, None)
+        else:
+            submission = Submission(self._journal, is_owed=True)
+            self.send_on(queue, message, reason, submission)
+            submission.submit_if_open()
+
+    def _bury(self, queue: QueueBase, message: Message, reason: DeadLetterReason, submission: Submission) -> None:
+        """Send a dead letter on in the commit that deletes it where it was."""
+        self.send_on(queue, message, reason, submission)
+
+    def send_on(
+        self, queue: QueueBase, message: Message, reason: DeadLetterReason, submission: Submission | None
+    ) -> None:
+        """Send a dead letter where its queue says: with a submission, when that is committed."""
         settings = queue.settings
-        if settings.dead_letter_exchange is None or self._closed:
+        if settings.dead_letter_exchange is None or (self._closed and submission is None):
             return
         letter = dead_letter(
             message,
@@ -332,8 +494,15 @@ class VirtualHost(Declarations):
         )
         reached = 0
         for target in self._routes_of_dead_letter(letter):
-            if reason is DeadLetterReason.REJECTED or not is_cycle(letter, target.name):
+            if reason is not DeadLetterReason.REJECTED and is_cycle(letter, target.name):
+                continue
+            if submission is None:
                 reached += target.put(letter).accepted
+            elif target.is_stored and letter.persistent:
+                reached += submission.put(target, letter).accepted
+            else:
+                submission.then(partial(target.put, letter))
+                reached += not target.is_deleted
         with self._lock:
             if reached:
                 self._dead_letters_routed += 1
@@ -360,10 +529,13 @@ class VirtualHost(Declarations):
         return self._closed
 
     def close(self, timeout: float | None = None) -> None:
-        """End every subscription, delete every queue, refuse everything further; closing twice is harmless.
+        """End every subscription, end every queue, refuse everything further; closing twice is harmless.
 
-        Callbacks that run are waited for, `timeout` seconds at most; a callback that closes waits for none.
-        Messages are gone: this virtual host lives in memory.
+        Callbacks that run are waited for, `timeout` seconds at most; a callback that closes waits for none. What
+        a store has stays there, and the store is closed; all other messages are gone.
+
+        Raises:
+            StoreFailed: the disk failed at the very end. Nothing that was committed is lost.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         self._closed = True
@@ -372,8 +544,24 @@ class VirtualHost(Declarations):
         for subscription in subscriptions:
             subscription.close(_remaining(deadline))
         self._getter.close()
+        if self._journal is not None:
+            self._close_store(self._journal)
         for queue in self.queues():
             queue.delete()
+
+    def _close_store(self, journal: Journal) -> None:
+        """Let what is under way arrive, note how often messages were delivered, and let go of the store."""
+        if self._housekeeping is not None:
+            self._housekeeping.remove(journal)
+        stored = [queue for queue in self.queues() if queue.is_stored]
+        try:
+            journal.wait_for_commits()
+            journal.submit([Delivered(number, count) for queue in stored for number, count in queue.deliveries()])
+        except (StoreFailed, StoreClosed):
+            pass
+        for queue in stored:
+            queue.close()
+        journal.store.close()
 
     def check_invariants(self) -> None:
         """Raise AssertionError when topology or a queue contradicts itself. For tests."""

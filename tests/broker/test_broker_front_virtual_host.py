@@ -344,8 +344,8 @@ def test_a_refused_message_names_the_queues_and_the_others_have_it(host: Virtual
 def test_flow_control_tells_the_publisher_which_queues_to_wait_for(host: VirtualHost) -> None:
     """The message that goes over the limit is on the queue; its publisher is asked to wait for room."""
     queue = host.declare_queue("q", settings=QueueSettings(max_length=1, overflow=Overflow.FLOW_CONTROL))
-    assert host.publish(Message(routing_key="q")) == (1, ())
-    assert host.publish(Message(routing_key="q")) == (1, (queue,))
+    assert host.publish(Message(routing_key="q"))[:2] == (1, ())
+    assert host.publish(Message(routing_key="q"))[:2] == (1, (queue,))
     assert len(queue) == 2
 
 

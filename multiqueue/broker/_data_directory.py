@@ -1,0 +1,69 @@
+"""Where a broker keeps its virtual hosts: a directory each, under one.
+
+A directory's name is the virtual host's, written so that no file system confuses two of them: lower-case letters,
+digits, `-` and `_` stand for themselves, every other byte of UTF-8 is `%` and two digits. `/` is `%2f`.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from multiqueue.store import Durability, MessageStore, SqliteStore
+
+_PLAIN: Final = frozenset((string.ascii_lowercase + string.digits + "-_").encode())
+_LONGEST: Final = 255  # bytes of one name, as the usual file systems allow
+_WRITTEN: Final = re.compile(r"(?:[a-z0-9_-]|%[0-9a-f]{2})+")
+
+
+class DataDirectory:
+    """The stores of one broker's virtual hosts. Knows names and paths; opens what it is asked for."""
+
+    def __init__(self, path: str | Path, durability: str) -> None:
+        self.path = Path(path)
+        self.durability = Durability(durability)
+
+    def open(self, virtual_host: str) -> MessageStore:
+        """The store of a virtual host, made when there is none.
+
+        Raises:
+            ValueError: the name is too long for a directory's.
+            StoreLocked: another process has it.  StoreDamaged: it cannot be read.
+        """
+        return SqliteStore(self.path / directory_name(virtual_host), durability=self.durability)
+
+    def virtual_hosts(self) -> list[str]:
+        """The names of those that have a directory here, in order."""
+        if not self.path.is_dir():
+            return []
+        names = (virtual_host_name(entry.name) for entry in self.path.iterdir() if entry.is_dir())
+        return sorted(name for name in names if name is not None)
+
+
+def directory_name(virtual_host: str) -> str:
+    """The name of a virtual host's directory.
+
+    Raises:
+        ValueError: it would be too long, or empty.
+    """
+    name = "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in virtual_host.encode())
+    if not 0 < len(name) <= _LONGEST:
+        raise ValueError(
+            f"vhost {virtual_host!r} cannot be kept on disk: its directory would have a name of {len(name)} bytes,"
+            f" and 1 to {_LONGEST} are possible; choose another name"
+        )
+    return name
+
+
+def virtual_host_name(directory: str) -> str | None:
+    """The virtual host whose directory this is, None when it is something else."""
+    if not _WRITTEN.fullmatch(directory):
+        return None
+    try:
+        name = unquote_to_bytes(directory).decode()
+    except UnicodeDecodeError:
+        return None
+    return name if directory_name(name) == directory else None
