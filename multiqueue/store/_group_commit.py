@@ -3,10 +3,10 @@
 Promise     Submissions are committed in the order in which they were made, each whole. While one batch is on its
             way to the disk the next one gathers; there is no timer. What happens to a submission is told once:
             its `committed` or `failed`, then `Commit.wait`, then its done callbacks.
-State       `_lock` guards `_batches`, `_next_id`, `_pending_bytes`, `_pending_operations`, `_end`, `_closing`,
-            `_held`, and every `Batch.submissions`, `Batch.is_done` and `Submission.callbacks`. A batch that the
-            writer has taken is the writer's alone. Invariants: the pending counts are sums over `_batches` and the
-            batch in the writer's hands; `_end` is set once and then `_batches` is empty.
+State       `_lock` guards every field of `GroupCommit` that changes, and every `Batch.submissions`, `Batch.is_done` and
+            `Submission.callbacks`. A batch that the writer has taken is the writer's alone. Invariants: the pending
+            counts are sums over `_batches` and the batch in the writer's hands; `_gathering` is the last of
+            `_batches` or None; `_end` is set once, and from then on `_batches` is empty.
 Lock order  `_lock` is a leaf. Callbacks, the backend and every `Event.set` run outside of it.
 Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`
             and `close` notify. Submitters wait in `room` for bytes: the writer notifies when half of them are
@@ -17,11 +17,11 @@ Membership  After a fork the child has no writer and may not touch the files: it
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from os import getpid
 from typing import Protocol
 
 from ._errors import StoreClosed, StoreError, StoreFailed
@@ -53,9 +53,10 @@ class Backend(Protocol):
 class Batch:
     """Submissions that are committed together, and the one event that their callers wait for."""
 
-    __slots__ = ("bytes", "done", "is_done", "operations", "submissions")
+    __slots__ = ("bytes", "done", "is_done", "lock", "operations", "submissions")
 
-    def __init__(self) -> None:
+    def __init__(self, lock: threading.Lock) -> None:
+        self.lock = lock  # the store's
         self.submissions: list[Submission] = []
         self.operations = 0
         self.bytes = 0
@@ -66,7 +67,7 @@ class Batch:
 class Submission:
     """What one `submit` brought. It is the `Commit` that its caller has."""
 
-    __slots__ = ("_batch", "_lock", "callbacks", "committed", "error", "failed", "operations")
+    __slots__ = ("_batch", "callbacks", "committed", "error", "failed", "operations")
 
     def __init__(
         self,
@@ -74,7 +75,6 @@ class Submission:
         committed: Callable[[], object] | None,
         failed: Callable[[BaseException], object] | None,
         batch: Batch,
-        lock: threading.Lock,
     ) -> None:
         self.operations = operations
         self.committed = committed
@@ -82,7 +82,6 @@ class Submission:
         self.error: StoreError | None = None
         self.callbacks: list[Callable[[BaseException | None], object]] | None = None
         self._batch = batch
-        self._lock = lock
 
     @property
     def is_done(self) -> bool:
@@ -96,7 +95,7 @@ class Submission:
         return True
 
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
-        with self._lock:
+        with self._batch.lock:
             if not self._batch.is_done:
                 self.callbacks = [*(self.callbacks or ()), callback]
                 return
@@ -112,11 +111,13 @@ class GroupCommit:
         self._backend = backend
         self._name = name
         self._max_pending_bytes = max_pending_bytes
-        self._pid = os.getpid()
+        self._pid = getpid()
         self._lock = threading.Lock()
         self.work = threading.Condition(self._lock)  # a batch, the close, a release; notified by those who bring it
         self.room = threading.Condition(self._lock)  # pending bytes went down to half, or the end came
-        self._batches: deque[Batch] = deque()  # the last one gathers
+        self._batches: deque[Batch] = deque()
+        self._gathering: Batch | None = None  # the last of them, if it takes more
+        self._writer_waits = False
         self._taken: Batch | None = None  # in the writer's hands; the writer's own
         self._next_id = next_id
         self._pending_bytes = 0
@@ -139,9 +140,9 @@ class GroupCommit:
         Raises:
             StoreFailed, StoreClosed: it is not.
         """
-        if os.getpid() != self._pid:
+        if getpid() != self._pid:
             raise StoreClosed(
-                f"{self._name} was opened by process {self._pid} and this is its child {os.getpid()}; "
+                f"{self._name} was opened by process {self._pid} and this is its child {getpid()}; "
                 "open a store after the fork, in the one process that uses it"
             )
         if self._end is not None:
@@ -164,19 +165,28 @@ class GroupCommit:
     ) -> Submission:
         operations = tuple(operations)
         size = _size(operations)
-        self.check_open()
+        if self._end is not None or getpid() != self._pid:
+            self.check_open()
         with self._lock:
-            if self._end is not None or (self._pending_bytes and self._pending_bytes + size > self._max_pending_bytes):
+            if self._end is not None or self._pending_bytes + size > self._max_pending_bytes:
                 self._wait_for_room_locked(size)
-            batch = self._open_batch_locked()
-            submission = Submission(operations, committed, failed, batch, self._lock)
-            self._give_ids_locked(operations)
+            batch = self._gathering
+            if batch is None or batch.bytes >= BATCH_BYTES or batch.operations >= BATCH_OPERATIONS:
+                batch = self._new_batch_locked()
+            next_id = self._next_id
+            for operation in operations:
+                if type(operation) is Put and operation.id == 0:
+                    operation.id = next_id
+                    next_id += 1
+            self._next_id = next_id
+            submission = Submission(operations, committed, failed, batch)
             batch.submissions.append(submission)
             batch.operations += len(operations)
             batch.bytes += size
             self._pending_bytes += size
             self._pending_operations += len(operations)
-            self.work.notify()
+            if self._writer_waits:
+                self.work.notify()
         return submission
 
     def pending(self) -> tuple[int, int]:
@@ -188,6 +198,7 @@ class GroupCommit:
         """Commit nothing until `release`. Every submission from now on is a batch of its own."""
         with self._lock:
             self._held = 0
+            self._gathering = None
 
     def release(self, submissions: int | None = None) -> None:
         """Let so many submissions of those held be committed, or all and hold no longer."""
@@ -201,7 +212,7 @@ class GroupCommit:
         Raises:
             StoreFailed: the disk failed at the very end. Nothing that was committed is lost.
         """
-        if os.getpid() != self._pid:
+        if getpid() != self._pid:
             return
         if threading.current_thread() is self._writer:
             raise StoreError(f"{self._name}: a callback cannot close the store, for the close waits for it")
@@ -227,22 +238,11 @@ class GroupCommit:
         if self._end is not None:
             raise type(self._end)(*self._end.args) from self._end
 
-    def _open_batch_locked(self) -> Batch:
-        if self._batches and self._held is None:
-            last = self._batches[-1]
-            if last.bytes < BATCH_BYTES and last.operations < BATCH_OPERATIONS:
-                return last
-        batch = Batch()
+    def _new_batch_locked(self) -> Batch:
+        batch = Batch(self._lock)
         self._batches.append(batch)
+        self._gathering = batch if self._held is None else None
         return batch
-
-    def _give_ids_locked(self, operations: Sequence[Operation]) -> None:
-        next_id = self._next_id
-        for operation in operations:
-            if type(operation) is Put and operation.id == 0:
-                operation.id = next_id
-                next_id += 1
-        self._next_id = next_id
 
     # The writer's side
 
@@ -276,11 +276,15 @@ class GroupCommit:
                 if self._batches and (self._held != 0 or self._closing):
                     self._held = self._held - 1 if self._held else self._held
                     self._taken = self._batches.popleft()
+                    if self._taken is self._gathering:
+                        self._gathering = None
                     return self._taken
                 left = None if deadline is None else deadline - time.monotonic()
                 if self._closing or (left is not None and left <= 0):
                     return None
+                self._writer_waits = True
                 self.work.wait(left)
+                self._writer_waits = False
 
     def _commit(self, batch: Batch) -> None:
         self._backend.commit(batch.submissions, self._next_id)
@@ -313,6 +317,7 @@ class GroupCommit:
             self._end = end
             left = [self._taken, *self._batches] if self._taken is not None else list(self._batches)
             self._batches.clear()
+            self._gathering = None
             self.room.notify_all()
         for batch in left:
             for submission in batch.submissions:
@@ -331,10 +336,11 @@ def _size(operations: Sequence[Operation]) -> int:
     """What the operations take in memory until they are committed, roughly."""
     size = OVERHEAD_BYTES * len(operations)
     for operation in operations:
-        if type(operation) is Put:
-            size += len(operation.body) + len(operation.properties)
-        elif type(operation) is Delete:
-            size += 8 * len(operation.ids)
+        kind = type(operation)
+        if kind is Put:
+            size += len(operation.body) + len(operation.properties)  # type: ignore[union-attr]
+        elif kind is Delete:
+            size += 8 * len(operation.ids)  # type: ignore[union-attr]
     return size
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
+from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed, StoreFull
 from ._group_commit import GroupCommit, Submission
 from ._protocol import (
@@ -200,6 +201,7 @@ class _Keeper:
         self._shelves: dict[tuple[int, int], _Shelf] = {}
         self._expiring: dict[int, float] = {}
         self._definitions: dict[tuple[str, str], str] = {}
+        self._dropped = Dropped()
         self._bytes = 0
         self._commits = 0
         self._failure: tuple[int, StoreError] | None = None  # in how many submissions, and how
@@ -255,7 +257,8 @@ class _Keeper:
     def _apply_locked(self, operation: Operation) -> None:
         match operation:
             case Put():
-                self._place_locked(_Message(operation))
+                if operation.queue not in self._dropped:
+                    self._place_locked(_Message(operation))
             case Delete(ids):
                 for message_id in ids:
                     self._delete_locked(message_id)
@@ -267,6 +270,7 @@ class _Keeper:
             case Undefine(kind, key):
                 self._definitions.pop((kind, key), None)
             case DropQueue(queue):
+                self._dropped.add(queue)
                 for message_id in [one for one, message in self._messages.items() if message.queue == queue]:
                     self._delete_locked(message_id)
 

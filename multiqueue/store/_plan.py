@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from zlib import crc32
 
+from ._dropped import Dropped
 from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Undefine
 
 _MOST_ROWS = 1024  # of one statement: 9,216 values; SQLite allows 32,766
@@ -41,15 +42,15 @@ _DROP = "INSERT OR IGNORE INTO dropped VALUES (?)"
 class Plan:
     """Operations of one transaction, gathered by kind."""
 
-    def __init__(self, dropped: Iterable[int]) -> None:
-        self.dropped = set(dropped)  # queues: what is put on them is gone
+    def __init__(self, dropped: Dropped) -> None:
+        self.drops: list[int] = []  # queues that it drops
+        self._dropped = dropped  # and those before it: what is put on them is gone
         self.messages = 0  # how many more there are afterwards, and their bytes
         self.bytes = 0
         self._puts: dict[int, Put] = {}
         self._deletes: dict[int, None] = {}
         self._delivered: dict[int, int] = {}
         self._definitions: list[Define | Undefine] = []
-        self._drops: list[int] = []
 
     def run(self, connection: sqlite3.Connection, operations: Iterable[Operation]) -> None:
         """Apply the operations; the caller begins and commits.
@@ -68,7 +69,7 @@ class Plan:
         self._flush(connection)
 
     def _add_put(self, connection: sqlite3.Connection, put: Put) -> None:
-        if put.queue in self.dropped:
+        if put.queue in self._dropped or put.queue in self.drops:
             return
         if put.id in self._puts or put.id in self._deletes:
             self._flush(connection)  # the same id twice: let the table say what it thinks of it
@@ -86,8 +87,7 @@ class Plan:
             case Define() | Undefine():
                 self._definitions.append(operation)
             case DropQueue(queue):
-                self._drops.append(queue)
-                self.dropped.add(queue)
+                self.drops.append(queue)
             case _:
                 raise TypeError(f"{operation!r} is no operation of a store")
 
@@ -100,10 +100,10 @@ class Plan:
             self._delete(connection)
         for definition in self._definitions:
             connection.execute(_DEFINE if isinstance(definition, Define) else _UNDEFINE, definition[:3])
-        if self._drops:
-            connection.executemany(_DROP, [(queue,) for queue in self._drops])
+        if self.drops:
+            connection.executemany(_DROP, [(queue,) for queue in self.drops])
         self._puts, self._deletes, self._delivered = {}, {}, {}
-        self._definitions, self._drops = [], []
+        self._definitions = []
 
     def _insert(self, connection: sqlite3.Connection) -> None:
         headers: list[object] = []

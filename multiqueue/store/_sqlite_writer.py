@@ -4,8 +4,8 @@ Promise     A batch is one transaction and, at `sync`, one sync of the log. If i
             submissions cannot be stored, it is undone, and its submissions are committed again one by one: those
             that cannot be are refused, alone. Submissions that only remove go on when disk or quota are full.
             Any other error is the end: nothing is tried again on a disk that failed.
-State       Everything here is the writer thread's own, but `dropped`, `messages`, `bytes` and the counts, which it
-            replaces after a commit and others read.
+State       Everything here is the writer thread's own, but `messages`, `bytes` and the counts, which others
+            read.
             `_is_tight` means: the ballast was given up and cannot be had back yet. Nothing that grows is stored.
 Waiting     A commit waits for the disk. A checkpoint that must shorten the log waits for readers, who are brief.
 Membership  A store that failed is closed without a checkpoint: what the log has is for the next opening, which
@@ -25,6 +25,7 @@ from itertools import groupby
 from pathlib import Path
 
 from ._ballast import Ballast
+from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed, StoreFull
 from ._group_commit import Submission
 from ._plan import DELETE_BODIES, DELETE_HEADERS, SIZES, Plan
@@ -76,7 +77,9 @@ class SqliteWriter:
         self._has_stale = True  # transient messages of an earlier opening
         self._set_most_pages(self._most_pages)
         self._shared_memory = os.open(f"{file}-shm", os.O_RDONLY | os.O_CLOEXEC)
-        self.dropped = frozenset(queue for (queue,) in connection.execute("SELECT queue FROM dropped").fetchall())
+        self._dropped = Dropped()
+        # Queues whose messages are still to be removed: the rows of `dropped`.
+        self._to_remove = [queue for (queue,) in connection.execute("SELECT queue FROM dropped").fetchall()]
         self.messages = messages
         self.bytes = body_bytes
         self.commits = 0
@@ -101,7 +104,7 @@ class SqliteWriter:
                 self._take_ballast_back()
             if next_id + IDS_RESERVED // 2 > self._reserved:
                 self._transaction([], next_id)
-            if self.dropped or self._has_stale:
+            if self._to_remove or self._has_stale:
                 self._remove_some()
                 return 0.0
             if not is_idle:
@@ -181,7 +184,7 @@ class SqliteWriter:
         return None
 
     def _transaction(self, submissions: Sequence[Submission], next_id: int) -> None:
-        plan = Plan(self.dropped)
+        plan = Plan(self._dropped)
         reserved = self._reserved
         self._connection.execute("BEGIN IMMEDIATE")
         plan.run(self._connection, (one for submission in submissions for one in submission.operations))
@@ -190,7 +193,9 @@ class SqliteWriter:
             self._connection.execute("UPDATE meta SET value = ? WHERE key = 'next_id'", (reserved,))
         self._connection.execute("COMMIT")
         self._reserved = reserved
-        self.dropped = frozenset(plan.dropped)
+        for queue in plan.drops:
+            self._dropped.add(queue)
+            self._to_remove.append(queue)
         self.messages += plan.messages
         self.bytes += plan.bytes
         self.commits += 1
@@ -273,7 +278,7 @@ class SqliteWriter:
 
     def _remove_some(self) -> None:
         """Remove a few messages of a queue that was dropped, or of an earlier opening's transient ones."""
-        dropped = min(self.dropped, default=None)
+        dropped = self._to_remove[-1] if self._to_remove else None
         if dropped is not None:
             rows = self._connection.execute(
                 "SELECT id FROM header WHERE queue = ? LIMIT ?", (dropped, _STEP_ROWS)
@@ -288,7 +293,7 @@ class SqliteWriter:
             self._has_stale = False
         else:
             self._connection.execute("DELETE FROM dropped WHERE queue = ?", (dropped,))
-            self.dropped = self.dropped - {dropped}
+            self._to_remove.pop()
 
     def _remove(self, ids: list[int]) -> None:
         listed = json.dumps(ids)

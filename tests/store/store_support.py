@@ -1,0 +1,94 @@
+"""What the tests of stores share: the kinds of store, a way to open each again, and a list to compare them with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from multiqueue.store import Level, MemoryStore, MessageStore, Put, SqliteStore
+
+KINDS = ("memory", "sync", "relaxed", "scratch")
+Opener = Callable[[], MessageStore]
+
+
+def open_store(kind: str, directory: Path) -> MessageStore:
+    """A store of that kind; one on disk in `directory`."""
+    if kind == "memory":
+        return MemoryStore()
+    if kind == "scratch":
+        return SqliteStore.scratch(directory)
+    return SqliteStore(directory, durability=kind, ballast_bytes=0)
+
+
+def reopen(store: MessageStore, directory: Path) -> MessageStore:
+    """What is there after a clean close of a store that survives one."""
+    store.close()
+    if isinstance(store, MemoryStore):
+        return store.reopened()
+    return SqliteStore(directory, durability=store.durability, ballast_bytes=0)
+
+
+def put(queue: int, body: bytes = b"body", **options: object) -> Put:
+    """A message on a queue."""
+    return Put(queue, b"properties of " + body, body, **options)  # type: ignore[arg-type]
+
+
+def stored(store: MessageStore, *messages: Put) -> list[int]:
+    """Commit messages in one submission; their ids."""
+    store.submit(messages).wait()
+    return [message.id for message in messages]
+
+
+def ids(store: MessageStore, queue: int, *, level: int = 0, page: int = 100) -> list[int]:
+    """All ids of one level of a queue, read page by page."""
+    found: list[int] = []
+    while headers := store.page(queue, found[-1] if found else 0, page, level=level):
+        found += [header.id for header in headers]
+    return found
+
+
+@dataclass
+class Kept:
+    """A message in the model."""
+
+    queue: int
+    level: int
+    body: bytes
+    properties: bytes
+    expires_at: float | None
+    deliveries: int
+    transient: bool
+
+    @classmethod
+    def of(cls, message: Put) -> Kept:
+        return cls(
+            message.queue,
+            message.level,
+            message.body,
+            message.properties,
+            message.expires_at,
+            message.deliveries,
+            message.transient,
+        )
+
+
+def levels_of(model: dict[int, Kept]) -> list[Level]:
+    """What `levels` must say of the messages in a model."""
+    places = sorted({(kept.queue, kept.level) for kept in model.values()})
+    found = []
+    for place in places:
+        here = {one: kept for one, kept in model.items() if (kept.queue, kept.level) == place}
+        size = sum(len(kept.body) for kept in here.values())
+        found.append(Level(*place, len(here), size, min(here), max(here)))
+    return found
+
+
+@contextmanager
+def closing(store: MessageStore) -> Iterator[MessageStore]:
+    """Close the store at the end, whatever comes."""
+    try:
+        yield store
+    finally:
+        store.close()
