@@ -157,19 +157,24 @@ class Ledger:
         of the lane to `record_rest`.
         """
         known = self._known(lane, [one.path for one in seen])
-        new, changed, same = [], set(), 0
+        new: list[FileSeen] = []
+        changed: dict[int, FileSeen] = {}
+        same = 0
         for one in seen:
             row = known.get(one.path)
             if row is None:
                 new.append(one)
             elif row[:2] != (one.size_bytes, one.mtime_ns):
-                changed.add(row[2])
+                changed[row[2]] = one
             else:
                 same += 1
         full, rest = cut(new, batch, batch_bytes)
         for files in full:
             self._add(lane, files, now_s)
         reopened = Counter(state for seq in sorted(changed) if (state := self._reopen(seq, now_s)))
+        for seq, one in changed.items():
+            if not one.is_file:
+                self._renew(seq, one)
         return Scanned(len(full), reopened, same, rest)
 
     def record_rest(self, lane: str, rest: Sequence[FileSeen], now_s: float) -> None:
@@ -212,6 +217,14 @@ class Ledger:
             (after(old, ItemEvent.CHANGE), now_s, seq),
         )
         return old
+
+    def _renew(self, seq: int, seen: FileSeen) -> None:
+        """What is no file cannot be looked at again when the item begins: keep what a waiting one is about to read."""
+        self._connection.execute(
+            "UPDATE files SET size = ?, mtime_ns = ? WHERE item = ? AND path = ? "
+            "AND (SELECT state FROM items WHERE seq = files.item) = 'waiting'",
+            (seen.size_bytes, seen.mtime_ns, seq, seen.path),
+        )
 
     # What becomes of an item
 

@@ -167,9 +167,7 @@ def _dispatcher(
 ) -> Dispatcher:
     section = config.settings.spark
     if session is None:
-        pools = sorted(
-            {pool for pool in (*(lane.pool for lane in lanes), *(step.pool for step in config.steps())) if pool}
-        )
+        pools = sorted({lane.pool for lane in scheduled if lane.pool})
         log = config.output / "_multiqueue" / "spark.log"
         reporter.note(f"starting Spark on {section.remote or section.master or 'local[*]'}, its log is {log}")
         spark = stack.enter_context(spark_session(section, pools, log))

@@ -51,7 +51,8 @@ class Steps:
         Call it while no scan is under way: files that are not yet known cannot be waited for.
         """
         for step in self._steps.values() if self._changed else ():
-            if any(self._names(source) & self._changed for source in step.after):
+            # The step itself too: what it reads may have changed while it ran.
+            if any(self._names(source) & self._changed for source in (step.name, *step.after)):
                 self._look_at(step, now_s, found)
         self._changed.clear()
 

@@ -208,7 +208,9 @@ class Pipeline:
     def run(self) -> Snapshot:
         """Run to the end and close."""
         try:
-            return self.runner.run()
+            snapshot = self.runner.run()
+            self.held_back = self.runner.steps.held_back()
+            return snapshot
         finally:
             self.ledger.close()
 
