@@ -1,0 +1,76 @@
+"""The states of a connection and of a channel, and what leads from one to the next. No threads, sockets or clocks.
+
+An event that is not in a state's row is illegal there: `after` raises and nothing has changed.
+docs/design/client.md shows both tables.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+
+class State(Enum):
+    """Of a connection or a channel."""
+
+    OPENING = "opening"
+    OPEN = "open"
+    INTERRUPTED = "interrupted"  # the connection is lost; recovery is under way
+    CLOSING = "closing"  # we asked for the end and wait for the answer
+    CLOSED = "closed"
+
+
+class Happening(Enum):
+    """What changes a state."""
+
+    OPENED = "opened"  # the server has agreed, at first or again
+    LOST = "lost"  # the socket is gone, and we go on
+    CLOSE = "close"  # we ask for the end
+    ENDED = "ended"  # the answer came, the server ended it, or nothing can be hoped for
+
+
+TABLE: Final[dict[State, dict[Happening, State]]] = {
+    State.OPENING: {
+        Happening.OPENED: State.OPEN,
+        Happening.LOST: State.CLOSED,
+        Happening.CLOSE: State.CLOSING,
+        Happening.ENDED: State.CLOSED,
+    },
+    State.OPEN: {
+        Happening.LOST: State.INTERRUPTED,
+        Happening.CLOSE: State.CLOSING,
+        Happening.ENDED: State.CLOSED,
+    },
+    State.INTERRUPTED: {
+        Happening.OPENED: State.OPEN,
+        Happening.LOST: State.INTERRUPTED,
+        Happening.CLOSE: State.CLOSING,
+        Happening.ENDED: State.CLOSED,
+    },
+    State.CLOSING: {
+        Happening.LOST: State.CLOSED,
+        Happening.CLOSE: State.CLOSING,
+        Happening.ENDED: State.CLOSED,
+    },
+    State.CLOSED: {
+        Happening.LOST: State.CLOSED,
+        Happening.CLOSE: State.CLOSED,
+        Happening.ENDED: State.CLOSED,
+    },
+}
+
+
+class IllegalHappening(AssertionError):
+    """A defect of ours: an event in a state whose row does not have it."""
+
+
+def after(state: State, happening: Happening) -> State:
+    """The state that follows.
+
+    Raises:
+        IllegalHappening: the table has no such step.
+    """
+    try:
+        return TABLE[state][happening]
+    except KeyError:
+        raise IllegalHappening(f"{happening.value} while {state.value}") from None
