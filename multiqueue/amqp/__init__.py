@@ -49,3 +49,9 @@ from ._properties import NO_PROPERTIES as NO_PROPERTIES
 from ._properties import Properties as Properties
 from ._properties import decode_properties as decode_properties
 from ._properties import encode_properties as encode_properties
+from ._security import Permissions as Permissions
+from ._security import User as User
+from ._security import hash_password as hash_password
+from ._server import Server as Server
+from ._server import serve as serve
+from ._settings import ServerSettings as ServerSettings

@@ -17,7 +17,7 @@ from ._frames import method_frame
 from ._hot import HotMethod, decode_hot
 
 try:
-    from pamqp import commands
+    from pamqp import commands as commands
 except ImportError as missing:
     raise ImportError("multiqueue.amqp needs pamqp: pip install 'multiqueue[amqp]'") from missing
 

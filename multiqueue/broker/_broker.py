@@ -1,23 +1,26 @@
 """The broker: a virtual host with threads of its own, and further virtual hosts that share them.
 
 Promise     `Broker()` works at once; `close` returns when no callback runs any more and its threads are joined.
-State       `_hosts_lock` guards the further virtual hosts, and is a leaf. `_opening_lock` is held while one is made, so
-            that its store is opened once: opening reads files, and nobody but those who add virtual hosts waits for it.
+State       `_hosts_lock` guards the further virtual hosts and the servers, and is a leaf. `_opening_lock` is held
+            while a host is made, so that its store is opened once: opening reads files, and nobody but those who
+            add virtual hosts waits for it.
 Who runs    The scheduler's threads run callbacks of subscriptions, the housekeeping thread lets time pass for
             queues; everything else runs on the caller's thread.
-Membership  Closing goes from the outside in: first no host accepts anything, then subscriptions end, then queues,
-            then the threads. A callback may close the broker: it waits for no callback and joins no thread of
-            the scheduler's.
+Membership  Closing goes from the outside in: first servers, then no host accepts anything, then subscriptions end,
+            then queues, then the threads. A callback may close the broker: it waits for no callback and joins no
+            thread of the scheduler's.
 """
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any, Protocol
 
 from multiqueue.store import Durability, MessageStore
 
@@ -28,6 +31,12 @@ from ._housekeeping import Housekeeping
 from ._scheduler import Scheduler
 from ._subscription import runs_callback
 from ._virtual_host import MEMORY_LIMIT, VirtualHost
+
+
+class _Closable(Protocol):
+    """What listens for a broker."""
+
+    def close(self, timeout: float) -> None: ...
 
 
 class Broker(VirtualHost):
@@ -67,6 +76,7 @@ class Broker(VirtualHost):
     ) -> None:
         self._data = _data_directory(data, durability)
         self._opening_lock = threading.Lock()
+        self._servers: list[_Closable] = []  # guarded by _hosts_lock
         self._housekeeping_thread = Housekeeping(housekeeping_interval)
         self._scheduler_threads = Scheduler(threads)
         try:
@@ -148,8 +158,35 @@ class Broker(VirtualHost):
             raise NotAllowed(f"vhost '{name}' not found")
         return host
 
+    def virtual_hosts(self) -> list[VirtualHost]:
+        """All virtual hosts, the broker itself first."""
+        with self._hosts_lock:
+            return list(self._hosts.values())
+
+    def listen(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Any:
+        """Let AMQP 0-9-1 clients in: a `multiqueue.amqp.Server` with `port`, `url` and `close`.
+
+            with Broker() as broker, broker.listen() as server:
+                pika.BlockingConnection(pika.URLParameters(server.url))
+
+        Port 0 is a free one. `options` are those of `multiqueue.amqp.serve`. Closing the broker closes it too.
+
+        Raises:
+            ImportError: `multiqueue[amqp]` is not installed.
+            ServerError: the address cannot be had.
+        """
+        self.check_open()
+        # By name: this room may not know the one above it.
+        server = importlib.import_module("multiqueue.amqp").serve(self, host, port, **options)
+        with self._hosts_lock:
+            self._servers.append(server)
+        if self.is_closed:
+            server.close()
+            self.check_open()
+        return server
+
     def close(self, timeout: float | None = None) -> None:
-        """Close every virtual host and end the threads. Closing twice is harmless.
+        """Close every server and virtual host, and end the threads. Closing twice is harmless.
 
         Blocked threads are told, and messages that no store has are gone. Callbacks that run are waited for, `timeout`
         seconds at most per virtual host; a callback that closes the broker waits for none, and the threads end after
@@ -159,9 +196,16 @@ class Broker(VirtualHost):
             StoreFailed: a disk failed at the very end. All virtual hosts are closed; what was committed is there.
         """
         try:
+            self._close_servers(timeout)
             self._close_hosts(timeout)
         finally:
             self._end_threads(timeout)
+
+    def _close_servers(self, timeout: float | None) -> None:
+        with self._hosts_lock:
+            servers, self._servers = self._servers, []
+        for server in servers:
+            server.close(10.0 if timeout is None else timeout)
 
     def _close_hosts(self, timeout: float | None) -> None:
         with self._hosts_lock:

@@ -1,0 +1,76 @@
+"""A consumer on a channel: what stands between a broker queue and the frames of its deliveries.
+
+Who runs    `deliver` and everything that changes it: the I/O thread of its connection. `on_work` and `on_cancelled` are
+            called by the queue, on any thread, and only pass the word on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._hot import deliver_prefix
+
+if TYPE_CHECKING:
+    from ..broker import BrokerQueue, QueueConsumer
+    from ._channel import ServerChannel
+    from ._io import Sender
+    from ._window import Window
+
+
+class ServerConsumer:
+    """One `basic.consume`."""
+
+    __slots__ = ("channel", "consumer", "is_reply", "no_ack", "prefix", "pull", "queue", "sender", "tag", "window")
+
+    # Set once the queue has it; until then the queue calls nobody.
+    consumer: QueueConsumer
+
+    def __init__(
+        self, channel: ServerChannel, tag: str, queue: BrokerQueue, *, no_ack: bool, window: Window | None
+    ) -> None:
+        self.channel = channel
+        self.sender: Sender = channel.connection
+        self.tag = tag
+        self.queue = queue
+        self.no_ack = no_ack
+        self.window = window  # None: no limit, without acks there is nothing to count
+        self.prefix = deliver_prefix(tag)
+        self.pull = queue.deliver_single_message
+        self.is_reply = False  # of direct reply-to: its queue is its own, and goes with it
+
+    def deliver(self) -> bool:
+        """Pull one message and write its frames; False when there is none for it now."""
+        entry = self.pull(self.consumer)
+        if entry is None:
+            return False
+        self.channel.deliver(self, entry)
+        return True
+
+    def on_work(self, consumer: QueueConsumer) -> None:
+        """The queue may have something. Any thread, under no lock."""
+        self.channel.connection.io.notify(self)
+
+    def on_cancelled(self, consumer: QueueConsumer) -> None:
+        """The queue was deleted. Any thread, under no lock."""
+        self.channel.connection.io.post(self.channel.consumer_cancelled, self)
+
+    def want(self, desired: bool) -> None:
+        """Be interested in work, or not."""
+        self.queue.set_notify_work_desired(self.consumer, desired)
+
+    def settled(self, count: int) -> bool:
+        """Acks came in; True when the window of the channel may have been what stopped others too."""
+        if self.window is None or not self.window.settled(count, 0):
+            return False
+        if not self.consumer.is_closed:
+            self.queue.credit_changed(self.consumer)
+        return True
+
+    def stop(self) -> None:
+        """No further delivery. Twice is harmless."""
+        self.queue.remove_consumer(self.consumer)
+        if self.is_reply:
+            self.queue.delete()
+
+    def __repr__(self) -> str:
+        return f"<consumer {self.tag!r} of {self.channel!r}>"

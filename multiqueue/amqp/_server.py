@@ -1,0 +1,345 @@
+"""The server: a listening socket, I/O threads, and the connections that come in.
+
+Promise     `serve` returns when clients can connect. `close` tells every client, gives back what it had, and returns
+            when no thread of the server's is left.
+State       `_lock` guards the connections, the reply queues and the alarms. It is a leaf: no queue, socket or callback
+            is called with it held.
+Threads     `multiqueue-amqp-N` run the event loops; N = 0 also accepts, and looks at the alarms. Two more,
+            `multiqueue-amqp-aside`, verify passwords and wait for commits of transactions.
+Waiting     `close` waits for connections to be gone, which each one reports; then it cuts those that are not.
+Membership  A connection is registered before its first byte is read and forgotten after its channels have ended. One
+            that is accepted while the server closes is cut at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import shutil
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ..broker import BrokerQueue, NotAllowed
+from ._connection import ServerConnection
+from ._errors import ServerError
+from ._handshake import server_properties
+from ._io import IoThread
+from ._security import Access, User, guest
+from ._settings import ServerSettings
+
+if TYPE_CHECKING:
+    from ..broker import Broker, VirtualHost
+
+_log = logging.getLogger("multiqueue.amqp")
+
+
+class Server:
+    """A broker's door to AMQP 0-9-1 clients; made by `serve` or `Broker.listen`. Any thread may call."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: ServerSettings,
+        users: Iterable[User],
+        *,
+        tls: ssl.SSLContext | None,
+        data: Path | None,
+        measure: Callable[[], set[str]] | None,
+    ) -> None:
+        self.broker = broker
+        self.settings = settings
+        self.access = Access(users)
+        self.properties = server_properties(_version())
+        self.alarms: frozenset[str] = frozenset()
+        self._tls = tls
+        self._measure = measure or (lambda: low_resources(settings, data))
+        self._lock = threading.Lock()
+        self._is_empty = threading.Condition(self._lock)
+        self._connections: dict[ServerConnection, None] = {}
+        self._reply_queues: dict[str, BrokerQueue] = {}
+        self._is_closed = False
+        self._started = time.monotonic()
+        self._turn = 0
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._aside = ThreadPoolExecutor(2, thread_name_prefix="multiqueue-amqp-aside")
+        self._threads = [IoThread(f"multiqueue-amqp-{number}") for number in range(settings.io_threads)]
+
+    # -- what a user sees
+
+    def start(self, host: str, port: int) -> None:
+        """Listen, and begin to serve.
+
+        Raises:
+            ServerError: the address cannot be had.
+        """
+        self._listener = _listen(host, port)
+        self.host, self.port = self._listener.getsockname()[:2]
+        for thread in self._threads:
+            thread.start()
+        self._threads[0].post(self._begin)
+
+    @property
+    def url(self) -> str:
+        """Where a client on this machine connects to, as the user `guest`."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "amqp" if self._tls is None else "amqps"
+        return f"{scheme}://guest:guest@{shown}:{self.port}/{quote('/', safe='')}"
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called."""
+        return self._is_closed
+
+    def connections(self) -> list[ServerConnection]:
+        """Those that are open now, or opening."""
+        with self._lock:
+            return list(self._connections)
+
+    def status(self) -> dict[str, Any]:
+        """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""
+        connections = self.connections()
+        hosts = self.broker.virtual_hosts()
+        return {
+            "product": self.properties["product"],
+            "version": self.properties["version"],
+            "uptime_seconds": round(time.monotonic() - self._started, 1),
+            "alarms": sorted(self.alarms),
+            "connections": len(connections),
+            "channels": sum(len(each.channels) for each in connections),
+            "virtual_hosts": {host.name: _host_status(host) for host in hosts},
+        }
+
+    def status_json(self) -> bytes:
+        """`status`, as JSON."""
+        return json.dumps(self.status(), indent=1).encode()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Tell every client, and end. Twice is harmless. Not to be called on an I/O thread.
+
+        Clients have `timeout` seconds to answer, then they are cut.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._threads[0].post(self._stop_accepting)
+        for connection in self.connections():
+            connection.io.post(connection.shut_down)
+        if not self._wait_until_empty(timeout):
+            for connection in self.connections():
+                connection.io.post(connection.abort)
+            self._wait_until_empty(timeout)
+        self._aside.shutdown()
+        for thread in reversed(self._threads):
+            thread.stop(timeout)
+        if self._listener is not None:
+            self._listener.close()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what connections ask for
+
+    def admit(self, connection: ServerConnection) -> bool:
+        """Register a connection; False when there is no place for it."""
+        with self._lock:
+            if self._is_closed or len(self._connections) >= self.settings.max_connections:
+                return False
+            self._connections[connection] = None
+            return True
+
+    def forget(self, connection: ServerConnection) -> None:
+        """A connection has ended."""
+        with self._lock:
+            self._connections.pop(connection, None)
+            if not self._connections:
+                self._is_empty.notify_all()
+
+    def virtual_host(self, name: str) -> VirtualHost:
+        """The virtual host a client asks for.
+
+        Raises:
+            NotAllowed: there is none.
+        """
+        try:
+            return self.broker.virtual_host(name)
+        except NotAllowed:
+            raise NotAllowed(f"vhost {name} not found") from None
+
+    def run_aside(self, work: Callable[[], object]) -> None:
+        """Run what takes its time on a thread that may."""
+        self._aside.submit(work)
+
+    def add_reply_queue(self, queue: BrokerQueue) -> None:
+        """A direct reply-to queue can be written to."""
+        with self._lock:
+            self._reply_queues[queue.name] = queue
+
+    def reply_queue(self, name: str) -> BrokerQueue | None:
+        """The direct reply-to queue of this name."""
+        with self._lock:
+            return self._reply_queues.get(name)
+
+    def forget_reply_queue(self, name: str) -> None:
+        """A direct reply-to queue is gone."""
+        with self._lock:
+            self._reply_queues.pop(name, None)
+
+    # -- accepting; on the first I/O thread
+
+    def _begin(self) -> None:
+        self._accepting = self._threads[0].loop.create_task(self._accept())
+        self._look_at_alarms()
+
+    def _stop_accepting(self) -> None:
+        if self._accepting is not None:
+            self._accepting.cancel()
+
+    async def _accept(self) -> None:
+        assert self._listener is not None
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, _ = await loop.sock_accept(self._listener)
+            except OSError as error:  # no file descriptors left: some may come back
+                _log.error("cannot accept a connection: %s", error)
+                await asyncio.sleep(0.1)
+                continue
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._turn = (self._turn + 1) % len(self._threads)
+            io = self._threads[self._turn]
+            io.post(self._hand_over, client, io)
+
+    def _hand_over(self, client: socket.socket, io: IoThread) -> None:
+        task = io.loop.create_task(self._make_connection(client, io))
+        io.keep(task)
+
+    async def _make_connection(self, client: socket.socket, io: IoThread) -> None:
+        patience = None if self._tls is None else self.settings.handshake_timeout
+        try:
+            await io.loop.connect_accepted_socket(
+                lambda: ServerConnection(self, io), client, ssl=self._tls, ssl_handshake_timeout=patience
+            )
+        except (OSError, TimeoutError) as error:
+            _log.warning("a client did not get as far as AMQP: %s", error)
+            client.close()
+
+    def _look_at_alarms(self) -> None:
+        if self._is_closed:
+            return
+        alarms = frozenset(self._measure())
+        if alarms != self.alarms:
+            self.alarms = alarms
+            _log.warning("alarms: %s", ", ".join(sorted(alarms)) or "none")
+            for connection in self.connections():
+                connection.io.post(connection.alarm_changed)
+        self._threads[0].loop.call_later(self.settings.alarm_interval, self._look_at_alarms)
+
+    def _wait_until_empty(self, timeout: float) -> bool:
+        with self._is_empty:
+            return self._is_empty.wait_for(lambda: not self._connections, timeout)
+
+
+def serve(
+    broker: Broker,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    users: Iterable[User] | None = None,
+    tls: ssl.SSLContext | None = None,
+    settings: ServerSettings | None = None,
+    data: str | os.PathLike[str] | None = None,
+    measure: Callable[[], set[str]] | None = None,
+) -> Server:
+    """Let AMQP 0-9-1 clients reach a broker; port 0 is a free one. Returns when they can.
+
+    Without `users` there is `guest`, from loopback only. `data` is the directory whose file system the disk limit is
+    about; `measure` tells what the process is low on (`{"memory", "disk"}`), by default what `settings` say.
+
+    Raises:
+        ServerError: the address cannot be had.
+    """
+    known = [guest()] if users is None else list(users)
+    directory = None if data is None else Path(data)
+    server = Server(broker, settings or ServerSettings(), known, tls=tls, data=directory, measure=measure)
+    server.start(host, port)
+    return server
+
+
+def low_resources(settings: ServerSettings, data: Path | None) -> set[str]:
+    """What this process is low on, by the limits of the settings."""
+    low: set[str] = set()
+    if settings.memory_limit_bytes is not None and memory_used_bytes() > settings.memory_limit_bytes:
+        low.add("memory")
+    if settings.disk_free_limit_bytes is not None and data is not None:
+        try:
+            if shutil.disk_usage(data).free < settings.disk_free_limit_bytes:
+                low.add("disk")
+        except OSError as error:
+            _log.error("cannot tell how much is free in %s: %s", data, error)
+    return low
+
+
+def memory_used_bytes() -> int:
+    """Bytes of memory this process occupies; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as figures:
+            return int(figures.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ServerError(f"cannot listen on {host}: {error.strerror or error}") from error
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        what = (
+            "is in use; stop what uses it, or choose another with --port"
+            if error.errno == errno.EADDRINUSE
+            else error.strerror
+        )
+        raise ServerError(f"cannot listen on {host}: port {port} {what}") from error
+    return listener
+
+
+def _host_status(host: VirtualHost) -> dict[str, Any]:
+    figures = host.statistics()
+    return {
+        "queues": {
+            name: {"ready": each.available, "unacked": each.unacked, "consumers": each.consumers}
+            for name, each in figures.queues.items()
+        }
+    }
+
+
+def _version() -> str:
+    return str(sys.modules["multiqueue"].__version__)

@@ -1,0 +1,94 @@
+"""A channel in transaction mode: its publishes and settlements, put off until commit.
+
+Promise     As the broker's `Transaction`, which does the work. What was settled and not committed is the channel's
+            again after a rollback, under its old delivery tags.
+Waiting     A commit may wait for a disk, so it runs on a thread of the server's; the connection reads nothing further
+            until it is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..broker import MessageRefused, Received
+
+if TYPE_CHECKING:
+    from ..broker import BrokerQueue, Entry, Message
+    from ._channel import Held, ServerChannel, Settle
+
+
+class _Delivery:
+    """A held message as the broker's transaction wants it."""
+
+    __slots__ = ("consumer", "delivery_count", "entry")
+
+    def __init__(self, held: Held) -> None:
+        self.entry: Entry = held.entry
+        self.consumer = held.owner
+        self.delivery_count = held.entry.delivery_count
+
+    @property
+    def message(self) -> Message:
+        return self.entry.message
+
+
+class _Holder:
+    """Settles at commit, on whichever thread that runs: queues only. Windows are the channel's."""
+
+    def accept(self, *deliveries: Any) -> None:
+        self._each(deliveries, "accept")
+
+    def release(self, *deliveries: Any, refused: bool = False) -> None:
+        self._each(deliveries, "release")
+
+    def reject(self, *deliveries: Any) -> None:
+        self._each(deliveries, "reject")
+
+    @staticmethod
+    def _each(deliveries: tuple[_Delivery, ...], how: str) -> None:
+        groups: dict[tuple[BrokerQueue, object], list[Entry]] = {}
+        for delivery in deliveries:
+            groups.setdefault((delivery.entry.queue, delivery.consumer), []).append(delivery.entry)
+        for (queue, owner), entries in groups.items():
+            getattr(queue, how)(entries, owner)
+
+
+class ChannelTransaction:
+    """What a channel has done since its last commit or rollback."""
+
+    def __init__(self, channel: ServerChannel) -> None:
+        self._channel = channel
+        self._transaction = channel.connection.host.transaction()
+        self._holder = _Holder()
+        self._settled: dict[int, Held] = {}
+
+    def publish(self, message: Message, queues: list[BrokerQueue]) -> None:
+        """Publish at commit, to where the message leads now."""
+        self._transaction.publish_on(queues, message)
+
+    def settle(self, taken: dict[int, Held], how: Settle) -> None:
+        """Settle at commit."""
+        step: Callable[..., None] = getattr(self._transaction, how.__name__)
+        step(*(Received(self._holder, _Delivery(held)) for held in taken.values()))
+        self._settled.update(taken)
+
+    def commit(self) -> None:
+        """Do everything. May block. A queue at its limit has refused for itself; AMQP has no words for that here."""
+        try:
+            self._transaction.commit()
+        except* MessageRefused:
+            pass
+
+    def committed(self) -> None:
+        """After a commit, on the channel's thread: windows open."""
+        settled, self._settled = self._settled, {}
+        for held in settled.values():
+            if held.consumer is not None and held.consumer.settled(1):
+                self._channel.look_again(held.consumer)
+
+    def rollback(self) -> None:
+        """Forget everything; what was settled is unacked again."""
+        self._transaction.rollback()
+        settled, self._settled = self._settled, {}
+        self._channel.unacked = dict(sorted({**settled, **self._channel.unacked}.items()))
