@@ -76,7 +76,9 @@ class Journal:
         self.store = store
         self.clock = clock
         self.wall_clock = wall_clock
+        self.on_failed: Callable[[], object] = lambda: None  # called once, on the thread that notices
         self.failure: StoreFailed | None = None  # set once
+        self._is_closed = False
         self._lock = threading.Lock()
         self._owed: list[Submission] = []  # in the order in which they were refused
 
@@ -84,6 +86,11 @@ class Journal:
     def may_wait(self) -> bool:
         """False on the store's thread: the commit that it would wait for is its own to make."""
         return not _here.follows_commit
+
+    @property
+    def is_at_end(self) -> bool:
+        """True when the store failed or was closed."""
+        return self._is_closed or self.failure is not None
 
     def check(self) -> None:
         """Return if the store has not failed.
@@ -108,7 +115,7 @@ class Journal:
                 partial(self._failed, failed),
             )
         except StoreFailed as failure:
-            self.failure = failure
+            self._note(failure)
             raise
 
     def delete(self, numbers: Sequence[int]) -> None:
@@ -159,10 +166,22 @@ class Journal:
     is_deleted = False  # for `Housekeeping`, which forgets it with its thread
 
     def _failed(self, failed: Callable[[BaseException], object] | None, error: BaseException) -> None:
-        if isinstance(error, StoreFailed):
-            self.failure = error
+        self._note(error)
         if failed is not None:
             _follow(partial(failed, error))
+
+    def _note(self, error: BaseException) -> None:
+        """Remember the end of the store, and have it told once."""
+        if isinstance(error, StoreClosed):
+            self._is_closed = True
+        if not isinstance(error, StoreFailed):
+            return
+        with self._lock:
+            is_first = self.failure is None
+            self.failure = self.failure or error
+        if is_first:
+            _log.error("the store failed; close its virtual host and open it again", exc_info=error)
+            _follow(self.on_failed)
 
 
 def _follow(action: Callable[[], object]) -> None:

@@ -151,18 +151,18 @@ class QueueArrival(QueueDelivery):
             self._join(entry)
             journal.delete((turn.id,))
 
+        def join_anyway() -> None:
+            # A full store has no room for an empty row. The message needs none, and the turn is as good.
+            if journal.host.is_at_end:
+                self.withdraw(entry)
+            else:
+                entry.number = turn.id
+                self._join(entry)
+
         submission = Submission(journal.host)
         submission.operations.append(turn)
-        submission.then(join, otherwise=lambda: self._join_anyway(entry))
+        submission.then(join, otherwise=join_anyway)
         submission.submit()
-
-    def _join_anyway(self, entry: StoredEntry) -> None:
-        """What is not stored needs no room in the store: it joins when a full one refused its turn."""
-        if self._journal_of().host.failure is not None:
-            self.withdraw(entry)
-            return
-        entry.number = self._journal_of().store.allocate()
-        self._join(entry)
 
     def _join(self, entry: StoredEntry) -> bool:
         """The second half of a put; False when the queue was deleted meanwhile."""

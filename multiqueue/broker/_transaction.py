@@ -67,6 +67,10 @@ class Transaction:
         self._published.append((message, queues))
         return len(queues)
 
+    def publish_on(self, queues: list[BrokerQueue], message: Message) -> None:
+        """Publish at commit on these queues, to which `VirtualHost.route` led: for who routes otherwise."""
+        self._published.append((message, queues))
+
     def accept(self, *received: Received) -> None:
         """Be done with these messages at commit.
 
@@ -213,7 +217,10 @@ class Transaction:
     @staticmethod
     def _unlock(locked: list[HeldDelivery]) -> None:
         for delivery in locked:
-            delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
+            try:
+                delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
+            except IllegalStep:
+                pass  # it was settled elsewhere meanwhile; what is being raised matters more
 
     @staticmethod
     def _lock(delivery: HeldDelivery) -> bool:

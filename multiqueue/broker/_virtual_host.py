@@ -181,6 +181,7 @@ class VirtualHost(Declarations):
         self._dead_letters_lost = 0
         if self._journal is not None and isinstance(topology, StoredTopology):
             recover(self._journal.store, topology, self._kept_queue)
+            self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)
 
@@ -536,7 +537,12 @@ class VirtualHost(Declarations):
 
         Raises:
             StoreFailed: the disk failed at the very end. Nothing that was committed is lost.
+            RuntimeError: called by something that follows a commit, on the store's own thread. Nothing was done.
         """
+        if self._journal is not None and not self._journal.may_wait:
+            raise RuntimeError(
+                f"vhost '{self.name}' cannot be closed by what follows a commit: its store waits for that"
+            )
         deadline = None if timeout is None else time.monotonic() + timeout
         self._closed = True
         with self._lock:
@@ -548,6 +554,13 @@ class VirtualHost(Declarations):
             self._close_store(self._journal)
         for queue in self.queues():
             queue.delete()
+
+    def _store_failed(self) -> None:
+        """Nothing is accepted any more; end the subscriptions, or they would go on with what cannot be settled."""
+        with self._lock:
+            subscriptions = list(self._subscriptions)
+        for subscription in subscriptions:
+            subscription.close(0.0)
 
     def _close_store(self, journal: Journal) -> None:
         """Let what is under way arrive, note how often messages were delivered, and let go of the store."""
