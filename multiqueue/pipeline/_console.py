@@ -42,7 +42,7 @@ class LiveTable:
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
-        self._every = _Every(_REDRAW_S, clock)
+        self._every = Every(_REDRAW_S, clock)
         self._live: Live | None = None
 
     def note(self, text: str) -> None:
@@ -84,7 +84,7 @@ class PlainLines:
 
     def __init__(self, stream: TextIO | Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
-        self._every = _Every(_LINE_S, clock)
+        self._every = Every(_LINE_S, clock)
 
     def note(self, text: str) -> None:
         self._say(text)
@@ -117,7 +117,7 @@ class JsonLines:
 
     def __init__(self, stream: TextIO | Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
-        self._every = _Every(_LINE_S, clock)
+        self._every = Every(_LINE_S, clock)
 
     def note(self, text: str) -> None:
         self._say({"event": "note", "text": text})
@@ -246,7 +246,7 @@ def _counts(lane: LaneProgress) -> dict[str, int]:
     return {"waiting": lane.waiting, "running": lane.running, "done": lane.done, "failed": lane.failed}
 
 
-class _Every:
+class Every:
     """Says yes at most once in so many seconds."""
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:

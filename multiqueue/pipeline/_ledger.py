@@ -274,18 +274,24 @@ class Ledger:
         """The attempt was cancelled: the item waits again, as if this attempt had not been."""
         self._move(item, ItemEvent.HAND_BACK, "retry_s = 0", ())
 
-    def put_back_failed(self, lanes: Iterable[str] | None = None) -> int:
+    def put_back_failed(
+        self, lanes: Iterable[str] | None = None, forgotten: Callable[[Item], None] = lambda item: None
+    ) -> int:
         """Let every failed item (of these lanes) wait again; how many there were.
 
-        Files that are gone are forgotten, and items that have no file left.
+        Files that are gone are forgotten, and items that have no file left: `forgotten` is told of those.
         """
         chosen = None if lanes is None else set(lanes)
-        failed = [
-            (seq, lane)
-            for seq, lane in self._connection.execute("SELECT seq, lane FROM items WHERE state = 'failed'")
-            if chosen is None or lane in chosen
-        ]
-        return sum(self._put_back(seq) for seq, _ in failed)
+        rows = self._connection.execute(f"SELECT {_ITEM_COLUMNS} FROM items WHERE state = 'failed'").fetchall()
+        count = 0
+        for row in rows:
+            if chosen is None or row[2] in chosen:
+                item = self._item(row)
+                if self._put_back(item.seq):
+                    count += 1
+                else:
+                    forgotten(item)
+        return count
 
     def _put_back(self, seq: int) -> bool:
         files = self._files(seq)

@@ -1,4 +1,4 @@
-"""The commands `multiqueue pipeline run|status|retry` and `multiqueue demo`."""
+"""The commands `multiqueue pipeline plan|run|status|retry` and `multiqueue demo`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from . import _demo
 from ._config import PipelineConfig, load_config
 from ._console import console as new_console
 from ._console import duration, reporter_for, snapshot_values
+from ._dead_letters import DeadLetters
 from ._errors import ExitStatus
 from ._ledger import Ledger
 from ._ledger_file import LaneCount, exclusive
 from ._ledger_view import Failure, ledger_view
 from ._lifecycle import ItemState
+from ._metrics import MetricsFile
+from ._plan import plan_of
+from ._plan_console import plan_values, show_plan
 from ._run import RunResult, run_pipeline
 
 # At the end of a run; `status` shows them all.
@@ -39,21 +43,44 @@ def pipeline() -> None:
 
 @pipeline.command(epilog="Exit status: 0 all done, 1 items were set aside, 2 not started, 3 broken off, 130 Ctrl-C.")
 @_FILE
+@click.option("--follow", is_flag=True, help="Go on to watch for files, until Ctrl-C or SIGTERM.")
+@click.option(
+    "--metrics",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep the run's numbers in this file: JSON if it ends in .json, otherwise Prometheus's text.",
+)
 @_JSON
 @click.pass_context
-def run(ctx: click.Context, file: str, as_json: bool) -> None:
+def run(ctx: click.Context, file: str, follow: bool, metrics: Path | None, as_json: bool) -> None:
     """Process what FILE.toml describes, or the rest of it.
 
-    Ctrl-C once lets running jobs finish, twice cancels them.
+    Ctrl-C once lets running jobs finish, twice cancels them. SIGTERM is as Ctrl-C.
     """
     console = new_console()
     config = load_config(file)
-    result = run_pipeline(config, reporter_for(console, as_json=as_json))
+    reporter = reporter_for(console, as_json=as_json)
+    if metrics is not None:
+        reporter = MetricsFile(metrics.absolute(), reporter)
+    result = run_pipeline(config, reporter, follow=follow)
     if as_json:
         click.echo(json.dumps(_result_values(config, result), ensure_ascii=False))
     else:
         _show_result(console, config, result, file)
     ctx.exit(int(result.status))
+
+
+@pipeline.command()
+@_FILE
+@_JSON
+@click.option("--items", default=10, show_default=True, type=click.IntRange(min=0), help="How many to show, in order.")
+def plan(file: str, as_json: bool, items: int) -> None:
+    """Show what `run` would do: lanes, items, steps, what comes first. Nothing is started, nothing is written."""
+    config = load_config(file)
+    found = plan_of(config, items)
+    if as_json:
+        click.echo(json.dumps(plan_values(found), ensure_ascii=False))
+    else:
+        show_plan(new_console(), config, found)
 
 
 @pipeline.command()
@@ -85,7 +112,7 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
         ledger = Ledger(config.state, config.base)
         try:
             with ledger.transaction():
-                count = ledger.put_back_failed(lanes or None)
+                count = ledger.put_back_failed(lanes or None, DeadLetters(config.dead_letters).remove)
         finally:
             ledger.close()
     click.echo(f"{_items(count)} put back; `multiqueue pipeline run {file}` tries again")

@@ -9,11 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in
+from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
-from multiqueue.pipeline._items import Item
+from multiqueue.pipeline import JobError
+from multiqueue.pipeline._items import Item, Step
 from multiqueue.pipeline._ledger import Ledger
 from multiqueue.pipeline._publish import Publisher
 
@@ -64,10 +66,10 @@ def fragile(fuse: Fuse) -> tuple[type[Ledger], type[Publisher]]:
     return FragileLedger, FragilePublisher
 
 
-def start(base: Path, fuse: Fuse, batch: int = 1) -> Pipeline:
+def start(base: Path, fuse: Fuse, batch: int = 1, **settings: Any) -> Pipeline:
     ledger, publisher = fragile(fuse)
-    lanes = [lane_of(base, name, batch=batch, capacity=3) for name in LANES]
-    return Pipeline(base, lanes, ledger=ledger, publisher=publisher)
+    lanes = [lane_of(base, name, section="in", batch=batch, capacity=3) for name in LANES]
+    return Pipeline(base, lanes, ledger=ledger, publisher=publisher, **settings)
 
 
 def moments(base: Path, batch: int) -> list[str]:
@@ -90,6 +92,47 @@ def test_killed_at_every_moment(tmp_path: Path, batch: int) -> None:
         again = start(base, Fuse(), batch)
         again.run()
         assert rows_in(again.output) == contents(LANES), f"died at moment {last}"
+
+
+STEPS = (Step("daily", ("in",), each_lane=True), Step("totals", ("daily",)))
+
+
+def test_killed_at_every_moment_of_a_run_with_steps(tmp_path: Path) -> None:
+    """Whenever a run dies, the next one ends with the output of every step, once, made after what it needs."""
+    make_tree(tmp_path / "whole", LANES)
+    fuse = Fuse()
+    start(tmp_path / "whole", fuse, 2, steps=STEPS).run()
+    for last in range(1, len(fuse.passed) + 1):
+        base = tmp_path / str(last)
+        make_tree(base, LANES)
+        with pytest.raises(Killed):
+            start(base, Fuse(last), 2, steps=STEPS).run()
+        again = start(base, Fuse(), 2, steps=STEPS)
+        again.run()
+        assert rows_in(again.output) == contents(LANES), f"died at moment {last}"
+        assert rows_in(again.output, "steps") == ["daily big", "daily small", "totals"], f"died at moment {last}"
+
+
+def bad_row(spark: Any, item: Item, staged: Path) -> bool:
+    if any(path.read_text() == "big-2" for path in item.paths):
+        raise JobError("bad row")
+    return write_names(spark, item, staged)
+
+
+def test_killed_at_every_moment_of_a_split(tmp_path: Path) -> None:
+    """Whenever a run dies while it halves a bad batch, the next one ends with all but the bad file, and one letter."""
+    make_tree(tmp_path / "whole", LANES)
+    fuse = Fuse()
+    start(tmp_path / "whole", fuse, 5, work=bad_row).run()
+    for last in range(1, len(fuse.passed) + 1):
+        base = tmp_path / str(last)
+        make_tree(base, LANES)
+        with pytest.raises(Killed):
+            start(base, Fuse(last), 5, work=bad_row).run()
+        again = start(base, Fuse(), 5, work=bad_row)
+        assert again.run().total.failed == 1
+        assert rows_in(again.output) == sorted(set(contents(LANES)) - {"big-2"}), f"died at moment {last}"
+        assert len(list((base / "dead").rglob("*.json"))) == 1
 
 
 @pytest.mark.parametrize("first", [4, 9, 14])

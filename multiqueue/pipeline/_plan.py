@@ -1,0 +1,177 @@
+"""What a run would do now: the scan and the ledger's own decisions, on a copy of the state that is thrown away.
+
+Promise     Nothing is started and nothing is written but a temporary copy of the state. Since the copy is handled by
+            the code of a run, the plan is what a run would begin with, whatever that code comes to be.
+State       A directory of the system's for temporary files, as large as the state will be after the scan.
+Beside      A run that is under way does not notice; what it has submitted is told as waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..core import LinkedBlockingMultiQueue
+from ._config import PipelineConfig
+from ._intake import Intake
+from ._items import Item, Lane, Step
+from ._ledger import Ledger, Scanned
+from ._ledger_file import LaneCount, connect_read_only
+from ._lifecycle import ItemState
+from ._publish import Publisher
+from ._steps import Steps
+
+
+@dataclass(frozen=True, slots=True)
+class LanePlan:
+    """What a run would find in one lane. Items, but for `files` and `size_bytes`: those of the items to run."""
+
+    lane: Lane
+    done: int = 0
+    """Done, and their files as they were."""
+    failed: int = 0
+    """Set aside; a run leaves them alone."""
+    known: int = 0
+    """To run: found by an earlier run."""
+    new: int = 0
+    """To run: new."""
+    changed: int = 0
+    """To run: done or set aside before, and a file has changed."""
+    files: int = 0
+    size_bytes: int = 0
+
+    @property
+    def to_run(self) -> int:
+        return self.known + self.new + self.changed
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What a run would make of one step."""
+
+    step: Step
+    runs: bool
+    """Whether it has items to run now or behind what is to run before it."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run would do."""
+
+    lanes: list[LanePlan]
+    """In the order in which they would be served: by priority, then as configured."""
+    steps: list[StepPlan]
+    first: list[Item]
+    """The first items in the order in which they would be submitted."""
+    passed_over: list[str]
+
+    @property
+    def to_run(self) -> int:
+        return sum(lane.to_run for lane in self.lanes)
+
+
+def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
+    """What a run would do, with its first so many items.
+
+    Raises:
+        ConfigError: two lanes would have one name.
+        StateMismatch: the state is something else.
+    """
+    lanes, steps = config.lanes(), config.steps()
+    with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
+        copy = Path(scratch) / "state.sqlite"
+        _copy_state(config.state, copy)
+        with contextlib.closing(Ledger(copy, config.base)) as ledger:
+            ledger.recover(Publisher(config.output).is_published)
+            known = _by_lane(ledger.counts(), ItemState.WAITING)
+            intake, found = _read_all(config, lanes, ledger)
+            Steps(steps, lanes, ledger).take_in(0.0, lambda name, scanned: None)
+            plans = [_lane_plan(lane, known.get(lane.name, 0), found[lane.name], ledger.counts()) for lane in lanes]
+            return Plan(
+                sorted(plans, key=lambda plan: plan.lane.priority),
+                _step_plans(steps, plans, ledger),
+                _first_items([*lanes, *(step.as_lane(config.base) for step in steps)], ledger, first),
+                intake.passed_over.sentences(),
+            )
+
+
+def _copy_state(state: Path, copy: Path) -> None:
+    if not state.exists():
+        return
+    with contextlib.closing(connect_read_only(state)) as source, contextlib.closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+
+
+def _read_all(config: PipelineConfig, lanes: list[Lane], ledger: Ledger) -> tuple[Intake, dict[str, Counter[str]]]:
+    """Scan everything; per lane, how many items are new and how many are changed."""
+    found: dict[str, Counter[str]] = {lane.name: Counter() for lane in lanes}
+
+    def note(lane: str, scanned: Scanned) -> None:
+        found[lane]["new"] += scanned.added
+        found[lane]["changed"] += scanned.reopened.total()
+
+    intake = Intake(lanes, config.base, config.written, ledger)
+    while not intake.finished:
+        intake.step(0.0, note)
+    return intake, found
+
+
+def _by_lane(counts: Sequence[LaneCount], state: ItemState) -> dict[str, int]:
+    return {count.lane: count.items for count in counts if count.state is state}
+
+
+def _lane_plan(lane: Lane, known: int, found: Counter[str], counts: Sequence[LaneCount]) -> LanePlan:
+    mine = {count.state: count for count in counts if count.lane == lane.name}
+    waiting = mine.get(ItemState.WAITING)
+    return LanePlan(
+        lane,
+        done=mine[ItemState.DONE].items if ItemState.DONE in mine else 0,
+        failed=mine[ItemState.FAILED].items if ItemState.FAILED in mine else 0,
+        known=known,
+        new=found["new"],
+        changed=found["changed"],
+        files=waiting.files if waiting else 0,
+        size_bytes=waiting.size_bytes if waiting else 0,
+    )
+
+
+def _step_plans(steps: Sequence[Step], lanes: Sequence[LanePlan], ledger: Ledger) -> list[StepPlan]:
+    busy = {plan.lane.section for plan in lanes if plan.to_run}
+    broken = {plan.lane.section for plan in lanes if plan.failed}
+    plans = []
+    for step in steps:
+        plan = _step_plan(step, busy, broken, ledger)
+        if plan.runs:
+            busy.add(step.name)
+        elif ledger.standing(step.name).has_failed or broken.intersection(step.after):
+            broken.add(step.name)
+        plans.append(plan)
+    return plans
+
+
+def _step_plan(step: Step, busy: set[str], broken: set[str], ledger: Ledger) -> StepPlan:
+    failed = [name for name in step.after if name in broken]
+    if failed and not step.allow_failed and not step.each_lane:
+        return StepPlan(step, False, f"held back: items of {', '.join(failed)} are set aside")
+    waits = [name for name in step.after if name in busy]
+    if waits:
+        return StepPlan(step, True, f"after {', '.join(waits)}")
+    if ledger.standing(step.name).is_open:
+        return StepPlan(step, True, "at once")
+    return StepPlan(step, False, "up to date" if any(ledger.done_of(step.name)) else "nothing to read")
+
+
+def _first_items(lanes: Sequence[Lane], ledger: Ledger, count: int) -> list[Item]:
+    """The order is the dispatcher's own: its lanes are the sub-queues of such a multi-queue."""
+    queue: LinkedBlockingMultiQueue[Item] = LinkedBlockingMultiQueue()
+    for lane in lanes:
+        items = ledger.next_waiting(lane.name, 0.0, count)
+        if items:
+            queue.add_subqueue(lane.name, lane.priority, weight=lane.weight).put_many(items)
+    return queue.get_many(count) if count and queue.qsize() else []

@@ -1,0 +1,92 @@
+"""A plan for people and machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ._config import PipelineConfig
+from ._items import Item
+from ._plan import LanePlan, Plan, StepPlan
+
+
+def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
+    """Print the plan: lanes, steps, and what would come first."""
+    section = config.settings.spark
+    console.print(
+        f"{plan.to_run:,} items to run on {section.remote or section.master or 'local[*]'}, "
+        f"{section.max_running} at a time; nothing was started",
+        soft_wrap=True,
+    )
+    console.print(_lanes(plan))
+    if plan.steps:
+        console.print(_steps(plan))
+    for place, item in enumerate(plan.first, 1):
+        console.print(f"{place:>3}. {escape(item.lane)}: {escape(_name(item))}", soft_wrap=True)
+    hidden = plan.to_run - len(plan.first)
+    if plan.first and hidden > 0:
+        console.print(f"     and {hidden:,} more")
+    for sentence in plan.passed_over:
+        console.print(escape(sentence), style="dim", soft_wrap=True)
+
+
+def plan_values(plan: Plan) -> dict[str, Any]:
+    """A plan for JSON."""
+    return {
+        "to_run": plan.to_run,
+        "lanes": {lane.lane.name: _lane_values(lane) for lane in plan.lanes},
+        "steps": {step.step.name: _step_values(step) for step in plan.steps},
+        "first": [
+            {"lane": item.lane, "item": item.id, "files": [one.path for one in item.files]} for item in plan.first
+        ],
+        "passed_over": plan.passed_over,
+    }
+
+
+def _lanes(plan: Plan) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("lane")
+    for name in ("priority", "weight", "to run", "new", "changed", "files", "bytes", "done", "failed"):
+        table.add_column(name, justify="right")
+    for lane in plan.lanes:
+        counts = (lane.to_run, lane.new, lane.changed, lane.files, lane.size_bytes, lane.done, lane.failed)
+        scheduling = (str(lane.lane.priority), str(lane.lane.weight))
+        table.add_row(escape(lane.lane.name), *scheduling, *(f"{count:,}" for count in counts))
+    return table
+
+
+def _steps(plan: Plan) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("step", "runs", ""):
+        table.add_column(name)
+    for step in plan.steps:
+        each = ", for each lane" if step.step.each_lane else ""
+        table.add_row(escape(step.step.name), "yes" if step.runs else "no", escape(step.why + each))
+    return table
+
+
+def _lane_values(plan: LanePlan) -> dict[str, int]:
+    return {
+        "priority": plan.lane.priority,
+        "weight": plan.lane.weight,
+        "to_run": plan.to_run,
+        "new": plan.new,
+        "changed": plan.changed,
+        "files": plan.files,
+        "bytes": plan.size_bytes,
+        "done": plan.done,
+        "failed": plan.failed,
+    }
+
+
+def _step_values(plan: StepPlan) -> dict[str, Any]:
+    return {"after": list(plan.step.after), "each_lane": plan.step.each_lane, "runs": plan.runs, "why": plan.why}
+
+
+def _name(item: Item) -> str:
+    if item.part is None:
+        return item.name
+    return item.part or "all"

@@ -1,0 +1,65 @@
+"""Columns as they were expected."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from multiqueue.pipeline import ConfigError, JobError
+from multiqueue.pipeline._schema import Schemas, differences
+
+
+def schema(**columns: str) -> Any:
+    fields = [
+        SimpleNamespace(name=name, dataType=SimpleNamespace(simpleString=lambda kind=kind: kind))
+        for name, kind in columns.items()
+    ]
+    return SimpleNamespace(fields=fields)
+
+
+class Session:
+    """A session that knows two schemas, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def sql(self, query: str) -> Any:
+        self.asked += 1
+        if "nonsense" in query:
+            raise type("ParseException", (Exception,), {})("no such type\nmore")
+        return SimpleNamespace(schema={"columns": SimpleNamespace(dataType=schema(a="int", b="string"))})
+
+
+@pytest.mark.parametrize(
+    ("found", "exactly", "expected"),
+    [
+        ({"a": "int", "b": "string"}, True, []),
+        ({"B": "string", "A": "int"}, True, []),
+        ({"a": "int", "b": "string", "c": "date"}, False, []),
+        ({"a": "int", "b": "string", "c": "date"}, True, ["'c' (date) is too many"]),
+        ({"b": "array<int>"}, False, ["'a' (int) is missing", "'b' is array<int>, not string"]),
+    ],
+)
+def test_what_differs(found: dict[str, str], exactly: bool, expected: list[str]) -> None:
+    """Each column that is missing, of another type or too many is named, whatever its case and place."""
+    assert differences({"a": "int", "b": "string"}, found, exactly=exactly) == expected
+
+
+def test_a_mismatch_is_for_good() -> None:
+    """A frame without the expected columns is an error of the job, which is not tried again; the place is named."""
+    session, schemas = Session(), Schemas()
+    schemas.require(session, SimpleNamespace(schema=schema(a="int", b="string")), "a INT, b STRING", "x", exactly=True)
+    schemas.require(session, SimpleNamespace(schema=schema()), None, "x", exactly=True)
+    with pytest.raises(JobError, match=r"the columns are not those of lanes\.eu\.expect: 'b' \(string\) is missing"):
+        schemas.require(
+            session, SimpleNamespace(schema=schema(a="int")), "a INT, b STRING", "lanes.eu.expect", exactly=False
+        )
+    assert session.asked == 1
+
+
+def test_a_schema_that_is_none() -> None:
+    """What Spark cannot parse is a mistake in the configuration, told before any item runs."""
+    with pytest.raises(ConfigError, match=r"output\.expect: no such type$"):
+        Schemas().check(Session(), "a NONSENSE; nonsense", "output.expect")
