@@ -32,7 +32,8 @@ class Steps:
         self._steps = {step.name: step for step in steps}
         self._ledger = ledger
         self._lanes: dict[str, list[str]] = {}
-        self._changed: set[str] = set()
+        # Every step at first: a dead run may have ended between what a step needs and the step.
+        self._changed = set(self._steps)
         for lane in lanes:
             self.add_lane(lane)
 
