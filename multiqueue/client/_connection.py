@@ -1,6 +1,6 @@
 """A connection: channels over a link, from the first handshake to the end, links that are lost in between included.
 
-Promise     1. The link's reader thread tells us what arrived; nothing that it calls here waits, or runs the user's code.
+Promise     1. The link's reader thread tells us what arrived; nothing that it calls here waits or runs user code.
             2. `close` and loss reach every channel, and every thread that waits on one of them, once.
             3. A connection that was lost without our asking is recovered until it is closed: see `_recovery`.
 State       `_lock` guards all fields that change. States are those of `_states`.
@@ -21,8 +21,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from pamqp import commands
 
@@ -30,6 +31,8 @@ from ..core import MultiQueueExecutor
 from ..errors import ShutDown
 from ._address import parse_address
 from ._channel import Channel
+from ._direct_host import Host
+from ._direct_link import DirectLink
 from ._errors import ConnectionClosed, ConnectionInterrupted, TooManyChannels
 from ._failures import CallbackFailure
 from ._intake import Intake
@@ -476,7 +479,9 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
         TypeError: there is no such option.
     """
     if hasattr(target, "declare_queue"):
-        raise NotImplementedError
+        settings = replace(settings_for(None, options), recover=False)  # a broker that was closed stays closed
+        host = cast(Host, target)
+        return Connection(lambda listener: DirectLink(host, settings, listener), settings).open()
     address = parse_address(target)
     settings = settings_for(address, options)
     return Connection(lambda listener: open_wire(address, settings, listener), settings).open()

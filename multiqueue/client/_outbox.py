@@ -1,8 +1,8 @@
-"""Frames on their way out: any thread appends, one thread sends.
+"""What is on its way out: any thread appends, one thread sends. Frames for a socket, steps for a broker in process.
 
-Promise     Frames leave in the order they were appended, each append in one piece. Appending waits for no socket.
+Promise     Pieces leave in the order they were appended, each append in one piece. Appending waits for no socket.
 State       `_lock` guards all fields.
-Waiting     The writer waits on `has_frames`: whoever appends to an empty outbox notifies, so does `close`. Publishers
+Waiting     The writer waits on `has_pieces`: whoever appends to an empty outbox notifies, so does `close`. Publishers
             wait on `has_room`: the writer notifies whenever it has taken everything out, so does `close`.
             Acknowledgements and calls never wait for room: they are small, and bounded by what the server sent.
 Batches     The writer takes all there is at once. Under load it is given the interpreter rarely, and sends hundreds of
@@ -13,17 +13,20 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Generic, TypeVar
+
+Piece = TypeVar("Piece")
 
 
-class Outbox:
+class Outbox(Generic[Piece]):
     """What was written and not sent. At `limit` bytes it has no room for publishes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._lock = threading.Lock()
-        self._has_frames = threading.Condition(self._lock)  # predicate: _frames or _is_closed
+        self._has_pieces = threading.Condition(self._lock)  # predicate: _pieces or _is_closed
         self._has_room = threading.Condition(self._lock)  # predicate: _size < limit or _is_closed
-        self._frames: list[bytes] = []
+        self._pieces: list[Piece] = []
         self._size = 0
         self._is_closed = False
         self._writer_waits = False
@@ -33,29 +36,29 @@ class Outbox:
     def is_full(self) -> bool:
         return self._size >= self.limit
 
-    def append(self, frames: bytes) -> bool:
-        """Have these bytes sent; False when the outbox is closed."""
+    def append(self, piece: Piece, size: int) -> bool:
+        """Have this sent, which counts as `size` bytes; False when the outbox is closed."""
         with self._lock:
             if self._is_closed:
                 return False
-            self._frames.append(frames)
-            self._size += len(frames)
+            self._pieces.append(piece)
+            self._size += size
             if self._writer_waits:
                 self._writer_waits = False
-                self._has_frames.notify()
+                self._has_pieces.notify()
         return True
 
-    def take(self) -> bytes:
+    def take(self) -> list[Piece]:
         """All that is there, for the writer; blocks until there is something. Nothing at all when closed."""
         with self._lock:
-            while not self._frames and not self._is_closed:
+            while not self._pieces and not self._is_closed:
                 self._writer_waits = True
-                self._has_frames.wait()
-            frames, self._frames = self._frames, []
+                self._has_pieces.wait()
+            pieces, self._pieces = self._pieces, []
             self._size = 0
             if self._publishers_wait:
                 self._has_room.notify_all()
-        return frames[0] if len(frames) == 1 else b"".join(frames)
+        return pieces
 
     def wait_for_room(self, timeout: float | None = None) -> bool:
         """Block while it is full; False when `timeout` seconds passed first. True when it is closed."""
@@ -78,5 +81,5 @@ class Outbox:
         """Accept nothing further; what is there is still taken."""
         with self._lock:
             self._is_closed = True
-            self._has_frames.notify_all()
+            self._has_pieces.notify_all()
             self._has_room.notify_all()

@@ -1,7 +1,8 @@
 """What an application declared over a connection, to be declared again after a recovery.
 
 Promise     `replay` gives what was declared and not deleted, in an order that works: exchanges, queues, bindings. A
-            queue that the server named gets a new name, which takes the old one's place in bindings and in `current_name`.
+            queue that the server named gets a new name, which takes the old one's place in bindings and
+            `current_name`.
 State       `_lock` guards the three registries and the renamings. It is a leaf.
 Membership  Deleting a queue or exchange deletes its bindings with it. What others delete is not seen; declaring it
             again does no harm then.

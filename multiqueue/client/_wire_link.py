@@ -7,8 +7,8 @@ Promise     1. The reader runs no code of the user's, so nothing that the user d
 State       `_lock` guards `_error`, why the link ends; it is a leaf. The socket is read by the reader and written by
             the writer alone; anybody may shut it down.
 Waiting     The reader waits for the socket, and for the intake: `end` shuts the one down and nudges the other. The
-            writer waits for the outbox, which `end` closes, or in `sendall`, which the shut-down ends. The heartbeat thread
-            waits on `_over`. A peer that neither reads nor writes is found dead by the heartbeat thread.
+            writer waits for the outbox, which `end` closes, or in `sendall`, which the shut-down ends. The heartbeat
+            thread waits on `_over`. A peer that neither reads nor writes is found dead by the heartbeat thread.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class WireLink:
         self._assembler = assembler
         self._listener = listener
         self._label = label
-        self._outbox = Outbox(settings.outbox_bytes)
+        self._outbox: Outbox[bytes] = Outbox(settings.outbox_bytes)
         self._heart = Heart(agreement.heartbeat, time.monotonic())
         self._lock = threading.Lock()
         self._error: Exception | None = None
@@ -109,7 +109,7 @@ class WireLink:
     # ---- what goes out ------------------------------------------------------------------------------------------
 
     def send(self, number: int, method: type[Any], /, **fields: Any) -> None:
-        self._outbox.append(encode_method(number, method, **fields))
+        self._append(encode_method(number, method, **fields))
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
@@ -117,15 +117,18 @@ class WireLink:
         return encode_publish(number, exchange, routing_key, properties, body, self.frame_max, mandatory=mandatory)
 
     def publish(self, prepared: bytes) -> bool:
-        return self._outbox.append(prepared)
+        return self._append(prepared)
+
+    def _append(self, frames: bytes) -> bool:
+        return self._outbox.append(frames, len(frames))
 
     def settle(self, number: int, verb: str, delivery_tag: int, multiple: bool, requeue: bool) -> None:
         if verb == "ack":
-            self._outbox.append(encode_ack(number, delivery_tag, multiple))
+            self._append(encode_ack(number, delivery_tag, multiple))
         elif verb == "nack":
-            self._outbox.append(encode_nack(number, delivery_tag, multiple, requeue))
+            self._append(encode_nack(number, delivery_tag, multiple, requeue))
         else:
-            self._outbox.append(encode_reject(number, delivery_tag, requeue))
+            self._append(encode_reject(number, delivery_tag, requeue))
 
     @property
     def is_full(self) -> bool:
@@ -165,7 +168,7 @@ class WireLink:
         """The writer thread."""
         try:
             while frames := self._outbox.take():
-                self._stream.sendall(frames)
+                self._stream.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
                 self._heart.sent(time.monotonic())
         except OSError as cause:
             self.end(ConnectionClosed(f"the connection to {self._label} was lost while writing: {cause}"))
@@ -178,7 +181,7 @@ class WireLink:
                 silent = 2 * self.heartbeat
                 self.end(ConnectionClosed(f"{self._label} missed its heartbeats: not a byte in {silent:g} s"))
             elif beat is Beat.SEND:
-                self._outbox.append(HEARTBEAT)
+                self._append(HEARTBEAT)
 
     # ---- the end ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,366 @@
+"""The broker's side of a channel without a wire: what a server would do with each method.
+
+Promise     What a client sees is what it would see over a wire: tags from 1, prefetch, unsettled messages back in their
+            places when the channel ends, confirms after the message is where it was to be kept, refusals by code.
+Who runs    The link's thread alone, so there is no lock. Methods that answer return the answer; a refusal is raised.
+Source      The specification of AMQP 0-9-1, with RabbitMQ's extensions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pamqp import commands
+
+from ..amqp import Ack, Deliver, GetOk, Nack, Return
+from ._direct_host import HeldMessage, body_of, broker_room, fields_of, properties_of
+from ._link import Event
+
+if TYPE_CHECKING:
+    from ._direct_link import DirectLink
+
+Fields = dict[str, Any]
+
+
+class Refused(Exception):
+    """A refusal of our own, as the broker's."""
+
+    def __init__(self, reply_code: int, reply_text: str, closes: str = "channel") -> None:
+        super().__init__(reply_text)
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.closes = closes
+
+
+@dataclass(eq=False, slots=True)
+class Served:
+    """A consumer, as the broker sees it."""
+
+    tag: str
+    subscription: Any
+    auto_ack: bool
+    is_cancelled: bool = False
+
+
+def answer(method: type[Any], **fields: Any) -> Any:
+    """A method object without the checks of pamqp, which refuses names that brokers take."""
+    made: Any = object.__new__(method)
+    for name in method.__slots__:
+        setattr(made, name, fields.get(name))
+    return made
+
+
+class DirectChannel:
+    """One channel, from channel.open to its close."""
+
+    def __init__(self, link: DirectLink, number: int) -> None:
+        self._link = link
+        self._host = link.host
+        self._number = number
+        self._next_tag = 1
+        self._next_publish: int | None = None  # in confirm mode
+        self._transaction: Any = None
+        self._settled_in_transaction: list[int] = []
+        self._prefetch = 0
+        self._prefetch_of_all = 0
+        # Invariant: in rising order of tags; every value is unsettled at the broker.
+        self._unsettled: dict[int, HeldMessage] = {}
+        self._consumers: dict[str, Served] = {}
+        self._subscriptions: list[Any] = []
+        self._waiting: deque[tuple[Served, HeldMessage]] = deque()  # for room in the prefetch of all
+
+    def handle(self, method: type[Any], fields: Fields) -> Any:
+        """The answer to a method, or None."""
+        handler = self._HANDLERS.get(method)
+        if handler is None:
+            raise Refused(540, f"NOT_IMPLEMENTED - {method.name}", "connection")
+        return handler(self, fields)
+
+    # ---- declarations -------------------------------------------------------------------------------------------
+
+    def _exchange_declare(self, fields: Fields) -> Any:
+        name, kind = fields.pop("exchange"), fields.pop("exchange_type")
+        self._host.declare_exchange(name, kind, **fields)
+        return answer(commands.Exchange.DeclareOk)
+
+    def _exchange_delete(self, fields: Fields) -> Any:
+        self._host.delete_exchange(fields["exchange"], if_unused=fields["if_unused"])
+        return answer(commands.Exchange.DeleteOk)
+
+    def _exchange_bind(self, fields: Fields) -> Any:
+        self._host.bind_exchange(**fields)
+        return answer(commands.Exchange.BindOk)
+
+    def _exchange_unbind(self, fields: Fields) -> Any:
+        self._host.unbind_exchange(**fields)
+        return answer(commands.Exchange.UnbindOk)
+
+    def _queue_declare(self, fields: Fields) -> Any:
+        queue = self._host.declare_queue(fields.pop("queue"), owner=self._link, **fields)
+        figures = queue.statistics()
+        counts = {"message_count": figures.available, "consumer_count": figures.consumers}
+        return answer(commands.Queue.DeclareOk, queue=queue.name, **counts)
+
+    def _queue_delete(self, fields: Fields) -> Any:
+        count = self._host.delete_queue(fields.pop("queue"), owner=self._link, **fields)
+        return answer(commands.Queue.DeleteOk, message_count=count)
+
+    def _queue_purge(self, fields: Fields) -> Any:
+        return answer(commands.Queue.PurgeOk, message_count=self._queue(fields["queue"]).purge())
+
+    def _queue_bind(self, fields: Fields) -> Any:
+        self._host.bind_queue(**fields, owner=self._link)
+        return answer(commands.Queue.BindOk)
+
+    def _queue_unbind(self, fields: Fields) -> Any:
+        self._host.unbind_queue(**fields, owner=self._link)
+        return answer(commands.Queue.UnbindOk)
+
+    def _queue(self, name: str) -> Any:
+        return self._host.queue(name, owner=self._link)
+
+    # ---- publishing ---------------------------------------------------------------------------------------------
+
+    def publish(self, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes) -> None:
+        """Publish, return or refuse one message."""
+        number = self._next_publish
+        if number is not None:
+            self._next_publish = number + 1
+        try:
+            fields = fields_of(properties)
+        except ValueError as error:
+            raise Refused(406, f"PRECONDITION_FAILED - {error}") from None
+        room = broker_room(self._host)
+        names = {"exchange": exchange, "routing_key": routing_key}
+        message = room.Message(body, **names, publisher=self._link, **fields)
+        try:
+            if self._transaction is not None:
+                self._transaction.publish(message, mandatory=mandatory)
+                return
+            published = self._host.publish_nowait(message, mandatory=mandatory)
+        except room.Unroutable as error:
+            method = Return(error.reply_code, error.reply_name, exchange, routing_key)
+            self._emit(method, properties, body)
+            self.confirm(number, None)
+        except room.MessageRefused as error:
+            self.confirm(number, error)
+        else:
+            self._link.throttle(published)
+            if number is not None:
+                published.add_done_callback(lambda error: self._link.later(self.confirm, number, error))
+
+    def confirm(self, number: int | None, error: BaseException | None) -> None:
+        """Answer for a message, if the channel confirms."""
+        if number is not None:
+            self._emit(Ack(number, False) if error is None else Nack(number, False, False))
+
+    def _confirm_select(self, fields: Fields) -> Any:
+        if self._transaction is not None:
+            raise Refused(406, "PRECONDITION_FAILED - cannot switch from tx to confirm mode")
+        self._next_publish = self._next_publish or 1
+        return answer(commands.Confirm.SelectOk)
+
+    # ---- consuming ----------------------------------------------------------------------------------------------
+
+    def _qos(self, fields: Fields) -> Any:
+        if fields["global_"]:
+            self._prefetch_of_all = fields["prefetch_count"]
+            self._serve_waiting()
+        else:
+            self._prefetch = fields["prefetch_count"]
+        return answer(commands.Basic.QosOk)
+
+    def _consume(self, fields: Fields) -> Any:
+        tag, auto_ack = fields["consumer_tag"], fields["no_ack"]
+        if tag in self._consumers:
+            raise Refused(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", "connection")
+        served = Served(tag, None, auto_ack)
+        queue = self._queue(fields["queue"])
+        arguments = broker_room(self._host).consumer_arguments(f"consumer '{tag}'", fields["arguments"])
+        prefetch = self._prefetch or None
+        subscription = served.subscription = self._host.consume(
+            [], lambda received: self._link.arrived_from(self, served, received), name=tag, prefetch=prefetch
+        )
+        self._subscriptions.append(subscription)
+        try:
+            subscription.target.consume(
+                queue,
+                on_cancelled=lambda consumer: self._link.later(self._queue_is_gone, served),
+                selector=arguments.selector,
+                priority=arguments.priority,
+                auto_accept=auto_ack,
+                exclusive=fields["exclusive"],
+                no_local=fields["no_local"],
+                connection=self._link,
+            )
+        except BaseException:
+            subscription.close(0)
+            raise
+        self._consumers[tag] = served
+        return answer(commands.Basic.ConsumeOk, consumer_tag=tag)
+
+    def deliver(self, served: Served, received: HeldMessage) -> None:
+        """A message for a consumer."""
+        if served.is_cancelled:
+            if not served.auto_ack:
+                received.release()
+        elif not served.auto_ack and 0 < self._prefetch_of_all <= len(self._unsettled):
+            self._waiting.append((served, received))
+        else:
+            self._deliver_now(served, received)
+
+    def _deliver_now(self, served: Served, received: HeldMessage) -> None:
+        message = received.message
+        tag = self._new_tag(None if served.auto_ack else received)
+        method = Deliver(served.tag, tag, received.redelivered, message.exchange, message.routing_key)
+        self._emit(method, properties_of(message), body_of(message))
+
+    def _new_tag(self, received: HeldMessage | None) -> int:
+        tag = self._next_tag
+        self._next_tag += 1
+        if received is not None:
+            self._unsettled[tag] = received
+        return tag
+
+    def _serve_waiting(self) -> None:
+        while self._waiting and not 0 < self._prefetch_of_all <= len(self._unsettled):
+            self._deliver_now(*self._waiting.popleft())
+
+    def _cancel(self, fields: Fields) -> Any:
+        """The consumer ends; what it has stays unsettled until the channel ends."""
+        served = self._consumers.pop(fields["consumer_tag"], None)
+        if served is not None:
+            served.is_cancelled = True
+            for consumer in served.subscription.target.consumers():
+                served.subscription.target.cancel(consumer)
+        return answer(commands.Basic.CancelOk, consumer_tag=fields["consumer_tag"])
+
+    def _queue_is_gone(self, served: Served) -> None:
+        if self._consumers.pop(served.tag, None) is not None:
+            served.is_cancelled = True
+            self._emit(answer(commands.Basic.Cancel, consumer_tag=served.tag, nowait=True))
+
+    def _get(self, fields: Fields) -> Any:
+        received = self._host.get(fields["queue"], auto_accept=fields["no_ack"], owner=self._link)
+        if received is None:
+            return answer(commands.Basic.GetEmpty)
+        message = received.message
+        tag = self._new_tag(None if fields["no_ack"] else received)
+        left = self._queue(fields["queue"]).statistics().available
+        method = GetOk(tag, received.redelivered, message.exchange, message.routing_key, left)
+        self._emit(method, properties_of(message), body_of(message))
+        return None
+
+    # ---- settling -----------------------------------------------------------------------------------------------
+
+    def settle(self, verb: str, tag: int, multiple: bool, requeue: bool) -> None:
+        """ack, nack or reject."""
+        if multiple:
+            tags = [each for each in self._unsettled if tag == 0 or each <= tag]
+        else:
+            tags = [tag] if tag in self._unsettled else []
+        if not tags and not (multiple and tag == 0):
+            raise Refused(406, f"PRECONDITION_FAILED - unknown delivery tag {tag}")
+        action = "accept" if verb == "ack" else "release" if requeue else "reject"
+        for each in tags:
+            self._settle_one(each, action)
+        self._serve_waiting()
+
+    def _settle_one(self, tag: int, action: str) -> None:
+        if self._transaction is not None:
+            self._settled_in_transaction.append(tag)
+            getattr(self._transaction, action)(self._unsettled[tag])
+            return
+        try:
+            getattr(self._unsettled.pop(tag), action)()
+        except ValueError:
+            pass  # it went with its queue
+
+    def _recover(self, fields: Fields) -> Any:
+        unsettled, self._unsettled = self._unsettled, {}
+        for received in unsettled.values():
+            _release(received)
+        self._serve_waiting()
+        return answer(commands.Basic.RecoverOk)
+
+    # ---- transactions -------------------------------------------------------------------------------------------
+
+    def _tx_select(self, fields: Fields) -> Any:
+        if self._next_publish is not None:
+            raise Refused(406, "PRECONDITION_FAILED - cannot switch from confirm to tx mode")
+        self._transaction = self._transaction or self._host.transaction()
+        return answer(commands.Tx.SelectOk)
+
+    def _tx_commit(self, fields: Fields) -> Any:
+        self._in_transaction().commit()
+        for tag in self._settled_in_transaction:
+            self._unsettled.pop(tag, None)
+        self._settled_in_transaction.clear()
+        self._serve_waiting()
+        return answer(commands.Tx.CommitOk)
+
+    def _tx_rollback(self, fields: Fields) -> Any:
+        self._in_transaction().rollback()
+        self._settled_in_transaction.clear()
+        return answer(commands.Tx.RollbackOk)
+
+    def _in_transaction(self) -> Any:
+        if self._transaction is None:
+            raise Refused(406, "PRECONDITION_FAILED - channel is not transactional")
+        return self._transaction
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def suspend(self, is_suspended: bool) -> None:
+        """Have the broker deliver nothing, or go on."""
+        for served in self._consumers.values():
+            if is_suspended:
+                served.subscription.suspend()
+            else:
+                served.subscription.resume()
+
+    def close(self) -> None:
+        """Consumers end, and what is unsettled goes back to its place."""
+        for served in self._consumers.values():
+            served.is_cancelled = True
+        for subscription in self._subscriptions:
+            subscription.close(0)
+        for received in self._unsettled.values():
+            _release(received)  # those that were got; those of subscriptions have gone back already
+        self._consumers.clear()
+        self._unsettled.clear()
+        self._waiting.clear()
+
+    def _emit(self, method: Any, properties: bytes = b"", body: bytes = b"") -> None:
+        self._link.emit(Event(self._number, method, properties, body))
+
+    _HANDLERS: ClassVar[dict[type[Any], Callable[[DirectChannel, Fields], Any]]] = {
+        commands.Exchange.Declare: _exchange_declare,
+        commands.Exchange.Delete: _exchange_delete,
+        commands.Exchange.Bind: _exchange_bind,
+        commands.Exchange.Unbind: _exchange_unbind,
+        commands.Queue.Declare: _queue_declare,
+        commands.Queue.Delete: _queue_delete,
+        commands.Queue.Purge: _queue_purge,
+        commands.Queue.Bind: _queue_bind,
+        commands.Queue.Unbind: _queue_unbind,
+        commands.Basic.Qos: _qos,
+        commands.Basic.Consume: _consume,
+        commands.Basic.Cancel: _cancel,
+        commands.Basic.Get: _get,
+        commands.Basic.Recover: _recover,
+        commands.Confirm.Select: _confirm_select,
+        commands.Tx.Select: _tx_select,
+        commands.Tx.Commit: _tx_commit,
+        commands.Tx.Rollback: _tx_rollback,
+    }
+
+
+def _release(received: HeldMessage) -> None:
+    try:
+        received.release()
+    except ValueError:
+        pass  # its subscription or its queue has taken it back

@@ -1,0 +1,123 @@
+"""What the direct link asks of a broker in this process, as Protocols: the two rooms do not import each other.
+
+Messages cross here: AMQP's properties on our side, the fields of the broker's `Message` on the other.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from ..amqp import NO_PROPERTIES, decode_properties, encode_properties
+
+_SAME = (
+    "content_type",
+    "content_encoding",
+    "headers",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+)
+
+
+class Refusal(Protocol):
+    """An exception of the broker's: what a wire would say of it, and how far the damage reaches."""
+
+    reply_code: int
+    reply_text: str
+    closes: str
+
+
+class HeldMessage(Protocol):
+    """The broker's `Received`."""
+
+    @property
+    def message(self) -> Any: ...
+    @property
+    def redelivered(self) -> bool: ...
+    def accept(self) -> None: ...
+    def release(self, *, refused: bool = False) -> None: ...
+    def reject(self) -> None: ...
+
+
+class Host(Protocol):
+    """A `multiqueue.broker.VirtualHost`, of which a `Broker` is one."""
+
+    name: str
+
+    def declare_exchange(self, name: str, type: str = ..., **options: Any) -> Any: ...
+    def delete_exchange(self, name: str, *, if_unused: bool = ...) -> bool: ...
+    def declare_queue(self, name: str = ..., **options: Any) -> Any: ...
+    def delete_queue(self, name: str, **options: Any) -> int: ...
+    def queue(self, name: str, *, owner: object = ...) -> Any: ...
+    def release_owner(self, owner: object) -> None: ...
+    def bind_queue(
+        self, queue: str, exchange: str, routing_key: str = ..., arguments: Any = ..., *, owner: object = ...
+    ) -> None: ...
+    def unbind_queue(
+        self, queue: str, exchange: str, routing_key: str = ..., arguments: Any = ..., *, owner: object = ...
+    ) -> bool: ...
+    def bind_exchange(self, destination: str, source: str, routing_key: str = ..., arguments: Any = ...) -> None: ...
+    def unbind_exchange(self, destination: str, source: str, routing_key: str = ..., arguments: Any = ...) -> bool: ...
+    def publish_nowait(self, message: Any, *, mandatory: bool = ...) -> Any: ...
+    def wait_for_room(self, published: Any, timeout: float | None = ...) -> bool: ...
+    def get(self, queue: str, *, auto_accept: bool = ..., owner: object = ...) -> HeldMessage | None: ...
+    def consume(
+        self, queues: str | Iterable[str], callback: Callable[[Any], object], *, name: str = ..., **options: Any
+    ) -> Any: ...
+    def transaction(self) -> Any: ...
+
+
+def broker_room(host: Host) -> Any:
+    """The room that a broker is from. It is loaded: somebody has made the broker."""
+    for cls in type(host).__mro__:
+        if cls.__name__ == "VirtualHost":
+            return sys.modules[cls.__module__.rpartition(".")[0]]
+    raise TypeError(f"{host!r} is no broker of this process, and no address; connect() takes either")
+
+
+def fields_of(properties: bytes) -> dict[str, Any]:
+    """What the broker's `Message` is made with, for a block of properties.
+
+    Raises:
+        ValueError: an expiration that is no number of milliseconds.
+    """
+    if properties == NO_PROPERTIES:
+        return {}
+    found: Mapping[str, Any] = decode_properties(properties)
+    fields = {name: found[name] for name in _SAME if name in found}
+    fields["persistent"] = found.get("delivery_mode") == 2
+    expiration = found.get("expiration")
+    if expiration is not None:
+        if not expiration.isdecimal():
+            raise ValueError(f"invalid expiration '{expiration}': a number of milliseconds is needed")
+        fields["expiration"] = int(expiration) / 1000
+    return fields
+
+
+def properties_of(message: Any) -> bytes:
+    """A block of the properties that are set on a message of the broker's."""
+    found: dict[str, Any] = {}
+    for name in _SAME:
+        value = getattr(message, name)
+        if value is not None and (name != "headers" or value):
+            found[name] = value
+    if message.persistent:
+        found["delivery_mode"] = 2
+    if message.expiration is not None:
+        found["expiration"] = str(round(message.expiration * 1000))
+    return encode_properties(found) if found else NO_PROPERTIES
+
+
+def body_of(message: Any) -> bytes:
+    """The body as bytes; one that is none arrives as its text."""
+    body = message.body
+    if isinstance(body, bytes):
+        return body
+    return bytes(body) if isinstance(body, bytearray | memoryview) else str(body).encode()
