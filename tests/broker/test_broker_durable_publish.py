@@ -65,7 +65,8 @@ def test_a_message_is_seen_by_nobody_before_its_commit(host: VirtualHost, store:
         assert not published.wait(timeout=0)
         store.release()
         assert published.wait(HANG)
-        assert published.is_confirmed
+        assert published.commit is not None
+        assert published.commit.is_done
         assert browser.get(timeout=HANG).body == b"a"
         assert subscription.get(timeout=HANG).body == b"a"
 
