@@ -85,9 +85,10 @@ def prepare(connection: sqlite3.Connection, file: Path, synchronous: str) -> Non
     Raises:
         StoreDamaged: the file is something else, of a later format, or on a file system that cannot hold it.
     """
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # both only take effect in a file without tables
     version = check_format(connection, file)
+    if version == 0:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StoreDamaged(f"{str(file)!r} cannot have a write-ahead log, but {mode!r}; use a local file system")

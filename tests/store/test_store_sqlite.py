@@ -1,0 +1,364 @@
+"""What the store on disk promises beside the contract: one opener, its files, work in small steps, other formats."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from store_support import ids, put, stored
+
+from multiqueue.store import (
+    Delete,
+    DropQueue,
+    Put,
+    SqliteStore,
+    StoreDamaged,
+    StoreError,
+    StoreLocked,
+    _schema,
+)
+from multiqueue.store._sqlite_writer import IDS_RESERVED, SqliteWriter
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Wait for work that a store does by itself when it is idle."""
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline, "the store did not come to it"
+        time.sleep(0.005)
+
+
+def crashed_copy(directory: Path, copy: Path) -> Path:
+    """What a kill at this moment would leave of an idle store."""
+    return Path(shutil.copytree(directory, copy, ignore=shutil.ignore_patterns("*-shm")))
+
+
+def rows(directory: Path, table: str) -> int:
+    """How many rows a table really has, whatever readers are shown."""
+    with sqlite3.connect(f"file:{directory}/messages.sqlite?mode=ro", uri=True) as connection:
+        (count,) = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    connection.close()
+    return int(count)
+
+
+# One opener
+
+
+def test_the_second_opener_is_told_who_has_it(tmp_path: Path) -> None:
+    """A store that is open cannot be opened again, here or in another process; the error names the process."""
+    with SqliteStore(tmp_path, ballast_bytes=0):
+        with pytest.raises(StoreLocked, match="open in this process"):
+            SqliteStore(tmp_path)
+        code = (
+            "import sys; from multiqueue.store import SqliteStore, StoreLocked\n"
+            "try: SqliteStore(sys.argv[1])\n"
+            "except StoreLocked as error: print(error)"
+        )
+        done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+        assert f"open in process {os.getpid()}" in done.stdout
+    SqliteStore(tmp_path, ballast_bytes=0).close()
+
+
+def test_a_lock_of_the_dead_is_free(tmp_path: Path) -> None:
+    """A store whose process was killed can be opened at once, and says that all it has may have been delivered."""
+    code = (
+        "import os, sys; from multiqueue.store import Put, SqliteStore\n"
+        "store = SqliteStore(sys.argv[1], ballast_bytes=0); store.submit([Put(1, b'', b'x')]).wait()\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        (message,) = ids(store, 1)
+        assert message < store.redeliver_floor
+        assert stored(store, put(1))[0] >= store.redeliver_floor
+
+
+def test_doubt_stays(tmp_path: Path) -> None:
+    """What a crash put in doubt stays in doubt over clean restarts, and what came later never was."""
+    first = SqliteStore(tmp_path / "a", ballast_bytes=0)
+    stored(first, put(1))
+    crashed_copy(tmp_path / "a", tmp_path / "b")
+    first.close()
+    with SqliteStore(tmp_path / "b", ballast_bytes=0) as second:
+        floor = second.redeliver_floor
+        (new,) = stored(second, put(1))
+    with SqliteStore(tmp_path / "b", ballast_bytes=0) as third:
+        assert third.redeliver_floor == floor <= new
+
+
+def test_a_forked_child_is_refused(tmp_path: Path) -> None:
+    """A child of a fork is told to open its own; it neither disturbs its parent's store nor keeps its lock."""
+    code = (
+        "import os, sys, warnings; from multiqueue.store import *\n"
+        "warnings.simplefilter('ignore')\n"
+        "store = SqliteStore(sys.argv[1], ballast_bytes=0); store.submit([Put(1, b'', b'x')]).wait()\n"
+        "ready, told = os.pipe()\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    for ask in (lambda: store.submit([]), store.allocate, store.levels):\n"
+        "        try: ask()\n"
+        "        except StoreClosed as error: print(error)\n"
+        "    store.close()\n"
+        "    sys.stdout.flush(); os.read(ready, 1); os._exit(0)\n"
+        "os.close(ready); store.submit([Put(1, b'', b'y')]).wait(); store.close()\n"
+        "store = SqliteStore(sys.argv[1], ballast_bytes=0); print(len(store.page(1, 0, 9))); store.close()\n"
+        "sys.stdout.flush(); os.write(told, b'.'); os.waitpid(child, 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.count("open a store after the fork") == 3
+    assert "2\n" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_program_that_forgets_to_close_ends_cleanly(tmp_path: Path) -> None:
+    """At the end of the interpreter an open store is closed: what was submitted is there, and nothing in doubt."""
+    code = (
+        "import sys; from multiqueue.store import Put, SqliteStore\n"
+        "store = SqliteStore(sys.argv[1], ballast_bytes=0)\n"
+        "for _ in range(1000): store.submit([Put(1, b'', b'x')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        assert len(ids(store, 1)) == 1000
+        assert store.redeliver_floor == 0
+
+
+def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
+    """A path that is no directory, and a durability that is none, are refused in a sentence."""
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(StoreError, match=r"cannot use .*file.* for a store"):
+        SqliteStore(file)
+    with pytest.raises(ValueError, match="durable"):
+        SqliteStore(tmp_path, durability="durable")
+    with pytest.raises(ValueError, match="scratch"):
+        SqliteStore(tmp_path, durability="memory")
+
+
+# Files
+
+
+def test_what_is_left_after_a_close(tmp_path: Path) -> None:
+    """A closed store is one file with everything, and the lock. No log, no ballast, no thread."""
+    threads = threading.active_count()
+    with SqliteStore(tmp_path, ballast_bytes=1 << 20) as store:
+        stored(store, put(1))
+        assert (tmp_path / "ballast").stat().st_size == 1 << 20
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "messages.sqlite"]
+    assert threading.active_count() == threads
+
+
+def test_scratch_leaves_nothing(tmp_path: Path) -> None:
+    """A scratch store is removed when it closes, and what a killed process left is removed by the next one."""
+    code = (
+        "import os, sys; from multiqueue.store import Put, SqliteStore\n"
+        "store = SqliteStore.scratch(sys.argv[1]); store.submit([Put(1, b'', b'x')]).wait(); os.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    (left,) = tmp_path.iterdir()
+    with SqliteStore.scratch(tmp_path) as one, SqliteStore.scratch(tmp_path) as other:
+        assert not left.exists()
+        assert sorted(tmp_path.iterdir()) == sorted([one.path, other.path])
+        stored(one, put(1))
+        assert ids(other, 1) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_is_bounded(tmp_path: Path) -> None:
+    """Under unbroken publishing, with readers, the log stays near its limit and the commits go on."""
+    limit = 1 << 20
+    with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0, log_bytes=limit) as store:
+        stop = threading.Event()
+
+        def read() -> None:
+            while not stop.is_set():
+                store.read([header.id for header in store.page(1, 0, 50)])
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        largest = 0
+        for _ in range(200):
+            stored(store, *(put(1, b"x" * 1000) for _ in range(100)))
+            largest = max(largest, (tmp_path / "messages.sqlite-wal").stat().st_size)
+        stop.set()
+        reader.join()
+        assert store.statistics().messages == 20_000
+    assert largest < 8 * limit
+
+
+def test_an_idle_store_copies_its_log(tmp_path: Path) -> None:
+    """A while after the last commit the file has everything; opening a copy without the log shows it."""
+    with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
+        stored(store, put(1))
+        syncs = store.statistics().syncs
+        until(lambda: store.statistics().syncs > syncs)
+        shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*-wal", "*-shm"))
+        with SqliteStore(tmp_path / "b", ballast_bytes=0) as copy:
+            assert ids(copy, 1) == ids(store, 1)
+
+
+def test_a_dropped_queue_is_removed_in_steps(tmp_path: Path) -> None:
+    """The rows of a dropped queue go while the store is idle, also after a crash in between."""
+    with SqliteStore(tmp_path / "a", durability="relaxed", ballast_bytes=0) as store:
+        stored(store, *(put(1) for _ in range(20_000)), put(2))
+        store.submit([DropQueue(1)]).wait()
+        assert rows(tmp_path / "a", "header") > 1
+        crashed_copy(tmp_path / "a", tmp_path / "b")
+        until(lambda: store.statistics().messages == 1)
+        assert rows(tmp_path / "a", "body") == 1
+    assert 1 < rows(tmp_path / "b", "header") <= 20_001
+    with SqliteStore(tmp_path / "b", durability="relaxed", ballast_bytes=0) as store:
+        assert [(level.queue, level.messages) for level in store.levels()] == [(2, 1)]
+        until(lambda: store.statistics().messages == 1)
+        until(lambda: rows(tmp_path / "b", "dropped") == 0)
+
+
+def test_old_transient_messages_are_removed_in_steps(tmp_path: Path) -> None:
+    """Transient messages of an earlier opening go while the store is idle; those of this one stay."""
+    with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0) as store:
+        stored(store, *(put(1, transient=True) for _ in range(5000)), put(1))
+    with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0) as store:
+        new = stored(store, *(put(1, transient=True) for _ in range(5)))
+        until(lambda: store.statistics().messages == 6)
+        assert rows(tmp_path, "body") == 6
+        assert ids(store, 1)[-5:] == new
+
+
+def test_free_space_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When most of a large file is free, idle time gives it back to the disk; a small rest is kept for reuse."""
+    monkeypatch.setattr("multiqueue.store._sqlite_writer._VACUUM_BYTES", 1 << 20)
+    with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0) as store:
+        given = stored(store, *(put(1, b"x" * 10_000) for _ in range(1000)))
+        until(lambda: (tmp_path / "messages.sqlite").stat().st_size > 8 << 20)
+        store.submit([Delete(given)]).wait()
+        until(lambda: (tmp_path / "messages.sqlite").stat().st_size < 2 << 20)
+        assert store.statistics().free_bytes <= 1 << 20
+        stored(store, put(1))
+
+
+# Ids
+
+
+def test_no_id_comes_back_after_a_crash(tmp_path: Path) -> None:
+    """After a crash with an empty store, and after more ids than are reserved at once, ids go on."""
+    with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
+        given = stored(store, put(1), put(1))
+        store.submit([Delete(given)]).wait()
+        last = max(store.allocate() for _ in range(IDS_RESERVED + 10))
+        store.submit([]).wait()
+        crashed_copy(tmp_path / "a", tmp_path / "b")
+    with SqliteStore(tmp_path / "b", ballast_bytes=0) as store:
+        assert store.allocate() > last
+
+
+# What cannot be stored
+
+
+def test_what_cannot_be_stored_is_refused_alone(tmp_path: Path) -> None:
+    """A submission that is no message for a table is refused; the store goes on with the others."""
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        before, after = put(1), put(1)
+        store.submit([before])
+        refused = [
+            store.submit([put(1), Put(1, "text", b"")]),  # type: ignore[arg-type]
+            store.submit([put(1), put(1, level=1 << 70)]),
+            store.submit([put(1), "operation"]),  # type: ignore[list-item]
+        ]
+        store.submit([after]).wait()
+        for commit in refused:
+            with pytest.raises(StoreError):
+                commit.wait()
+        assert ids(store, 1) == [before.id, after.id]
+
+
+# Other formats
+
+
+def test_a_later_format_is_refused(tmp_path: Path) -> None:
+    """A file of a later format is left as it is; the error says which formats are known."""
+    SqliteStore(tmp_path, ballast_bytes=0).close()
+    file = tmp_path / "messages.sqlite"
+    with sqlite3.connect(file) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = file.read_bytes()
+    with pytest.raises(StoreDamaged, match=r"has format 99, and this multiqueue knows up to \d+"):
+        SqliteStore(tmp_path)
+    assert file.read_bytes() == before
+
+
+def test_an_earlier_format_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of an earlier format becomes one of today's by the upgrades in between; one that fails changes nothing."""
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        (message,) = stored(store, put(1))
+    today = _schema.FORMAT
+
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE later (x)")
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(_schema, "FORMAT", today + 2)
+    monkeypatch.setattr(_schema, "UPGRADES", {today: fail})
+    with pytest.raises(StoreError, match="disk I/O error"):
+        SqliteStore(tmp_path)
+    steps: list[int] = []
+
+    def succeed(connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE later (x)")
+        steps.append(1)
+
+    monkeypatch.setattr(_schema, "UPGRADES", {today: lambda connection: steps.append(0), today + 1: succeed})
+    for _ in range(2):
+        with SqliteStore(tmp_path, ballast_bytes=0) as store:
+            assert ids(store, 1) == [message]
+    assert steps == [0, 1]
+    assert rows(tmp_path, "later") == 0
+
+
+@pytest.mark.parametrize("content", [b"no database, but text that is long enough to be one " * 50, None])
+def test_what_is_no_store_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    """A file that is something else, or a database of somebody else's, is named and left as it is."""
+    file = tmp_path / "messages.sqlite"
+    if content is None:
+        with sqlite3.connect(file) as connection:
+            connection.execute("CREATE TABLE theirs (x)")
+        connection.close()
+    else:
+        file.write_bytes(content)
+    before = file.read_bytes()
+    with pytest.raises(StoreDamaged, match=r"messages\.sqlite"):
+        SqliteStore(tmp_path)
+    assert file.read_bytes() == before
+    assert not (tmp_path / "ballast").exists()
+
+
+# Groups
+
+
+def test_what_gathers_is_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is submitted while a commit is under way is committed together, by the next one."""
+    gate, entered = threading.Event(), threading.Event()
+    original = SqliteWriter.commit
+
+    def slow(self: SqliteWriter, *arguments: object) -> None:
+        entered.set()
+        gate.wait(60)
+        original(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SqliteWriter, "commit", slow)
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        store.submit([put(1)])
+        assert entered.wait(60)
+        commits = [store.submit([put(1)]) for _ in range(500)]
+        gate.set()
+        assert all(commit.wait(60) for commit in commits)
+        assert store.statistics().commits == 2
