@@ -73,6 +73,17 @@ class NotAllowed(BrokerError):
     closes = "connection"
 
 
+class MessageTooLarge(PreconditionFailed):
+    """The message alone would take so much of the virtual host's memory that others could not go on."""
+
+
+class ConsumerNotAdmitted(BrokerError):
+    """The virtual host's memory is not enough for one consumer more: raise its limit, or lower prefetches."""
+
+    reply_code = 506
+    reply_name = "RESOURCE_ERROR"
+
+
 class NotImplementedByBroker(BrokerError):
     """A part of the protocol this broker, like RabbitMQ, does not offer."""
 

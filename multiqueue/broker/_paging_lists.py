@@ -1,0 +1,331 @@
+"""What happens to messages and consumers, and what that does to target lists, caches and accounts.
+
+Promise     What is ready, wanted by a list and not beyond its scan is in the list, whatever was evicted, joined,
+            left or came back in between. Direct references are a prefix of each list. See
+            docs/design/bounded-memory.md for the numbered promises.
+State       Guarded by the memory manager's lock. Events in, changes out: no I/O, no threads, no clock, and no
+            selectors, which loads ask.
+Membership  A list that joins begins before the first message, and the others have less room from then on. What a
+            list that leaves had in memory goes to whoever else names it, or to the head cache where it extends
+            that, and is forgotten otherwise.
+Source      "Durable Queue Memory Management" (Apache ActiveMQ). Redelivery into every list, and asking selectors
+            again, are ours.
+"""
+
+from __future__ import annotations
+
+from ._errors import ConsumerNotAdmitted
+from ._paging_budget import HIGH_WATER_SHARE, PagingBudget
+from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Slot, TargetList
+
+
+class PagingLists(PagingBudget):
+    """The events of areas and lists."""
+
+    # -- areas
+
+    def close_area(self, area: Area) -> None:
+        """The queue is gone: nothing of it is in memory any more."""
+        area.is_closed = True
+        for target in list(area.lists):
+            self.leave(target)
+        for slot in list(area.slots.values()):
+            if slot.in_flight:
+                self.in_flight -= 1
+                self.charge(Account.ENTRIES, -self.entry_bytes)
+            self._leave_account(slot)
+        area.slots.clear()
+
+    def look(self, area: Area) -> Look:
+        """Begin to read the area's rows without the lock."""
+        look = Look(area)
+        area.looks.append(look)
+        return look
+
+    def end_look(self, look: Look) -> None:
+        look.area.looks.remove(look)
+
+    def is_ready(self, look: Look, position: int) -> bool:
+        """True when a message that the look has read can still be taken by somebody."""
+        area = look.area
+        slot = area.slots.get(position)
+        return (
+            not area.is_closed
+            and (number := position & NUMBER_MASK) not in look.gone
+            and number not in self.deleting
+            and (slot is None or not slot.in_flight)
+            and position <= area.last[position >> LEVEL_SHIFT]
+        )
+
+    def deleted(self, number: int) -> None:
+        """The store has committed that a message is gone. A look that is under way may have read it before."""
+        area = self.deleting.pop(number, None)
+        if area is not None:
+            for look in area.looks:
+                look.gone.add(number)
+
+    # -- lists
+
+    def join(
+        self, area: Area, label: str, *, selective: bool = False, browses: bool = False, credit: int = 0
+    ) -> TargetList:
+        """A list for consumers that have come.
+
+        Raises:
+            ConsumerNotAdmitted: the budget could not be kept with one list more.
+        """
+        self._admit(area, label, credit)
+        target = TargetList(area, label, selective=selective, browses=browses, credit=credit)
+        area.lists.append(target)
+        self.lists.append(target)
+        self._share_out()
+        if target.open_level is not None:
+            self.want(target)
+        return target
+
+    def _admit(self, area: Area, label: str, credit: int) -> None:
+        promised = sum(target.credit + 1 for target in self.lists) + credit + 1
+        need = self.entry_bytes * (promised + self.in_flight) + 2 * self.largest_message
+        if need > self.limit:
+            raise ConsumerNotAdmitted(
+                f"consumer {label!r} of {area.name} is not admitted: {len(self.lists)} lists of consumers, their"
+                f" credit of {promised} messages and {self.in_flight} unsettled messages need {need} of {self.limit}"
+                " bytes; raise the memory limit, or consume with a smaller prefetch"
+            )
+
+    def leave(self, target: TargetList) -> None:
+        """The last consumer of a list is gone."""
+        target.is_closed = True
+        area = target.area
+        area.lists.remove(target)
+        self.lists.remove(target)
+        self._share_out()
+        self.wanting.pop(target, None)
+        for position in list(target.asked_again):
+            self.forget_question(target, position)
+        if not target.selective and not target.browses:
+            self._extend_head(target)
+        # From the end, so that the head cache loses its end, if any, and not its beginning.
+        while target.entries:
+            self.unlink(target, target.entries.last)
+
+    def _extend_head(self, target: TargetList) -> None:
+        """What this list has at its head goes to the head cache. The list has everything ready up to its scan."""
+        area = target.area
+        for position in target.entries:
+            if area.slots[position].payload is None:
+                return
+            if position > area.last[0]:
+                return  # of a further level: what stands before it may not be looked at yet
+            area.head_end = max(area.head_end, position)
+
+    def set_hungry(self, target: TargetList, hungry: bool) -> None:
+        """A consumer of the list has credit and wants work, or none of them has."""
+        if hungry and not target.hungry and not target.is_closed:
+            self.want_if_low(target)
+        target.hungry = hungry
+
+    def _share_out(self) -> None:
+        """Lists, or the budget, have changed: set the high-water mark, and let lists give what is above it."""
+        high_water = self.high_water = int(self.limit * HIGH_WATER_SHARE) // max(len(self.lists), 1)
+        for target in self.lists:
+            while target.direct > 1 and target.direct_bytes > high_water:
+                self.demote_last(target)
+
+    def set_limit(self, limit: int) -> None:
+        """Change the budget. What is above a lower one is given up as far as anybody can give."""
+        self.limit = limit
+        self._share_out()
+        self.room(0, first=True)
+        for target in self.lists:
+            self.want(target)
+
+    # -- messages
+
+    def arrive(self, area: Area, position: int, cost: int, payload: object, *, backed: bool = True) -> bool:
+        """A message has come to stand behind everything of its level.
+
+        `backed`: the store has it. Otherwise room for it was reserved, and it stays in memory until it has.
+        False when nobody refers to it and it is not in memory, so that the payload can be forgotten at once.
+        """
+        level = position >> LEVEL_SHIFT
+        previous, tail = area.last[level], area.tail
+        area.last[level] = position
+        slot = None
+        if not backed:
+            slot = self._new_slot(area, position, cost)
+            slot.is_backed = False
+            slot.payload = payload
+            area.unbacked.add(position)
+            self.recharge(slot)
+        for target in area.lists:
+            if target.scans[level] != previous:
+                continue
+            if target.selective or not self.room_for_entry(target):
+                self.want(target)
+                continue
+            target.scans[level] = position
+            slot = slot or self._new_slot(area, position, cost)
+            self.insert(target, slot, payload)
+        if slot is None:
+            slot = self._offer_to_head(area, position, cost, payload, tail)
+        elif position > tail and area.head_end >= tail:
+            area.head_end = position  # named by a list, or in memory until the store has it
+        return slot is not None and slot.payload is not None
+
+    def _offer_to_head(self, area: Area, position: int, cost: int, payload: object, tail: int) -> Slot | None:
+        if area.head_end < tail and position > area.head_end:
+            return None
+        if self.free < cost:
+            area.head_end = min(area.head_end, position - 1)
+            while area.head.last > area.head_end:
+                self.let_go(area.slots[area.head.last])
+            return None
+        area.head_end = max(area.head_end, position)
+        slot = self._new_slot(area, position, cost)
+        self.place(slot, payload)
+        return slot
+
+    def backed(self, area: Area, position: int) -> bool:
+        """The store has it now; False when the message is gone."""
+        slot = area.slots.get(position)
+        if slot is None:
+            area.writing.discard(position)
+            return False
+        slot.is_backed = True
+        area.unbacked.discard(position)
+        area.writing.discard(position)
+        self.recharge(slot)
+        return True
+
+    def first(self, target: TargetList) -> Slot | None:
+        """The first direct reference of a list. None while something before it is to be looked at."""
+        return self.after(target, -1)
+
+    def after(self, target: TargetList, position: int) -> Slot | None:
+        """The first direct reference behind a position."""
+        following = target.entries.at_or_after(position + 1)
+        if following < target.mark and following < target.horizon:
+            return target.area.slots[following]
+        return None
+
+    def dispatch(self, area: Area, position: int, cost: int, payload: object | None) -> bool:
+        """A consumer, or somebody else, has taken a ready message; False when there is no room for its record."""
+        slot = area.slots.get(position)
+        # A line of a list becomes the record; one that no list names needs room.
+        if (slot is None or not slot.lists) and not self.room(self.entry_bytes, first=True):
+            return False
+        slot = area.slots.get(position) or self._new_slot(area, position, cost)
+        slot.in_flight = True  # first: it is not let go when the last list has let go of it
+        for target in area.lists:
+            self.unlink(target, position)
+            self.forget_question(target, position)
+            self.want_if_low(target)
+        self.in_flight += 1
+        self.charge(Account.ENTRIES, self.entry_bytes)
+        self.recharge(slot)
+        if slot.payload is None and payload is not None and self.room(cost):
+            self.place(slot, payload)
+        return True
+
+    def settle(self, area: Area, position: int) -> None:
+        """A message that was taken is gone for good."""
+        slot = area.slots.pop(position, None)
+        if slot is None:
+            return  # the queue was deleted
+        assert slot.in_flight, f"{slot!r} was not taken"
+        self.in_flight -= 1
+        self.charge(Account.ENTRIES, -self.entry_bytes)
+        self._leave_account(slot)
+        number = position & NUMBER_MASK
+        if slot.is_backed or position in area.writing:
+            self.deleting[number] = area
+        area.unbacked.discard(position)
+        for look in area.looks:
+            look.gone.add(number)
+
+    def requeue(self, area: Area, position: int, payload: object | None, *, is_new: bool = False) -> None:
+        """A message that was taken returns to its place, in every list that has passed it.
+
+        `is_new`: nobody has seen it before, so browsers are shown it as well.
+        """
+        slot = area.slots.get(position)
+        if slot is None:
+            return  # the queue was deleted
+        assert slot.in_flight, f"{slot!r} was not taken"
+        slot.in_flight = False
+        self.in_flight -= 1
+        self.charge(Account.ENTRIES, -self.entry_bytes)
+        slot.lists += 1  # held while it is handed round, so that it is not let go in between
+        self.recharge(slot)
+        if slot.payload is None and payload is not None and self.room(slot.cost):
+            self.place(slot, payload)
+        for target in area.lists:
+            if target.scans[slot.level] >= position and (is_new or not target.browses):
+                self._give_back(target, slot)
+        slot.lists -= 1
+        self.recharge(slot)
+
+    def _give_back(self, target: TargetList, slot: Slot) -> None:
+        if target.browses:
+            if self.room(self.entry_bytes, first=True):
+                self.insert(target, slot, slot.payload)
+        elif not self.room_for_entry(target):
+            self.cut_from(target, slot.position)
+        elif target.selective:
+            target.asked_again.add(slot.position)
+            slot.lists += 1
+            self.charge(Account.ENTRIES, self.entry_bytes)
+            self.want(target)
+        else:
+            self.insert(target, slot, slot.payload)
+
+    def insert(self, target: TargetList, slot: Slot, payload: object | None) -> None:
+        """Put a ready message into a list at its place; there is room for an entry."""
+        position = slot.position
+        target.entries.add(position)
+        slot.lists += 1
+        self.charge(Account.ENTRIES, self.entry_bytes)
+        fits = not target.direct or target.direct_bytes + slot.cost <= self.high_water
+        if position > target.mark or (position == target.entries.before(target.mark) and not fits):
+            self._insert_reference(target, slot, payload)
+        elif self._obtain(target, slot, payload):
+            self.refer(target, slot)
+            while target.direct > 1 and target.direct_bytes > self.high_water:
+                self.demote_last(target)
+        else:
+            self._lower_mark(target, position)
+            self._insert_reference(target, slot, payload)
+
+    def _insert_reference(self, target: TargetList, slot: Slot, payload: object | None) -> None:
+        target.mark = min(target.mark, slot.position)
+        if slot.payload is None and payload is not None and self.room_for_pending(slot.cost):
+            self.place(slot, payload)
+        self.recharge(slot)
+        self.want(target)
+
+    def _obtain(self, target: TargetList, slot: Slot, payload: object | None) -> bool:
+        first = target.hungry and not target.direct
+        if slot.payload is None and payload is not None and self.room(slot.cost, first=first):
+            self.place(slot, payload)
+        return slot.payload is not None
+
+    def _lower_mark(self, target: TargetList, position: int) -> None:
+        """Direct references are a prefix: those behind a message that is not in memory are none."""
+        while target.direct and target.entries.before(target.mark) > position:
+            self.demote_last(target)
+        target.mark = min(target.mark, position)
+
+    def refuse(self, target: TargetList, position: int) -> None:
+        """A list does not want this message after all, or its browser has seen it."""
+        self.unlink(target, position)
+        self.want_if_low(target)
+
+    def place(self, slot: Slot, payload: object) -> None:
+        """Take a payload into memory, for which there is room."""
+        slot.payload = payload
+        self.recharge(slot)
+
+    def _new_slot(self, area: Area, position: int, cost: int) -> Slot:
+        slot = area.slots[position] = Slot(area, position, cost)
+        return slot

@@ -1,0 +1,133 @@
+"""Sorted positions: what target lists and caches are made of.
+
+Promise     Positions are distinct and ascending. Every call costs a bisection and a move within one bucket of at
+            most 512, however many positions there are.
+State       Guarded by whoever owns the set.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import Final
+
+_BUCKET: Final = 512  # positions; a full bucket is split, so an insertion moves at most 4 KiB
+
+END: Final = 1 << 62  # behind every position
+
+
+class Positions:
+    """A sorted set of ints."""
+
+    __slots__ = ("_buckets", "_lasts", "_size")
+
+    def __init__(self) -> None:
+        # Invariants: no bucket is empty; _lasts[i] is _buckets[i][-1]; _size is the sum of their lengths.
+        self._buckets: list[list[int]] = []
+        self._lasts: list[int] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[int]:
+        """All positions in order; the set must not change meanwhile."""
+        for bucket in self._buckets:
+            yield from bucket
+
+    def __contains__(self, position: int) -> bool:
+        return self.at_or_after(position) == position
+
+    def add(self, position: int) -> bool:
+        """Put a position in; False when it was there."""
+        if not self._buckets or position > self._lasts[-1]:
+            self._append(position)
+            return True
+        index = bisect_left(self._lasts, position)
+        bucket = self._buckets[index]
+        place = bisect_left(bucket, position)
+        if bucket[place] == position:
+            return False
+        insort(bucket, position)
+        self._size += 1
+        if len(bucket) > _BUCKET:
+            self._split(index)
+        return True
+
+    def discard(self, position: int) -> bool:
+        """Take a position out; False when it was not there."""
+        index = bisect_left(self._lasts, position)
+        if index == len(self._lasts):
+            return False
+        bucket = self._buckets[index]
+        place = bisect_left(bucket, position)
+        if bucket[place] != position:
+            return False
+        del bucket[place]
+        self._size -= 1
+        if not bucket:
+            del self._buckets[index], self._lasts[index]
+        else:
+            self._lasts[index] = bucket[-1]
+        return True
+
+    @property
+    def first(self) -> int:
+        """The lowest position, `END` when there is none."""
+        return self._buckets[0][0] if self._buckets else END
+
+    @property
+    def last(self) -> int:
+        """The highest position, -1 when there is none."""
+        return self._lasts[-1] if self._lasts else -1
+
+    def at_or_after(self, position: int) -> int:
+        """The lowest position that is not below this one, `END` when there is none."""
+        index = bisect_left(self._lasts, position)
+        if index == len(self._lasts):
+            return END
+        bucket = self._buckets[index]
+        return bucket[bisect_left(bucket, position)]
+
+    def before(self, position: int) -> int:
+        """The highest position below this one, -1 when there is none."""
+        index = bisect_left(self._lasts, position)
+        if index < len(self._lasts):
+            bucket = self._buckets[index]
+            place = bisect_left(bucket, position)
+            if place:
+                return bucket[place - 1]
+        return self._lasts[index - 1] if index else -1
+
+    def between(self, after: int, through: int) -> list[int]:
+        """The positions above `after`, up to and with `through`."""
+        found: list[int] = []
+        for bucket in self._buckets[bisect_right(self._lasts, after) :]:
+            if bucket[0] > through:
+                break
+            found += bucket[bisect_right(bucket, after) : bisect_right(bucket, through)]
+        return found
+
+    def _append(self, position: int) -> None:
+        self._size += 1
+        if self._buckets and len(self._buckets[-1]) < _BUCKET:
+            self._buckets[-1].append(position)
+            self._lasts[-1] = position
+        else:
+            self._buckets.append([position])
+            self._lasts.append(position)
+
+    def _split(self, index: int) -> None:
+        bucket = self._buckets[index]
+        upper = bucket[_BUCKET // 2 :]
+        del bucket[_BUCKET // 2 :]
+        self._buckets.insert(index + 1, upper)
+        self._lasts[index : index + 1] = [bucket[-1], upper[-1]]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the buckets contradict each other."""
+        assert all(self._buckets), "an empty bucket was kept"
+        assert self._lasts == [bucket[-1] for bucket in self._buckets]
+        everything = list(self)
+        assert everything == sorted(set(everything)), "not ascending"
+        assert self._size == len(everything)

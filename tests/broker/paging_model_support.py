@@ -1,0 +1,429 @@
+"""An area, its store and its consumers as plain lists, and an oracle that recounts everything by itself."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from multiqueue.broker._errors import ConsumerNotAdmitted
+from multiqueue.broker._paging import Found, Load, LoadKind, Paging
+from multiqueue.broker._positions import END
+from multiqueue.broker._target_list import LEVEL_SHIFT, Account, Area, TargetList
+
+ENTRY_BYTES = 96
+COLOURS = ("red", "green", "blue")
+Wants = Callable[[str], bool]
+
+
+@dataclass
+class Row:
+    """A message as the model knows it."""
+
+    position: int
+    size: int
+    colour: str
+    state: str = "ready"  # or "taken", "settled"
+    visible: bool = True  # a page of the store shows it
+    returned: bool = False
+    owner: str | None = None
+
+    @property
+    def content(self) -> tuple[int, str]:
+        return self.position, self.colour
+
+
+@dataclass
+class Consumer:
+    """A target list with what the model knows of it."""
+
+    target: TargetList
+    colours: tuple[str, ...] | None
+    delivered: list[Row] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+
+    def wants(self, row: Row) -> bool:
+        return self.colours is None or row.colour in self.colours
+
+
+@dataclass
+class Flight:
+    """A load under way: what it had reserved, and what it has read when it has read."""
+
+    load: Load
+    reserved: int
+    found: list[Found] | None = None
+    through: int = 0
+
+
+class PagingModel:
+    """Drives `Paging` by events, and knows what must be true after each."""
+
+    def __init__(self, limit: int = 4000, levels: int = 1) -> None:
+        self.limit = self.highest_limit = limit
+        self.paging = Paging(limit, ENTRY_BYTES)
+        self.area = Area("model", levels)
+        self.rows: dict[int, Row] = {}
+        self.consumers: list[Consumer] = []
+        self.flights: list[Flight] = []
+        self.dying: list[Row] = []  # settled, and the store has not committed that
+        self.number = 0
+        self.names = 0
+
+    # -- events
+
+    def publish(self, size: int = 100, colour: str = "red", *, level: int = 0, backed: bool = True) -> Row:
+        self.number += 1
+        row = Row(level << LEVEL_SHIFT | self.number, size, colour, visible=backed)
+        if not backed and not self.paging.room(size, first=True):
+            return self.publish(size, colour, level=level)
+        self.rows[row.position] = row
+        before = self.paging.amounts[Account.HEAD]
+        self.paging.arrive(self.area, row.position, size, row.content, backed=backed)
+        self._check_linked(row, before)
+        self.check()
+        return row
+
+    def back(self, row: Row) -> None:
+        """The store has committed a message that was only in memory."""
+        row.visible = row.state != "settled"
+        self.paging.backed(self.area, row.position)
+        self.check()
+
+    def join(
+        self, colours: tuple[str, ...] | None = None, *, browses: bool = False, credit: int = 1
+    ) -> Consumer | None:
+        self.names += 1
+        try:
+            target = self.paging.join(
+                self.area, f"c{self.names}", selective=colours is not None, browses=browses, credit=credit
+            )
+        except ConsumerNotAdmitted:
+            return None
+        consumer = Consumer(target, colours)
+        self.consumers.append(consumer)
+        self.paging.set_hungry(target, True)
+        self.check()
+        return consumer
+
+    def leave(self, consumer: Consumer) -> None:
+        self.consumers.remove(consumer)
+        self.paging.leave(consumer.target)
+        self.check()
+
+    def set_hungry(self, consumer: Consumer, hungry: bool) -> None:
+        self.paging.set_hungry(consumer.target, hungry)
+        self.check()
+
+    def set_limit(self, limit: int) -> None:
+        self.limit, self.highest_limit = limit, max(limit, self.highest_limit)
+        self.paging.set_limit(limit)
+        self.check()
+
+    def take(self, consumer: Consumer) -> Row | None:
+        """What the consumer is given first, if anything of its list is in memory."""
+        slot = self.paging.first(consumer.target)
+        if slot is None:
+            return None
+        row = self.rows[slot.position]
+        assert row.state == "ready", f"I6: {row} was given to {consumer.target.label}"
+        assert slot.payload == row.content, f"I7: {slot.payload} instead of {row.content}"
+        assert consumer.wants(row), f"{row} does not suit {consumer.target.label}"
+        self._check_order(consumer, row)
+        if consumer.target.browses:
+            assert row.position not in consumer.seen, f"browsed twice: {row}"
+            consumer.seen.add(row.position)
+            self.paging.refuse(consumer.target, row.position)
+        else:
+            assert self.paging.dispatch(self.area, row.position, row.size, slot.payload), "no room for its record"
+            row.state, row.owner = "taken", consumer.target.label
+            consumer.delivered.append(row)
+        self.check()
+        return row
+
+    def seize(self, row: Row) -> bool:
+        """Somebody takes a ready message that may be on the disk only."""
+        taken = self.paging.dispatch(self.area, row.position, row.size, None)
+        if taken:
+            row.state, row.owner = "taken", "management"
+        self.check()
+        return taken
+
+    def settle(self, row: Row) -> None:
+        row.state = "settled"
+        self.paging.settle(self.area, row.position)
+        if row.visible:
+            self.dying.append(row)
+        self.check()
+
+    def requeue(self, row: Row, *, with_body: bool = True) -> None:
+        row.state, row.owner, row.returned = "ready", None, True
+        self.paging.requeue(self.area, row.position, row.content if with_body else None)
+        self.check()
+
+    def commit_deletes(self) -> None:
+        for row in self.dying:
+            row.visible = False
+            self.paging.deleted(row.position & (1 << LEVEL_SHIFT) - 1)
+        self.dying.clear()
+        self.check()
+
+    # -- loads, in three steps: plan, read, bring
+
+    def plan(self) -> bool:
+        load = self.paging.next_load()
+        if load is None:
+            self.check()
+            return False
+        self.flights.append(Flight(load, load.reserved))
+        self.check()
+        return True
+
+    def read(self, flight: Flight) -> None:
+        load = flight.load
+        if load.kind is LoadKind.PAGE:
+            self._read_page(flight)
+            return
+        consumer = self._consumer(load.target)
+        flight.found = []
+        for position in load.positions:
+            row = self.rows[position]
+            if not row.visible and row.state == "settled":
+                continue
+            if load.kind is LoadKind.ASK and (consumer is None or not consumer.wants(row)):
+                continue
+            payload = row.content if load.kind is LoadKind.BODIES else None
+            flight.found.append(Found(position, row.size, payload))
+
+    def _read_page(self, flight: Flight) -> None:
+        load = flight.load
+        consumer = self._consumer(load.target)
+        visible = sorted(row.position for row in self.rows.values() if row.visible and row.position > load.after)
+        page = [position for position in visible if position >> LEVEL_SHIFT == load.level][: load.limit]
+        flight.through = page[-1] if len(page) == load.limit else load.through
+        flight.through = min(flight.through, load.through)
+        positions = {position for position in page if position <= flight.through}
+        positions |= {slot.position for slot in load.unbacked if slot.position <= flight.through}
+        flight.found, room = [], load.body_bytes
+        for position in sorted(positions):
+            row = self.rows[position]
+            if consumer is None or not consumer.wants(row):
+                continue
+            room -= row.size
+            flight.found.append(Found(position, row.size, row.content if room >= 0 else None))
+
+    def bring(self, flight: Flight) -> None:
+        if flight.found is None:
+            self.read(flight)
+        assert flight.found is not None
+        self.flights.remove(flight)
+        self.paging.loaded(flight.load, flight.found, flight.through)
+        self.check()
+
+    def quiesce(self, most: int = 10_000) -> int:
+        """Run loads until there are none; returns how many that took."""
+        steps = 0
+        while True:
+            while self.flights:
+                self.bring(self.flights[0])
+            if not self.plan():
+                break
+            steps += 1
+            assert steps <= most, "the loader does not come to an end"
+        self.check_progress()
+        return steps
+
+    # -- the oracle
+
+    def check(self) -> None:
+        """I1 to I5 and I9, from the model's own knowledge and a recount of what is in memory."""
+        paging, slots = self.paging, self.area.slots
+        recount = dict.fromkeys(Account, 0)
+        for position, slot in slots.items():
+            if slot.payload is not None:
+                recount[self._account_of(position)] += self.rows[position].size
+        recount[Account.LOADING] = sum(flight.reserved for flight in self.flights)
+        taken = sum(row.state == "taken" for row in self.rows.values())
+        lines = sum(len(list(each.target.entries)) + len(list(each.target.asked_again)) for each in self.consumers)
+        most = max(self.limit, self.highest_limit) // 4 // ENTRY_BYTES + len(self.consumers)
+        assert lines <= most, f"{lines} entries take more than their share of {most}"
+        recount[Account.ENTRIES] = ENTRY_BYTES * (taken + lines)
+        recount[Account.NOWHERE] = 0
+        for account in Account:
+            assert paging.amounts[account] == recount[account], f"I2: {account.name} {paging.amounts} {recount}"
+        assert sum(recount.values()) == paging.used
+        assert sum(recount.values()) <= self.limit, f"I1: {recount} of {self.limit}"
+        for consumer in self.consumers:
+            self._check_list(consumer)
+        self._check_head()
+
+    def _account_of(self, position: int) -> Account:
+        row = self.rows[position]
+        if position in self.area.unbacked:
+            return Account.WRITING
+        if row.state == "taken":
+            return Account.DISPATCHED
+        holders = [each.target for each in self.consumers]
+        if any(position in target.entries and position < target.mark for target in holders):
+            return Account.TARGET
+        if any(position in target.entries or position in target.asked_again for target in holders):
+            return Account.PENDING
+        return Account.HEAD
+
+    def _check_list(self, consumer: Consumer) -> None:
+        target = consumer.target
+        entries = list(target.entries)
+        assert entries == sorted(set(entries)), "I4: out of order"
+        direct = [position for position in entries if position < target.mark]
+        assert all(self.area.slots[position].payload is not None for position in direct), "I3: not a prefix"
+        assert target.mark == END or target.mark in entries, "I3: the watermark is no entry"
+        sizes = sum(self.rows[position].size for position in direct)
+        assert (target.direct, target.direct_bytes) == (len(direct), sizes), "I3: miscounted"
+        high_water = self.limit // 2 // len(self.consumers)
+        assert len(direct) <= 1 or sizes <= high_water, "I9: above the high-water mark"
+        known = {*entries, *target.asked_again}
+        for position in known:
+            row = self.rows[position]
+            assert row.state == "ready", f"I4: {row} is listed"
+            assert position <= target.scans[position >> LEVEL_SHIFT], f"I4: {row} is beyond the scan"
+        if target.browses:
+            return  # it does not see what comes back
+        for row in self.rows.values():
+            passed = row.position <= target.scans[row.position >> LEVEL_SHIFT]
+            if row.state == "ready" and passed and consumer.wants(row):
+                assert row.position in known, f"I5: {row} was overlooked by {target.label}"
+
+    def _check_head(self) -> None:
+        listed = {position for each in self.consumers for position in (*each.target.entries, *each.target.asked_again)}
+        for row in self.rows.values():
+            if row.state == "ready" and row.position <= self.area.head_end and row.position not in listed:
+                slot = self.area.slots.get(row.position)
+                assert slot is not None and slot.payload is not None, f"the head cache has a gap at {row}"
+        for position, slot in self.area.slots.items():
+            row = self.rows[position]
+            known = row.state == "taken" or position in listed or slot.payload is not None
+            assert known, f"{slot!r} is kept for nobody"
+
+    def _check_linked(self, row: Row, head_before: int) -> None:
+        slot = self.area.slots.get(row.position)
+        if slot is not None and slot.lists and slot.payload is None and row.size <= head_before:
+            assert self.paging.amounts[Account.HEAD] == 0, "I11: the head cache did not give to a list"
+
+    def _check_order(self, consumer: Consumer, row: Row) -> None:
+        for earlier in self.rows.values():
+            better = earlier.position < row.position and earlier.state == "ready" and consumer.wants(earlier)
+            if better and (not consumer.target.browses or not earlier.returned):
+                assert earlier.position in consumer.seen, f"I9: {row} before {earlier}"
+
+    def check_progress(self) -> None:
+        """I8: no consumer with credit has nothing while there is something for it anywhere."""
+        for consumer in self.consumers:
+            if consumer.target.hungry and self.paging.first(consumer.target) is None:
+                for row in self.rows.values():
+                    idle = row.state == "ready" and consumer.wants(row) and row.position not in consumer.seen
+                    if consumer.target.browses and row.returned:
+                        continue
+                    assert not idle, f"I8: {consumer.target.label} starves beside {row}"
+
+    def end(self) -> None:
+        """I10: with everything settled and nobody there, nothing is charged."""
+        self.quiesce()
+        while self.consumers:
+            self.leave(self.consumers[0])
+        for row in self.taken():
+            self.settle(row)
+        for row in self.ready():
+            assert self.seize(row)
+            self.settle(row)
+        self.commit_deletes()
+        self.check()
+        assert self.paging.amounts == [0] * len(Account), f"I10: {self.paging.amounts}"
+        assert not self.area.slots and not self.paging.deleting
+
+    def _consumer(self, target: TargetList) -> Consumer | None:
+        return next((each for each in self.consumers if each.target is target), None)
+
+    def ready(self) -> list[Row]:
+        return [row for row in self.rows.values() if row.state == "ready"]
+
+    def taken(self) -> list[Row]:
+        return [row for row in self.rows.values() if row.state == "taken"]
+
+
+def random_history(seed: int, steps: int = 150, levels: int = 1) -> None:
+    """A history of random events with the oracle after every one, ended by I8 and I10."""
+    random_ = random.Random(seed)
+    model = PagingModel(limit=random_.choice([3000, 4000, 8000]), levels=levels)
+    limit = model.limit
+    for _ in range(steps):
+        _step(model, random_, limit, levels)
+    model.set_limit(limit)
+    model.end()
+
+
+def _step(model: PagingModel, random_: random.Random, limit: int, levels: int) -> None:
+    event = random_.choices(_EVENTS, _WEIGHTS)[0]
+    consumer = random_.choice(model.consumers) if model.consumers else None
+    taken, ready, flights = model.taken(), model.ready(), model.flights
+    if event == "publish":
+        backed = random_.random() < 0.9
+        level = random_.randrange(levels)
+        model.publish(random_.choice([10, 60, 150, 400]), random_.choice(COLOURS), level=level, backed=backed)
+    elif event == "flood":
+        colour = random_.choice(COLOURS)
+        for _ in range(random_.randrange(20)):
+            model.publish(1, colour)
+    elif event == "grab" and consumer is not None:
+        for _ in range(random_.randrange(20)):
+            model.plan()
+            while flights:
+                model.bring(flights[0])
+            model.take(consumer)
+    elif event == "back" and model.area.unbacked:
+        model.back(model.rows[random_.choice(list(model.area.unbacked))])
+    elif event == "join" and len(model.consumers) < 5:
+        colours = random_.choice([None, ("red",), ("green", "blue"), ("violet",)])
+        model.join(colours, browses=random_.random() < 0.2)
+    elif event == "leave" and consumer is not None:
+        model.leave(consumer)
+    elif event == "hungry" and consumer is not None:
+        model.set_hungry(consumer, random_.random() < 0.7)
+    elif event == "take" and consumer is not None:
+        model.take(consumer)
+    elif event == "seize" and ready:
+        model.seize(random_.choice(ready))
+    elif event == "settle" and taken:
+        model.settle(random_.choice(taken))
+    elif event == "requeue" and taken:
+        model.requeue(random_.choice(taken), with_body=random_.random() < 0.5)
+    elif event == "commit":
+        model.commit_deletes()
+    elif event == "plan" and len(flights) < 3:
+        model.plan()
+    elif event == "read" and flights:
+        model.read(random_.choice(flights))
+    elif event == "bring" and flights:
+        model.bring(random_.choice(flights))
+    elif event == "quiesce":
+        model.quiesce()
+
+
+_WEIGHTED = {
+    "publish": 20,
+    "flood": 1,
+    "grab": 1,
+    "back": 6,
+    "join": 5,
+    "leave": 3,
+    "hungry": 3,
+    "take": 16,
+    "seize": 2,
+    "settle": 8,
+    "requeue": 5,
+    "commit": 3,
+    "plan": 14,
+    "read": 6,
+    "bring": 12,
+    "quiesce": 2,
+}
+_EVENTS, _WEIGHTS = list(_WEIGHTED), list(_WEIGHTED.values())

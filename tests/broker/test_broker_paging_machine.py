@@ -1,0 +1,285 @@
+"""The state machine of paging, without threads and I/O: its invariants after every step of long histories."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from paging_model_support import COLOURS, ENTRY_BYTES, PagingModel, Row, random_history
+
+from multiqueue.broker._paging import LoadKind, Paging
+from multiqueue.broker._positions import END, Positions
+from multiqueue.broker._target_list import Account
+
+
+@pytest.mark.parametrize("block", range(8))
+def test_invariants_hold_after_every_step_of_random_histories(block: int) -> None:
+    """After any mix of events, with up to three loads in flight, accounts, lists and order are as promised."""
+    for seed in range(40 * block, 40 * (block + 1)):
+        random_history(seed, levels=3 if seed % 4 == 3 else 1)
+
+
+@pytest.mark.slow
+def test_invariants_hold_in_many_longer_histories() -> None:
+    """The same for thousands of histories, and for longer ones."""
+    for seed in range(10_000, 13_000):
+        random_history(seed, steps=300, levels=3 if seed % 4 == 3 else 1)
+
+
+class PagingMachine(RuleBasedStateMachine):
+    """Hypothesis chooses the events, and shrinks a history that breaks a promise. The model checks itself."""
+
+    model: PagingModel
+
+    @initialize(limit=st.integers(3000, 9000), levels=st.sampled_from([1, 3]))
+    def begin(self, limit: int, levels: int) -> None:
+        self.limit = limit
+        self.model = PagingModel(limit, levels)
+
+    def _pick(self, rows: list[Row], place: int) -> Row:
+        return rows[place % len(rows)]
+
+    @rule(size=st.sampled_from([1, 60, 200, 700]), colour=st.sampled_from(COLOURS), level=st.integers(0, 2))
+    def publish(self, size: int, colour: str, level: int) -> None:
+        self.model.publish(size, colour, level=level % len(self.model.area.last))
+
+    @rule(size=st.sampled_from([1, 60, 200]), colour=st.sampled_from(COLOURS))
+    def publish_unbacked(self, size: int, colour: str) -> None:
+        self.model.publish(size, colour, backed=False)
+
+    @precondition(lambda self: self.model.area.unbacked)
+    @rule(place=st.integers(0, 9))
+    def back(self, place: int) -> None:
+        positions = list(self.model.area.unbacked)
+        self.model.back(self.model.rows[positions[place % len(positions)]])
+
+    @precondition(lambda self: len(self.model.consumers) < 5)
+    @rule(colours=st.sampled_from([None, ("red",), ("green", "blue")]), browses=st.booleans())
+    def join(self, colours: tuple[str, ...] | None, browses: bool) -> None:
+        self.model.join(colours, browses=browses)
+
+    @precondition(lambda self: self.model.consumers)
+    @rule(place=st.integers(0, 4))
+    def leave(self, place: int) -> None:
+        self.model.leave(self.model.consumers[place % len(self.model.consumers)])
+
+    @precondition(lambda self: self.model.consumers)
+    @rule(place=st.integers(0, 4), hungry=st.booleans())
+    def set_hungry(self, place: int, hungry: bool) -> None:
+        self.model.set_hungry(self.model.consumers[place % len(self.model.consumers)], hungry)
+
+    @precondition(lambda self: self.model.consumers)
+    @rule(place=st.integers(0, 4))
+    def take(self, place: int) -> None:
+        self.model.take(self.model.consumers[place % len(self.model.consumers)])
+
+    @precondition(lambda self: self.model.taken())
+    @rule(place=st.integers(0, 99))
+    def settle(self, place: int) -> None:
+        self.model.settle(self._pick(self.model.taken(), place))
+
+    @precondition(lambda self: self.model.taken())
+    @rule(place=st.integers(0, 99), with_body=st.booleans())
+    def requeue(self, place: int, with_body: bool) -> None:
+        self.model.requeue(self._pick(self.model.taken(), place), with_body=with_body)
+
+    @precondition(lambda self: self.model.ready())
+    @rule(place=st.integers(0, 99))
+    def seize(self, place: int) -> None:
+        self.model.seize(self._pick(self.model.ready(), place))
+
+    @rule()
+    def commit_deletes(self) -> None:
+        self.model.commit_deletes()
+
+    @precondition(lambda self: len(self.model.flights) < 3)
+    @rule()
+    def plan(self) -> None:
+        self.model.plan()
+
+    @precondition(lambda self: self.model.flights)
+    @rule(place=st.integers(0, 2), only_read=st.booleans())
+    def load(self, place: int, only_read: bool) -> None:
+        flight = self.model.flights[place % len(self.model.flights)]
+        if only_read:
+            self.model.read(flight)
+        else:
+            self.model.bring(flight)
+
+    @rule()
+    def quiesce(self) -> None:
+        self.model.quiesce()
+
+    def teardown(self) -> None:
+        if hasattr(self, "model"):
+            self.model.end()
+
+
+PagingMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestPagingMachine = PagingMachine.TestCase
+
+
+def test_one_match_behind_many_others_is_found_in_one_scan() -> None:
+    """With a consumer that wants red alone, each load looks at further messages, never twice at the same."""
+    model = PagingModel(limit=4000)
+    for _ in range(300):
+        model.publish(size=50, colour="blue")
+    red = model.publish(colour="red")
+    consumer = model.join(("red",))
+    assert consumer is not None
+    steps = model.quiesce()
+    assert model.take(consumer) is red
+    assert steps <= 302, f"{steps} loads for 301 headers, one each: this budget affords no larger page"
+
+
+def test_a_consumer_gets_its_message_while_others_hold_much_unsettled() -> None:
+    """What consumers have and do not settle gives way: it starves nobody."""
+    model = PagingModel(limit=4000)
+    greedy = model.join(None)
+    assert greedy is not None
+    for _ in range(20):
+        model.publish(size=300)
+    for _ in range(15):
+        model.quiesce()
+        assert model.take(greedy) is not None
+    model.leave(greedy)
+    last = model.publish(size=900, colour="green")
+    choosy = model.join(("green",))
+    assert choosy is not None
+    model.quiesce()
+    assert model.take(choosy) is last
+
+
+def test_a_list_refers_to_the_cache_where_the_budget_ends_and_catches_up() -> None:
+    """Beyond the high-water mark entries are cache references; taking the first ones makes the next ones direct."""
+    model = PagingModel(limit=4000)
+    consumer = model.join(None)
+    assert consumer is not None
+    rows = [model.publish(size=300) for _ in range(10)]
+    target = consumer.target
+    assert target.mark < END
+    assert 0 < target.direct < 10
+    for row in rows:
+        model.quiesce()
+        assert model.take(consumer) is row
+        model.settle(row)
+    assert target.mark == END
+
+
+def test_the_head_cache_is_empty_while_lists_need_the_memory() -> None:
+    """The head cache has what nobody else wants, and is the first to give."""
+    model = PagingModel(limit=4000)
+    for _ in range(12):
+        model.publish(size=300)
+    assert model.paging.amounts[Account.HEAD] == 3900 // 300 * 300 if 12 * 300 > 3900 else 3600
+    model.join(None)
+    model.quiesce()
+    assert model.paging.amounts[Account.TARGET] > 0
+    assert model.paging.amounts[Account.HEAD] < 3600
+
+
+def test_a_returned_message_goes_into_every_list_that_has_passed_it() -> None:
+    """A redelivery is for all consumers that want it, at its place, before what they have not got yet."""
+    model = PagingModel(limit=8000)
+    first, second = model.join(None), model.join(("red",))
+    assert first is not None
+    assert second is not None
+    rows = [model.publish(size=50) for _ in range(4)]
+    model.quiesce()
+    taken = model.take(first)
+    assert taken is rows[0]
+    model.requeue(taken, with_body=False)
+    model.quiesce()
+    assert model.take(second) is rows[0]
+
+
+def test_the_budget_can_be_changed_while_running() -> None:
+    """A smaller budget is kept at once, a larger one used by the next loads."""
+    model = PagingModel(limit=8000)
+    consumer = model.join(None)
+    assert consumer is not None
+    for _ in range(20):
+        model.publish(size=300)
+    model.quiesce()
+    before = consumer.target.direct
+    model.set_limit(3000)
+    assert consumer.target.direct < before
+    model.set_limit(20_000)
+    model.quiesce()
+    assert consumer.target.direct == 20
+    model.end()
+
+
+def test_a_page_that_was_read_before_a_cut_is_not_taken() -> None:
+    """Between a page's reading and its return the list may be cut: what was read would leave a gap."""
+    model = PagingModel(limit=8000)
+    for _ in range(10):
+        model.publish(size=60)
+    consumer = model.join(None)
+    assert consumer is not None
+    model.quiesce()
+    model.paging.cut_last(consumer.target)
+    model.plan()
+    flight = model.flights[0]
+    assert flight.load.kind is LoadKind.PAGE
+    model.read(flight)
+    model.paging.cut_last(consumer.target)
+    model.bring(flight)
+    model.quiesce()
+    assert list(consumer.target.entries) == list(range(1, 11))
+
+
+def test_entries_stop_at_their_share_and_the_tail_opens() -> None:
+    """A list of small messages does not eat the budget by its entries: the rest is found again by scanning."""
+    model = PagingModel(limit=8000)
+    consumer = model.join(None)
+    assert consumer is not None
+    for _ in range(100):
+        model.publish(size=1)
+    assert model.paging.amounts[Account.ENTRIES] <= 2000
+    assert consumer.target.open_level == 0
+    taken = 0
+    while True:
+        model.quiesce()
+        row = model.take(consumer)
+        if row is None:
+            break
+        model.settle(row)
+        taken += 1
+    assert taken == 100
+
+
+def test_a_thousand_lists_share_one_budget() -> None:
+    """With a thousand consumers that want different things each has its message, and the sum is kept."""
+    paging = Paging(4 << 20, ENTRY_BYTES)
+    model = PagingModel(4 << 20)
+    model.paging = paging
+    for _ in range(1000):
+        paging.set_hungry(paging.join(model.area, "c", selective=False, credit=1), True)
+    model.check = lambda: None  # type: ignore[method-assign]  # it recounts a thousand lists
+    for _ in range(5):
+        model.publish(size=1000)
+    assert all(target.direct for target in paging.lists)
+    assert paging.used == 5 * 1000 + ENTRY_BYTES * sum(len(target.entries) for target in paging.lists)
+    assert paging.used <= paging.limit
+
+
+def test_positions_are_sorted_and_found_in_buckets() -> None:
+    """A set of positions gives the same answers as a sorted list, whatever the order of insertion."""
+    positions, expected = Positions(), []
+    for number in [*range(0, 3000, 3), *range(2999, 0, -7)]:
+        assert positions.add(number) == (number not in expected)
+        expected = sorted({*expected, number})
+    positions.check_invariants()
+    assert list(positions) == expected
+    assert positions.at_or_after(1000) == min(each for each in expected if each >= 1000)
+    assert positions.before(1000) == max(each for each in expected if each < 1000)
+    assert positions.between(10, 2000) == [each for each in expected if 10 < each <= 2000]
+    for number in expected[::2]:
+        assert positions.discard(number)
+        assert not positions.discard(number)
+    positions.check_invariants()
+    assert list(positions) == expected[1::2]
