@@ -82,7 +82,7 @@ class Broker(VirtualHost):
         try:
             self._open(clock, wall_clock, on_alert, memory_limit)
         except BaseException:
-            self._end_threads(0.0)
+            self._end_threads(None)  # none of them runs a callback yet
             raise
         self._housekeeping_thread.start()
 

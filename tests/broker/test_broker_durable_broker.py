@@ -1,0 +1,144 @@
+"""A broker with a data directory: its virtual hosts, their directories, and who may open them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from broker_durable_support import bodies, persistent, take_all
+from broker_front_support import HANG
+from hypothesis import given
+from hypothesis import strategies as st
+
+from multiqueue.broker import Broker, BrokerClosed, Message, NotAllowed, Received
+from multiqueue.broker._data_directory import directory_name, virtual_host_name
+from multiqueue.store import StoreDamaged, StoreLocked
+
+
+def test_a_broker_comes_back_with_everything(tmp_path: Path) -> None:
+    """Opened again, it has its virtual hosts, their queues, and the messages on them."""
+    with Broker(data=tmp_path / "new" / "data", durability="relaxed") as broker:
+        broker.declare_queue("q", durable=True)
+        broker.publish(persistent(b"1"))
+        other = broker.add_virtual_host("Ünder/World")
+        other.declare_queue("q", durable=True)
+        other.publish(persistent(b"2"))
+    with Broker(data=str(tmp_path / "new" / "data"), durability="relaxed") as broker:
+        assert bodies(broker) == [b"1"]
+        assert bodies(broker.virtual_host("Ünder/World")) == [b"2"]
+        assert broker.add_virtual_host("Ünder/World") is broker.virtual_host("Ünder/World")
+        with pytest.raises(NotAllowed):
+            broker.virtual_host("never made")
+
+
+@pytest.mark.parametrize("durability", ["sync", "memory"])
+def test_without_data_or_durability_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: str
+) -> None:
+    """In memory, a durable queue is a name for a queue: bodies may be anything, and nothing comes back."""
+    monkeypatch.chdir(tmp_path)
+    data = tmp_path / "data" if durability == "memory" else None
+    for _ in range(2):
+        with Broker(data=data, durability=durability) as broker:
+            broker.declare_queue("q", durable=True)
+            assert broker.publish(Message({"any": "object"}, routing_key="q", persistent=True)).is_confirmed
+            assert broker.store is None
+            assert broker.wait_for_commits()
+            assert len(broker.queue("q")) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_broker_per_directory(tmp_path: Path) -> None:
+    """A second broker is refused, whichever virtual host it meets first, and leaves no thread behind."""
+    threads = threading.active_count()
+    with Broker(data=tmp_path) as broker:
+        broker.add_virtual_host("other")
+        with pytest.raises(StoreLocked):
+            Broker(data=tmp_path)
+    assert threading.active_count() == threads
+
+
+def test_a_virtual_host_that_cannot_be_opened_stops_the_broker(tmp_path: Path) -> None:
+    """A damaged store is an error of the start, not a missing virtual host; the others are let go."""
+    with Broker(data=tmp_path) as broker:
+        broker.add_virtual_host("broken")
+    for file in (tmp_path / "broken").iterdir():
+        if file.stat().st_size:
+            file.write_bytes(b"no store at all" * 1000)
+    threads = threading.active_count()
+    with pytest.raises(StoreDamaged):
+        Broker(data=tmp_path)
+    assert threading.active_count() == threads
+    for file in (tmp_path / "broken").iterdir():
+        file.unlink()
+    (tmp_path / "broken").rmdir()
+    Broker(data=tmp_path).close()
+
+
+def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
+    """The error comes before anything is made."""
+    with pytest.raises(ValueError, match="mostly"):
+        Broker(data=tmp_path, durability="mostly")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_broker_opens_no_virtual_host(tmp_path: Path) -> None:
+    """Neither a new one, nor one that is on the disk."""
+    broker = Broker(data=tmp_path)
+    broker.close()
+    broker.close()
+    with pytest.raises(BrokerClosed):
+        broker.add_virtual_host("other")
+    assert [each.name for each in tmp_path.iterdir()] == ["%2f"]
+
+
+def test_a_callback_may_publish_settle_and_close(tmp_path: Path) -> None:
+    """On the broker's threads everything may wait for commits, and what they settled is settled."""
+    done = threading.Event()
+    with Broker(data=tmp_path, durability="relaxed") as broker:
+        broker.declare_queue("q", durable=True)
+        broker.declare_queue("r", durable=True)
+
+        def move(received: Received) -> None:
+            broker.publish(persistent(bytes(received.body) + b"'", key="r"))  # type: ignore[call-overload]
+            received.accept(wait=True)
+            if received.body == b"3":
+                broker.close()
+                done.set()
+
+        for number in (b"1", b"2", b"3", b"4"):
+            broker.publish(persistent(number))
+        broker.consume("q", move, prefetch=1)
+        assert done.wait(HANG)
+    with Broker(data=tmp_path, durability="relaxed") as broker:
+        assert take_all(broker) == [(b"4", False)]
+        assert bodies(broker, "r") == [b"1'", b"2'", b"3'"]
+
+
+# Directories
+
+
+@given(st.text(min_size=1, max_size=40))
+def test_every_name_has_a_directory_of_its_own(name: str) -> None:
+    """The way back is the same, and no file system takes two of them for one."""
+    directory = directory_name(name)
+    assert virtual_host_name(directory) == name
+    assert directory == directory.lower()
+    assert "/" not in directory
+    assert "." not in directory
+
+
+@pytest.mark.parametrize("directory", ["A", "a.b", "lost+found", "%2F", "%61", "%ff", "a%", ""])
+def test_a_directory_of_somebody_else_is_no_virtual_host(directory: str) -> None:
+    """Only what this broker would write is read."""
+    assert virtual_host_name(directory) is None
+
+
+@pytest.mark.parametrize("name", ["", "/" * 86])
+def test_a_name_that_fits_no_directory_is_refused(tmp_path: Path, name: str) -> None:
+    """The error says so; the broker goes on."""
+    with Broker(data=tmp_path) as broker:
+        with pytest.raises(ValueError, match="choose another name"):
+            broker.add_virtual_host(name)
+        broker.declare_queue("q", durable=True)
