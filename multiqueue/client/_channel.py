@@ -416,14 +416,14 @@ class Channel(ChannelBase):
     def _settle(self, verb: str, tag: int, multiple: bool, requeue: bool) -> None:
         with self._lock:
             unsettled = self._unsettled
+            if self._state in (State.CLOSING, State.CLOSED):
+                raise self._refusal_locked()
             if tag in unsettled and not multiple:
                 del unsettled[tag]
             elif multiple and tag == 0:
                 unsettled.clear()
-            elif 0 < tag <= self._tag_offset and self._state not in (State.CLOSING, State.CLOSED):
+            elif 0 < tag <= self._tag_offset:
                 return  # it came over a connection that is gone, and is back in its queue
-            elif self._state in (State.CLOSING, State.CLOSED):
-                raise self._refusal_locked()
             elif multiple and unsettled and next(iter(unsettled)) <= tag <= self._highest_tag:
                 for each in [each for each in unsettled if each <= tag]:
                     del unsettled[each]
