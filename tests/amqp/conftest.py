@@ -1,0 +1,60 @@
+"""Brokers for the tests of the gatehouse: ours, and RabbitMQ where a suite holds for both."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import NoReturn
+
+import pytest
+
+from multiqueue.broker import Broker
+
+_numbers = itertools.count(1)
+
+
+def _do_without(missing: str) -> NoReturn:
+    """As in the conftest above this one, which cannot be imported beside this."""
+    if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
+        pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
+    pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def _rabbitmq_url() -> Iterator[str]:
+    from rabbitmq_support import NoPeer, rabbitmq
+
+    with ExitStack() as stack:
+        try:
+            peer = stack.enter_context(rabbitmq())
+        except NoPeer as missing:
+            _do_without(str(missing))
+        yield peer.url
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """A broker in this process."""
+    with Broker(housekeeping_interval=0.02) as started:
+        yield started
+
+
+@pytest.fixture
+def url(broker: Broker) -> str:
+    """Where a server for that broker listens."""
+    return str(broker.listen().url)
+
+
+@pytest.fixture(params=["multiqueue", pytest.param("rabbitmq", marks=pytest.mark.slow(selected=True))])
+def any_url(request: pytest.FixtureRequest) -> str:
+    """Where our server listens, or RabbitMQ: what is asserted holds for both."""
+    return str(request.getfixturevalue("url" if request.param == "multiqueue" else "_rabbitmq_url"))
+
+
+@pytest.fixture
+def name() -> Callable[[str], str]:
+    """Makes names that no other test has, for brokers that outlive a test."""
+    number = next(_numbers)
+    return lambda word: f"{word}-{os.getpid()}-{number}"

@@ -1,0 +1,298 @@
+"""The protocol itself: what is said when, and what an offence costs. Against our server, and against RabbitMQ.
+
+The numbers are those of docs/design/amqp.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from amqp_raw_support import RawClient
+from pamqp import commands
+
+from multiqueue import amqp
+
+Name = Callable[[str], str]
+
+
+def header(size: int, properties: bytes = amqp.NO_PROPERTIES, class_id: int = 60) -> bytes:
+    """A content header frame on channel 1."""
+    return raw_frame(2, 1, class_id.to_bytes(2) + b"\0\0" + size.to_bytes(8) + properties)
+
+
+def raw_frame(kind: int, channel: int, payload: bytes, end: bytes = b"\xce") -> bytes:
+    """A frame, right or wrong."""
+    return bytes((kind,)) + channel.to_bytes(2) + len(payload).to_bytes(4) + payload + end
+
+
+PUBLISH = amqp.encode_method(1, commands.Basic.Publish, exchange="", routing_key="nowhere")
+
+
+# -- the handshake
+
+
+@pytest.mark.parametrize("beginning", [b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x01\x01\x00\x09", b"AMQP\x00\x01\x00\x00"])
+def test_another_protocol(beginning: bytes, any_url: str) -> None:
+    """Whatever is not AMQP 0-9-1 is told what is spoken here, and cut (P1)."""
+    client = RawClient(any_url, opens=False)
+    client.send(beginning)
+    client.socket.settimeout(10)
+    got = b""
+    while data := client.socket.recv(100):
+        got += data
+    client.socket.close()
+    assert got == b"AMQP\x00\x00\x09\x01"
+
+
+def test_start(any_url: str) -> None:
+    """The server says its version, mechanisms, locale and capabilities (P2)."""
+    client = RawClient(any_url, opens=False)
+    start = client.start_ok()
+    client.socket.close()
+    assert (start.version_major, start.version_minor, start.locales) == (0, 9, b"en_US")
+    assert {b"PLAIN", b"AMQPLAIN"} <= set(start.mechanisms.split())
+    capabilities = start.server_properties["capabilities"]
+    for each in (
+        "publisher_confirms",
+        "exchange_exchange_bindings",
+        "basic.nack",
+        "consumer_cancel_notify",
+        "connection.blocked",
+        "consumer_priorities",
+        "authentication_failure_close",
+        "per_consumer_qos",
+        "direct_reply_to",
+    ):
+        assert capabilities[each] is True
+
+
+def test_tune(any_url: str) -> None:
+    """It offers RabbitMQ's limits, and keeps to what the client chose (P3)."""
+    client = RawClient(any_url, opens=False, channel_max=9, frame_max=4096)
+    client.start_ok()
+    tune = client.tune_ok()
+    assert (tune.channel_max, tune.frame_max, tune.heartbeat) == (2047, 131072, 60)
+    client.call(0, commands.Connection.Open, virtual_host=client.host)
+    client.call(1, commands.Channel.Open)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("channel_max", "frame_max"), [(2048, 131072), (0, 131072), (2047, 131073), (2047, 0), (9, 4095)]
+)
+def test_a_client_may_only_lower_limits(channel_max: int, frame_max: int, any_url: str) -> None:
+    """A higher limit, or a frame_max below the least, costs the connection: 530 (P3)."""
+    client = RawClient(any_url, opens=False, channel_max=channel_max, frame_max=frame_max)
+    client.start_ok()
+    client.tune_ok()
+    assert client.connection_error()[0] == 530
+
+
+def amqplain(user: str, password: str) -> bytes:
+    return amqp.encode_table({"LOGIN": user, "PASSWORD": password})[4:]
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "response"), [("PLAIN", b"\0guest\0guest"), ("AMQPLAIN", amqplain("guest", "guest"))]
+)
+def test_mechanisms(mechanism: str, response: bytes, any_url: str) -> None:
+    """PLAIN and AMQPLAIN let in whoever knows the password (P4)."""
+    RawClient(any_url, mechanism=mechanism, response=response).close()
+
+
+REFUSED = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile."
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("user", ["guest", "nobody"])
+def test_a_wrong_password(user: str, told: bool, any_url: str) -> None:
+    """403 for a client that knows authentication_failure_close, a closed socket for others (P5)."""
+    capabilities = {"authentication_failure_close": True} if told else {}
+    client = RawClient(any_url, opens=False, user=user, password="wrong", capabilities=capabilities)
+    client.start_ok()
+    if told:
+        assert client.connection_error() == (403, REFUSED)
+    else:
+        assert client.is_cut()
+        client.socket.close()
+
+
+def test_an_unknown_virtual_host(any_url: str) -> None:
+    """530, with its name (P6)."""
+    client = RawClient(any_url, opens=False, host="nonesuch")
+    client.start_ok()
+    client.tune_ok()
+    client.send_method(0, commands.Connection.Open, virtual_host="nonesuch")
+    assert client.connection_error() == (530, "NOT_ALLOWED - vhost nonesuch not found")
+
+
+def test_a_method_before_its_time(any_url: str) -> None:
+    """A second start-ok costs the connection (P7)."""
+    client = RawClient(any_url, opens=False)
+    client.start_ok()
+    client.method()
+    client.send_method(0, commands.Connection.StartOk, mechanism="PLAIN", response=b"", locale="en_US")
+    assert client.connection_error()[0] in (503, 504)
+
+
+# -- channels
+
+
+def test_a_channel_that_is_not_open(any_url: str) -> None:
+    """504 (P8)."""
+    client = RawClient(any_url)
+    client.send_method(2, commands.Basic.Qos)
+    assert client.connection_error() == (504, "CHANNEL_ERROR - expected 'channel.open'")
+
+
+def test_a_channel_that_is_open_already(any_url: str) -> None:
+    """504 (P9)."""
+    client = RawClient(any_url)
+    client.send_method(1, commands.Channel.Open)
+    assert client.connection_error() == (504, "CHANNEL_ERROR - second 'channel.open' seen")
+
+
+def test_too_many_channels(any_url: str) -> None:
+    """The sixth of five open channels costs the connection: 530 (P10)."""
+    client = RawClient(any_url, channel_max=5)
+    for number in range(2, 6):
+        client.channel(number)
+    client.send_method(6, commands.Channel.Open)
+    code, text = client.connection_error()
+    assert code == 530
+    assert text.startswith("NOT_ALLOWED - number of channels opened (5) has reached the negotiated channel_max (5)")
+
+
+def test_after_a_channel_error(any_url: str, name: Name) -> None:
+    """Everything but close-ok is ignored; then the number can be used again, the other channels went on (P20)."""
+    with RawClient(any_url) as client:
+        client.channel(2)
+        client.send_method(1, commands.Queue.Declare, queue=name("nonesuch"), passive=True)
+        client.send_method(1, commands.Queue.Declare, queue=name("never"))
+        client.publish("", "nowhere", b"x" * 10)
+        close = client.method()
+        assert (close.reply_code, close.class_id, close.method_id) == (404, 50, 10)
+        assert isinstance(client.declare(channel=2, exclusive=True), commands.Queue.DeclareOk)
+        client.send_method(1, commands.Channel.CloseOk)
+        client.channel(1)
+        client.send_method(1, commands.Queue.Declare, queue=name("never"), passive=True)
+        assert client.channel_error()[0] == 404
+
+
+def test_closing_a_channel(any_url: str) -> None:
+    """It is answered, and the number can be used again at once (P11)."""
+    with RawClient(any_url) as client:
+        for _ in range(3):
+            assert isinstance(client.call(1, commands.Channel.Close), commands.Channel.CloseOk)
+            client.channel(1)
+
+
+# -- frames
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (raw_frame(1, 1, b"\0\x3c\0\x0a" + b"\0" * 7, b"\xcd"), 501),
+        (b"\x03\x00\x01" + (131073).to_bytes(4) + b"x" * 64, 501),
+        (PUBLISH + raw_frame(3, 1, b"x"), 505),
+        (PUBLISH + amqp.encode_method(1, commands.Basic.Qos), 505),
+        (PUBLISH + header(3) + PUBLISH, 505),
+        (PUBLISH + header(3, class_id=50) + raw_frame(3, 1, b"abc"), 505),
+        (header(3), 505),
+        (raw_frame(3, 1, b"abc"), 505),
+        (amqp.encode_method(1, commands.Connection.Open, virtual_host="/"), 503),
+    ],
+)
+def test_frames_out_of_place(data: bytes, code: int, any_url: str) -> None:
+    """A wrong end or size is 501, a wrong kind of frame 505, a method of the connection on a channel 503 (P12, P13)."""
+    client = RawClient(any_url)
+    client.send(data)
+    assert client.connection_error()[0] == code
+
+
+@pytest.mark.parametrize("frame_max", [4096, 131072])
+@pytest.mark.parametrize("size", [0, 1, 4088, 4089, 300_000])
+def test_bodies_are_split_by_the_negotiated_size(size: int, frame_max: int, any_url: str, name: Name) -> None:
+    """Any body arrives whole, in frames no larger than negotiated; an empty one has no frame (P16, P17)."""
+    body = bytes(range(256)) * (size // 256 + 1)
+    with RawClient(any_url, frame_max=frame_max) as client:
+        client.declare(name("q"), auto_delete=True)
+        client.publish("", name("q"), body[:size])
+        client.consume(name("q"), no_ack=True)
+        client._splitter.frame_max = frame_max
+        assert client.content().body == body[:size]
+
+
+def test_closing_the_connection(any_url: str) -> None:
+    """It is answered, and then the socket closes (P19)."""
+    client = RawClient(any_url)
+    client.send_method(0, commands.Connection.Close, reply_code=200, reply_text="bye")
+    assert isinstance(client.method(), commands.Connection.CloseOk)
+    assert client.is_cut()
+    client.socket.close()
+
+
+# -- where RabbitMQ 3.10 hangs, drops the socket without a word, or takes what hurts others: ours alone
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (PUBLISH + header(3) + raw_frame(3, 1, b"abcd"), 501),
+        (raw_frame(1, 1, b"\0\x3c\0\xfe"), 503),
+        (raw_frame(1, 1, b"\0\x3c"), 503),
+        (raw_frame(1, 1, b"\0\x32\0\x0a\0\0\xffq"), 502),
+        (raw_frame(7, 1, b""), 501),
+        (raw_frame(2, 0, b"\0" * 14), 505),
+        (PUBLISH + header(0, b"\x80\x00\xff"), 502),
+        (PUBLISH + header(0, b"\x20\x00" + amqp.encode_table({"a": 1})[:-1]), 502),
+        (PUBLISH + raw_frame(2, 1, b"\0\x3c"), 502),
+    ],
+)
+def test_nonsense_is_answered(data: bytes, code: int, url: str) -> None:
+    """What does not decode is answered with a code, and costs its sender the connection."""
+    client = RawClient(url)
+    client.send(data)
+    assert client.connection_error()[0] == code
+
+
+def test_one_peers_nonsense_is_nobody_elses(url: str) -> None:
+    """While one connection is closed for nonsense, another one works."""
+    with RawClient(url) as good:
+        good.declare("q")
+        for _ in range(3):
+            bad = RawClient(url)
+            bad.publish("", "q", b"x")
+            bad.send(raw_frame(9, 9, b"nonsense"))
+            assert bad.connection_error()[0] == 501
+        assert good.ready("q") == 3
+
+
+def test_an_unknown_exchange_type(url: str) -> None:
+    """A channel error, as in newer releases of RabbitMQ."""
+    with RawClient(url) as client:
+        client.send_method(1, commands.Exchange.Declare, exchange="e", exchange_type="x-magic")
+        code, text = client.channel_error()
+        assert (code, text.partition(" for ")[0]) == (406, "PRECONDITION_FAILED - unknown exchange type 'x-magic'")
+
+
+def test_a_message_beyond_the_limit(broker: Any) -> None:
+    """It costs the channel, before its body has come."""
+    server = broker.listen(settings=amqp.ServerSettings(max_message_bytes=1000))
+    with RawClient(server.url) as client:
+        client.send(PUBLISH + header(1001))
+        assert client.channel_error()[0] == 406
+        client.publish("", "nowhere", b"x" * 1000)
+        assert client.is_silent()
+
+
+def test_an_error_of_the_client_is_told_with_its_method(url: str) -> None:
+    """A close names the class and method that was at fault."""
+    client = RawClient(url)
+    client.send_method(1, commands.Basic.Qos, prefetch_size=1)
+    close = client.method()
+    assert (close.class_id, close.method_id) == (60, 10)
+    client.socket.close()
