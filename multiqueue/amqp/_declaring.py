@@ -107,7 +107,7 @@ def _declared(channel: ServerChannel, method: Any) -> BrokerQueue:
     name = queue_name(channel, method.queue) if method.passive else method.queue
     return connection.host.declare_queue(
         name,
-        durable=method.durable,
+        durable=method.durable and not method.exclusive,  # an exclusive queue does not outlive its connection
         exclusive=method.exclusive,
         auto_delete=method.auto_delete,
         passive=method.passive,
