@@ -58,6 +58,8 @@ _Result = TypeVar("_Result")
 _FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
 _REPLIES: Final = 4  # times the write buffer that replies may wait in before nothing further is read
 
+_CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
+
 
 class Owner:
     """Who owns a connection's exclusive queues, and published its messages. It outlives the connection cheaply."""
@@ -94,6 +96,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, None)  # until connection_made
         self._splitter = FrameSplitter(MIN_FRAME_MAX)
         self._beginning: bytes | None = b""  # of the protocol header; None once it has come
+        self._tail = b""
         self._is_deaf = False  # what comes from now on cannot be read as frames
         self._out: list[bytes] = []
         self._pending: deque[Frame] = deque()
@@ -130,6 +133,7 @@ class ServerConnection(asyncio.Protocol):
         """Bytes have come."""
         self._monitor.heard = True
         if self._is_deaf:
+            self._listen_for_close_ok(data)
             return
         if self._beginning is not None:
             rest = self._receive_beginning(data)
@@ -214,6 +218,12 @@ class ServerConnection(asyncio.Protocol):
         self._start()
         return begun[8:]
 
+    def _listen_for_close_ok(self, data: bytes) -> None:
+        """The stream is out of step, but the answer to our close may be in it: then all has been said."""
+        self._tail = (self._tail + data)[-2 * len(_CLOSE_OK_FRAME) :] if len(data) < 64 else data
+        if _CLOSE_OK_FRAME in self._tail:
+            self._close_transport()
+
     def _process(self, frames: list[Frame]) -> None:
         if self._pending:
             self._pending.extend(frames)
@@ -260,12 +270,12 @@ class ServerConnection(asyncio.Protocol):
 
     def _new_channel(self, number: int) -> ServerChannel:
         most = self._channel_max
-        if number > most:
-            raise ConnectionFault(504, f"channel {number} is beyond the negotiated channel_max ({most})")
         if len(self.channels) >= most:
             opened = len(self.channels)
             text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({most})"
             raise ConnectionFault(530, text)
+        if number > most:
+            raise ConnectionFault(504, f"channel {number} is beyond the negotiated channel_max ({most})")
         return ServerChannel(self, number)
 
     def _fail(self, channel: ServerChannel | None, error: BaseException, method: bytes) -> None:

@@ -39,6 +39,9 @@ class Closed(Exception):
     """The peer has closed the socket."""
 
 
+opened: list[socket.socket] = []  # by the test that runs; its fixture closes them, whatever becomes of the test
+
+
 class RawClient:
     """One connection. Made open, with channel 1, unless told otherwise."""
 
@@ -62,6 +65,7 @@ class RawClient:
         self.user, self.password = user or parts.username or "guest", password or parts.password or "guest"
         self.host = unquote(parts.path[1:]) if host is None else host
         self.socket = socket.create_connection((parts.hostname, parts.port or 5672), PATIENCE)
+        opened.append(self.socket)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.frame_max = 131072
         self._splitter = amqp.FrameSplitter(2**31)
@@ -70,12 +74,8 @@ class RawClient:
         self._capabilities = capabilities
         self._wanted = channel_max, frame_max, heartbeat
         if opens:
-            try:
-                self.handshake()
-                self.call(1, commands.Channel.Open)
-            except BaseException:
-                self.socket.close()
-                raise
+            self.handshake()
+            self.call(1, commands.Channel.Open)
 
     # -- the handshake, step by step
 

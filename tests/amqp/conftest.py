@@ -34,6 +34,16 @@ def _rabbitmq_url() -> Iterator[str]:
         yield peer.url
 
 
+@pytest.fixture(autouse=True)
+def _no_socket_stays_open() -> Iterator[None]:
+    """What a test that failed has left open would fail the next one."""
+    from amqp_raw_support import opened
+
+    yield
+    while opened:
+        opened.pop().close()
+
+
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     """A broker in this process."""
