@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from multiqueue.store import Commit, Delete, MessageStore, Operation, Put, StoreClosed, StoreFailed, StoreFull
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from ._stored_entry import StoredEntry
 
     DeadLetterSubmission = Callable[[QueueBase, Message, DeadLetterReason, "Submission"], object]
+
+_NO_QUEUE: Final = 0  # rows there only take their turn
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -56,6 +58,8 @@ class Admitting(Protocol):
     ) -> tuple[PutOutcome, StoredEntry | None]: ...
 
     def hand_over(self, entry: StoredEntry, put: Put) -> None: ...
+
+    def join_in_turn(self, entry: StoredEntry, turn: Put) -> None: ...
 
     def withdraw(self, entry: StoredEntry) -> None: ...
 
@@ -249,17 +253,22 @@ class Submission:
     ) -> PutOutcome:
         """Put a message on a durable queue when this is committed; what the queue says to it is decided now.
 
+        A transient message is not stored, but joins in its turn among those that are.
+
         With `like` it takes the place of that entry, with its deliveries and times, whatever the limits say.
 
         Raises:
             TypeError: the body or a header is nothing that a store can keep. Nothing was changed.
         """
-        properties, body = self._prepare(message)
+        properties, body = self._prepare(message) if message.persistent else (b"", b"")
         outcome, entry = queue.admit(message, immediate=immediate, unlimited=like is not None)
         if entry is None:
             return outcome
         if like is not None:
             entry.take_after(like)
+        if not message.persistent:
+            self.take_turn(queue, entry, otherwise=lambda _: queue.withdraw(entry))
+            return outcome
         put = Put(
             queue.store_number,
             properties,
@@ -272,6 +281,12 @@ class Submission:
         self._then.append(partial(queue.hand_over, entry, put))
         self._otherwise.append(partial(queue.withdraw, entry))
         return outcome
+
+    def take_turn(self, queue: Admitting, entry: StoredEntry, otherwise: Callable[[Put], object]) -> None:
+        """Let an entry that is not stored join among those that are: an empty row gives it its number and its turn."""
+        turn = Put(_NO_QUEUE, b"", b"", transient=True)
+        self.operations.append(turn)
+        self.then(partial(queue.join_in_turn, entry, turn), partial(otherwise, turn))
 
     @property
     def may_wait(self) -> bool:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from ._message import Message
 
-_ORDER: Final = 0  # the number of no queue: rows there only take their turn
 _PAGE: Final = 1000  # headers read at once when a queue is opened
 
 
@@ -108,6 +107,12 @@ class QueueArrival(QueueDelivery):
         if not self._join(entry):
             self._journal_of().delete((entry.number,))
 
+    def join_in_turn(self, entry: StoredEntry, turn: Put) -> None:
+        """Let an admitted entry join that is not stored: its turn has come."""
+        entry.number = turn.id
+        self._join(entry)
+        self._journal_of().delete((turn.id,))
+
     def withdraw(self, entry: StoredEntry) -> None:
         """Give back the room of an admitted entry that will not come."""
         with self._lock:
@@ -143,25 +148,17 @@ class QueueArrival(QueueDelivery):
 
     def _take_turn(self, entry: StoredEntry) -> None:
         """Send an empty row after what is on its way, and join when it is there."""
-        journal = self._journal_of()
-        turn = Put(_ORDER, b"", b"", transient=True)
+        host = self._journal_of().host
 
-        def join() -> None:
-            entry.number = turn.id
-            self._join(entry)
-            journal.delete((turn.id,))
-
-        def join_anyway() -> None:
+        def join_anyway(turn: Put) -> None:
             # A full store has no room for an empty row. The message needs none, and the turn is as good.
-            if journal.host.is_at_end:
+            if host.is_at_end:
                 self.withdraw(entry)
             else:
-                entry.number = turn.id
-                self._join(entry)
+                self.join_in_turn(entry, turn)
 
-        submission = Submission(journal.host)
-        submission.operations.append(turn)
-        submission.then(join, otherwise=join_anyway)
+        submission = Submission(host)
+        submission.take_turn(self, entry, otherwise=join_anyway)
         submission.submit()
 
     def _join(self, entry: StoredEntry) -> bool:

@@ -48,6 +48,10 @@ class QueueManagement(QueueSettlement):
         """As `QueueArrival.hand_over`."""
         raise NotImplementedError
 
+    def join_in_turn(self, entry: StoredEntry, turn: Put) -> None:
+        """As `QueueArrival.join_in_turn`."""
+        raise NotImplementedError
+
     def withdraw(self, entry: StoredEntry) -> None:
         """As `QueueArrival.withdraw`."""
         raise NotImplementedError
@@ -239,8 +243,7 @@ class QueueManagement(QueueSettlement):
             return False
         if entry.is_stored:
             submission.delete(entry.number)
-        if submission.submit() is None:
-            self._let_go(entry)
+        submission.submit()
         return True
 
     def _move_refused(self, entry: Entry, refused: list[Entry]) -> None:

@@ -161,7 +161,7 @@ class Transaction:
             for message, queues in self._published:
                 outcomes.append((message, reached := []))
                 for queue in queues:
-                    if queue.is_stored and message.persistent:
+                    if queue.is_stored:
                         reached.append((queue, submission.put(queue, message)))
                     else:
                         submission.then(partial(_put, queue, message, reached))
