@@ -9,8 +9,8 @@ State       `_lock` guards every field of `GroupCommit` that changes, and every 
             `_batches` or None; `_end` is set once, and from then on `_batches` is empty.
 Lock order  `_lock` is a leaf. Callbacks, the backend and every `Event.set` run outside of it.
 Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`
-            and `close` notify. Submitters wait in `room` for bytes: the writer notifies when half of them are
-            committed, and so does the end. `Commit.wait` waits for its batch: set by the commit, or by the end.
+            and `close` notify. Submissions with a Put wait in `room` for bytes: the writer notifies when half of
+            them are committed, and so does the end. `Commit.wait` waits for its batch: the commit or the end sets it.
 Membership  After a fork the child has no writer and may not touch the files: it is refused everything.
             At the end (`_end`) whoever is pending, and whoever waits for room, is told the same error.
 """
@@ -164,11 +164,11 @@ class GroupCommit:
         failed: Callable[[BaseException], object] | None = None,
     ) -> Submission:
         operations = tuple(operations)
-        size = _size(operations)
+        size, grows = _size(operations)
         if self._end is not None or getpid() != self._pid:
             self.check_open()
         with self._lock:
-            if self._end is not None or self._pending_bytes + size > self._max_pending_bytes:
+            if self._end is not None or (grows and self._pending_bytes + size > self._max_pending_bytes):
                 self._wait_for_room_locked(size)
             batch = self._gathering
             if batch is None or batch.bytes >= BATCH_BYTES or batch.operations >= BATCH_OPERATIONS:
@@ -332,16 +332,18 @@ class GroupCommit:
             _tell(batch)
 
 
-def _size(operations: Sequence[Operation]) -> int:
-    """What the operations take in memory until they are committed, roughly."""
+def _size(operations: Sequence[Operation]) -> tuple[int, bool]:
+    """What the operations take in memory until they are committed, roughly; and whether there is a Put among them."""
     size = OVERHEAD_BYTES * len(operations)
+    grows = False
     for operation in operations:
         kind = type(operation)
         if kind is Put:
+            grows = True
             size += len(operation.body) + len(operation.properties)  # type: ignore[union-attr]
         elif kind is Delete:
             size += 8 * len(operation.ids)  # type: ignore[union-attr]
-    return size
+    return size, grows
 
 
 def _tell(batch: Batch) -> None:

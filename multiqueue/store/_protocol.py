@@ -5,8 +5,8 @@ Promise     Operations that are submitted together are committed together or not
             An id is given once, to one message on one queue, and never again, however empty the store becomes.
 Who runs    Any thread may call any method. `committed` callbacks run on the store's own thread, in the order of
             the submissions, and must not block: the next commit waits for them.
-Waiting     `submit` blocks while too many bytes wait for their commit; `Commit.wait` until the commit is there.
-            Both end with an error when the store fails or closes.
+Waiting     `submit` of a Put blocks while too many bytes wait for their commit; `Commit.wait` until the commit is
+            there. Both end with an error when the store fails or closes.
 Failure     A commit that finds no room (`StoreFull`) has changed nothing and the store goes on, so that what
             frees room can still be done. Any other failure of the disk (`StoreFailed`) is the end: everybody who
             waits is told, nothing more is accepted, and what was committed is there when it is opened again.
@@ -89,7 +89,7 @@ class Undefine(NamedTuple):
 
 
 class DropQueue(NamedTuple):
-    """Remove every message of a queue. Its number must not be used again."""
+    """Remove every message of a queue, and what comes to it later. Its number must not be used again."""
 
     queue: int
 
@@ -187,7 +187,8 @@ class MessageStore(Protocol):
 
         Ids rise in the order of the submissions. `committed()` or `failed(error)` is called once, on the store's
         thread, before whoever waits for the commit goes on. Blocks only while more than `max_pending_bytes`
-        are on their way, and never on the store's own thread.
+        are on their way, only if there is a Put among the operations, and never on the store's own thread.
+        Without operations it is a barrier: committed when everything before it is.
 
         Raises:
             StoreFailed, StoreClosed: nothing was accepted.
@@ -211,4 +212,7 @@ class MessageStore(Protocol):
     def statistics(self) -> StoreStatistics: ...
 
     def close(self) -> None:
-        """Commit what was submitted, note that the end was clean, let go. Closing twice is harmless."""
+        """Commit what was submitted, note that the end was clean, let go. Closing twice is harmless.
+
+        Not from a callback: the close waits for the thread that calls it.
+        """

@@ -32,7 +32,7 @@ def reopen(store: MessageStore, directory: Path) -> MessageStore:
 
 def put(queue: int, body: bytes = b"body", **options: object) -> Put:
     """A message on a queue."""
-    return Put(queue, b"properties of " + body, body, **options)  # type: ignore[arg-type]
+    return Put(queue, b"properties of " + body[:20], body, **options)  # type: ignore[arg-type]
 
 
 def stored(store: MessageStore, *messages: Put) -> list[int]:

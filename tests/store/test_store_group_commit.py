@@ -1,0 +1,207 @@
+"""The thread that commits: how it is waited for, held back, and what an end does to everybody."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from store_support import ids, put, stored
+
+from multiqueue.store import Delete, MemoryStore, Put, StoreClosed, StoreError, StoreFailed, StoreFull
+from multiqueue.testing import wait_until_blocked
+
+
+@pytest.fixture
+def store() -> Iterator[MemoryStore]:
+    with MemoryStore(max_pending_bytes=10_000) as opened:
+        yield opened
+
+
+class Calls:
+    """What callbacks were called with."""
+
+    def __init__(self) -> None:
+        self.committed: list[object] = []
+        self.failed: list[BaseException] = []
+
+    def submit(self, store: MemoryStore, *messages: Put) -> object:
+        return store.submit(messages, lambda: self.committed.append(messages), self.failed.append)
+
+
+def in_thread(target: Callable[[], object]) -> tuple[threading.Thread, list[BaseException | None]]:
+    """A started thread, and what it will have raised."""
+    raised: list[BaseException | None] = []
+
+    def run() -> None:
+        try:
+            target()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, raised
+
+
+def test_held_commits_go_one_by_one(store: MemoryStore) -> None:
+    """Held back, nothing is committed; released by number, so many submissions are, in order."""
+    store.hold()
+    messages = [put(1) for _ in range(4)]
+    commits = [store.submit([message]) for message in messages]
+    assert not commits[0].wait(0.01)
+    store.release(2)
+    assert commits[1].wait(60)
+    assert not commits[2].is_done
+    assert ids(store, 1) == [message.id for message in messages[:2]]
+    store.release()
+    assert commits[3].wait(60)
+    stored(store, put(1))
+
+
+def test_a_full_pipe_blocks_those_who_put(store: MemoryStore) -> None:
+    """A submission with a message waits while too many bytes are on their way; one without never does."""
+    store.hold()
+    first = store.submit([put(1, b"x" * 9000)])
+    thread, raised = in_thread(lambda: stored(store, put(1, b"y" * 9000)))
+    wait_until_blocked(thread)
+    store.submit([Delete([1])])
+    assert store.statistics().pending_operations == 2
+    store.release()
+    thread.join()
+    assert raised == []
+    assert first.wait(0)
+
+
+def test_one_message_larger_than_the_pipe(store: MemoryStore) -> None:
+    """A message larger than all that may wait is accepted when nothing else waits."""
+    stored(store, put(1, b"x" * 50_000))
+
+
+def test_a_refusal_concerns_one(store: MemoryStore) -> None:
+    """The n-th submission is refused; its waiter, its callbacks and nobody else are told."""
+    calls, others = Calls(), Calls()
+    store.fail_at(2, StoreFull("no room"))
+    first, third = put(1), put(1)
+    others.submit(store, first)
+    refused = store.submit([put(1)], lambda: calls.committed.append(0), calls.failed.append)
+    others.submit(store, third)
+    with pytest.raises(StoreFull, match="no room"):
+        refused.wait()
+    told: list[object] = []
+    refused.add_done_callback(told.append)
+    store.submit([]).wait()
+    assert (len(calls.committed), [type(error) for error in [*calls.failed, *told]]) == (0, [StoreFull, StoreFull])
+    assert (len(others.committed), others.failed) == (2, [])
+    assert ids(store, 1) == [first.id, third.id]
+
+
+def test_an_end_is_told_to_everybody() -> None:
+    """When the store fails, whoever waits for a commit or for room is told, and so is whoever comes later."""
+    store = MemoryStore(max_pending_bytes=10_000)
+    calls = Calls()
+    (there,) = stored(store, put(1))
+    store.hold()
+    store.fail_at(1, StoreFailed("the disk is gone"))
+    commits = [calls.submit(store, put(1, b"x" * 4000)), calls.submit(store, put(1, b"x" * 4000))]
+    waiter, waiter_raised = in_thread(lambda: commits[1].wait())  # type: ignore[attr-defined]
+    blocked, blocked_raised = in_thread(lambda: store.submit([put(1, b"x" * 4000)]))
+    wait_until_blocked(waiter)
+    wait_until_blocked(blocked)
+    store.release()
+    waiter.join()
+    blocked.join()
+    assert [type(error) for error in [*waiter_raised, *blocked_raised]] == [StoreFailed, StoreFailed]
+    assert (calls.committed, [str(error) for error in calls.failed]) == ([], ["the disk is gone"] * 2)
+    with pytest.raises(StoreFailed, match="the disk is gone"):
+        store.submit([put(1)])
+    store.close()
+    with store.reopened(crashed=True) as again:
+        assert ids(again, 1) == [there]
+        assert again.redeliver_floor > there
+
+
+def test_a_close_ends_the_wait_for_room() -> None:
+    """Who waits for room while the store is closed gets in before the close, or is told that it was closed."""
+    store = MemoryStore(max_pending_bytes=10_000)
+    store.hold()
+    store.submit([put(1, b"x" * 9000)])
+    thread, raised = in_thread(lambda: store.submit([put(1, b"y" * 9000)]).wait())
+    wait_until_blocked(thread)
+    store.close()
+    thread.join()
+    assert [type(error) for error in raised] in ([], [StoreClosed])
+
+
+def test_a_callback_that_raises_is_reported(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception of a callback goes to `threading.excepthook`; the store and the other callbacks go on."""
+    reported: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda told: reported.append(told.exc_value))
+    error = ValueError("a callback's")
+
+    def fail(*_: object) -> None:
+        raise error
+
+    commit = store.submit([put(1)], fail)
+    commit.add_done_callback(fail)
+    stored(store, put(1))
+    assert commit.wait(60)
+    assert reported.count(error) == len(reported) >= 1
+
+
+def test_a_callback_cannot_close(store: MemoryStore) -> None:
+    """Closing in a callback would wait for itself; it is refused with the reason."""
+    raised: list[BaseException] = []
+
+    def close() -> None:
+        try:
+            store.close()
+        except StoreError as error:
+            raised.append(error)
+
+    store.submit([put(1)], close).wait()
+    assert "cannot close the store" in str(raised[0])
+
+
+def test_a_callback_never_waits_for_room(store: MemoryStore) -> None:
+    """What a callback submits is accepted however much is on its way, for nobody else could make room."""
+    done = threading.Event()
+    store.hold()
+
+    def more() -> None:
+        for _ in range(5):
+            store.submit([put(2, b"x" * 9000)])
+        store.submit([], done.set)
+
+    store.submit([put(1, b"x" * 9000)], more)
+    store.release()
+    assert done.wait(60)
+    assert len(ids(store, 2)) == 5
+
+
+def test_a_full_memory_store_goes_on(store: MemoryStore) -> None:
+    """With `max_bytes`, what does not fit is refused alone, and fits when something was removed."""
+    with MemoryStore(max_bytes=10) as small:
+        (first,) = stored(small, put(1, b"x" * 8))
+        with pytest.raises(StoreFull, match="8 of 10 bytes"):
+            stored(small, put(1, b"xyz"))
+        small.submit([Delete([first])]).wait()
+        stored(small, put(1, b"xyz"))
+
+
+def test_a_wait_can_time_out(store: MemoryStore) -> None:
+    """`wait` returns False when its seconds are over, and True later."""
+    store.hold()
+    commit = store.submit([put(1)])
+    start = time.monotonic()
+    assert not commit.wait(0.02)
+    assert time.monotonic() - start >= 0.02
+    store.release()
+    assert commit.wait(60)
+
+
+def test_max_pending_bytes_must_be_positive() -> None:
+    """A store through which nothing fits is refused when it is made."""
+    with pytest.raises(ValueError, match="max_pending_bytes"):
+        MemoryStore(max_pending_bytes=0)
