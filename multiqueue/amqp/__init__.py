@@ -55,3 +55,4 @@ from ._security import hash_password as hash_password
 from ._server import Server as Server
 from ._server import serve as serve
 from ._settings import ServerSettings as ServerSettings
+from ._tls import server_tls as server_tls

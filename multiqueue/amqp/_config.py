@@ -1,0 +1,270 @@
+"""The broker's configuration file: its sections as models, and what they come to.
+
+Relative paths start at the directory of the file. Nothing unknown is accepted, and every complaint names the file,
+the key and what would be right; docs/reference/broker-toml.md lists the keys, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import ssl
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+
+from ._errors import ConfigError
+from ._security import Permissions, User, check_hash, guest
+from ._settings import ServerSettings
+from ._tls import server_tls
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class ListenSection(_Section):
+    """`[listen]`: where clients connect."""
+
+    host: Text = "127.0.0.1"
+    port: int = Field(default=5672, ge=0, le=65535)
+
+
+class DataSection(_Section):
+    """`[data]`: what survives, and how much memory messages may take."""
+
+    directory: Text | None = None
+    durability: Literal["sync", "relaxed", "memory"] = "sync"
+    messages_in_memory_bytes: int | None = Field(default=None, ge=1024 * 1024)
+
+
+class TlsSection(_Section):
+    """`[tls]`: encryption, and who clients are by their certificates."""
+
+    certificate: Text
+    key: Text | None = None
+    client_ca: Text | None = None
+    require_client_certificate: bool = True
+
+
+class LimitsSection(_Section):
+    """`[limits]`: what one client, and all of them, may take."""
+
+    max_connections: int = Field(default=10_000, ge=1)
+    channel_max: int = Field(default=2047, ge=1, le=65535)
+    frame_max: int = Field(default=131072, ge=4096)
+    heartbeat: int = Field(default=60, ge=0, le=65535)
+    max_message_bytes: int = Field(default=128 * 2**20, ge=1)
+    handshake_timeout: float = Field(default=10.0, gt=0, strict=False)
+    write_buffer_bytes: int = Field(default=256 * 1024, ge=1024)
+    memory_limit_bytes: int | None = Field(default=None, ge=1)
+    disk_free_limit_bytes: int = Field(default=50 * 2**20, ge=1)
+    io_threads: int = Field(default=1, ge=1, le=64)
+
+
+class PermissionsSection(_Section):
+    """`[users.NAME.permissions."VHOST"]`: regular expressions for names of queues and exchanges."""
+
+    configure: str = ".*"
+    write: str = ".*"
+    read: str = ".*"
+
+    @model_validator(mode="after")
+    def _are_expressions(self) -> PermissionsSection:
+        Permissions(self.configure, self.write, self.read)
+        return self
+
+
+class UserSection(_Section):
+    """`[users.NAME]`: somebody who may come in. Without a password, only by certificate."""
+
+    password_hash: str | None = None
+    loopback_only: bool = False
+    permissions: dict[Text, PermissionsSection] = Field(default_factory=dict)
+
+    @field_validator("password_hash")
+    @classmethod
+    def _is_hash(cls, value: str | None) -> str | None:
+        return None if value is None else check_hash(value)
+
+
+class ConfigFile(_Section):
+    """The whole file."""
+
+    listen: ListenSection = Field(default_factory=ListenSection)
+    data: DataSection = Field(default_factory=DataSection)
+    tls: TlsSection | None = None
+    limits: LimitsSection = Field(default_factory=LimitsSection)
+    virtual_hosts: list[Text] = Field(default_factory=list)
+    users: dict[Text, UserSection] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """What the file comes to on this machine."""
+
+    file: ConfigFile
+    base: Path
+
+    @property
+    def data(self) -> Path | None:
+        """The directory of what survives."""
+        directory = self.file.data.directory
+        return None if directory is None else self.base / directory
+
+    def settings(self) -> ServerSettings:
+        """The limits; without one for memory, 40 % of the machine's, as RabbitMQ has it."""
+        values = self.file.limits.model_dump()
+        if values["memory_limit_bytes"] is None:
+            values["memory_limit_bytes"] = memory_of_machine() * 2 // 5 or None
+        return ServerSettings(**values)
+
+    def users(self) -> list[User]:
+        """Those who may come in; `guest` alone where the file names nobody."""
+        if self.file.users is None:
+            return [guest()]
+        return [
+            User(
+                name,
+                section.password_hash,
+                {host: Permissions(**each.model_dump()) for host, each in section.permissions.items()},
+                section.loopback_only,
+            )
+            for name, section in self.file.users.items()
+        ]
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The server's TLS, None without a section for it.
+
+        Raises:
+            ServerError: a file cannot be used.
+        """
+        section = self.file.tls
+        if section is None:
+            return None
+        key, client_ca = (None if name is None else self.base / name for name in (section.key, section.client_ca))
+        certificate = self.base / section.certificate
+        return server_tls(certificate, key, client_ca=client_ca, required=section.require_client_certificate)
+
+
+def load_config(path: Path | None) -> BrokerConfig:
+    """Read a configuration; without a file, the defaults.
+
+    Raises:
+        ConfigError: it cannot be read, is no TOML, or does not fit; a sentence per mistake.
+    """
+    if path is None:
+        return BrokerConfig(ConfigFile(), Path.cwd())
+    try:
+        values = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not TOML: {error}") from error
+    try:
+        file = ConfigFile.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_sentences(error, path))) from error
+    return BrokerConfig(file, path.resolve().parent)
+
+
+def memory_of_machine() -> int:
+    """Bytes of memory of this machine; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0
+
+
+# What is wrong, in sentences
+
+_TYPES = {
+    "int_type": "a whole number",
+    "string_type": "a string",
+    "bool_type": "true or false",
+    "float_type": "a number",
+    "list_type": "an array",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+}
+_BOUNDS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "more than"),
+    "less_than_equal": ("le", "at most"),
+}
+
+
+def _sentences(error: ValidationError, path: Path) -> Iterator[str]:
+    for details in error.errors(include_url=False):
+        yield f"{path}: {_dotted(details['loc'])}: {_what(details)}"
+
+
+def _dotted(place: tuple[str | int, ...]) -> str:
+    return ".".join(part if _is_bare(part) else f'"{part}"' for part in map(str, place))
+
+
+def _is_bare(part: str) -> bool:
+    return part.replace("-", "").replace("_", "").isalnum() and part.isascii()
+
+
+def _what(details: ErrorDetails) -> str:
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown(details["loc"])
+    if kind == "missing":
+        return "missing"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind in _TYPES:
+        return f"must be {_TYPES[kind]}, not {details['input']!r}"
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        return f"must be {words} {context[name]:g}, not {details['input']!r}"
+    if kind == "literal_error":
+        return f"must be one of {context['expected']}, not {details['input']!r}"
+    if kind == "string_too_short":
+        return "must not be empty"
+    return details["msg"][:1].lower() + details["msg"][1:]
+
+
+def _unknown(place: tuple[str | int, ...]) -> str:
+    known = _names_at(place[:-1])
+    near = difflib.get_close_matches(str(place[-1]), known, n=1)
+    if near:
+        return f"unknown key; did you mean {near[0]!r}?"
+    return f"unknown key; known are {', '.join(sorted(known))}"
+
+
+def _names_at(place: tuple[str | int, ...]) -> list[str]:
+    """The keys that are known in the table at a place."""
+    model: type[BaseModel] = ConfigFile
+    for part in place:
+        field = model.model_fields.get(str(part))
+        if field is not None:
+            model = next(iter(_models_in(field.annotation)), model)
+    return list(model.model_fields)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)
+
+
+SECTIONS: Mapping[str, type[BaseModel]] = {
+    "listen": ListenSection,
+    "data": DataSection,
+    "tls": TlsSection,
+    "limits": LimitsSection,
+    "users.NAME": UserSection,
+    'users.NAME.permissions."VHOST"': PermissionsSection,
+}

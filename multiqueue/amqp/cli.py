@@ -1,0 +1,149 @@
+"""`multiqueue broker`: a broker in a process of its own, and a look at one that runs.
+
+Who runs    The main thread waits for a signal; the server's threads do the work. SIGINT and SIGTERM end it cleanly:
+            clients are told, what is durable is on disk. A second one ends it where it stands.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+
+from ..broker import Broker
+from ..errors import MultiQueueError
+from ._config import BrokerConfig, load_config
+from ._errors import ServerError
+from ._security import hash_password
+from ._server import serve
+from ._status import fetch_status
+
+
+@click.group(invoke_without_command=True)
+@click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 is a free one.  [default: 5672]")
+@click.option("--data", type=click.Path(path_type=Path), help="A directory for what must survive.")
+@click.option("--config", type=click.Path(path_type=Path), help="A TOML file; options here win over it.")
+@click.option("--verbose", is_flag=True, help="Log every connection, not only what goes wrong.")
+@click.pass_context
+def broker(
+    context: click.Context, host: str | None, port: int | None, data: Path | None, config: Path | None, verbose: bool
+) -> None:
+    """Run an AMQP 0-9-1 broker until Ctrl-C or SIGTERM."""
+    if context.invoked_subcommand is None:
+        logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
+        _run(load_config(config), host, port, data)
+
+
+def _run(config: BrokerConfig, host: str | None, port: int | None, data: Path | None) -> None:
+    listen = config.file.listen
+    directory = data or config.data
+    tls = config.tls()
+    done = threading.Event()
+    before = {each: signal.signal(each, _ender(done)) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with _open(config, directory) as started:
+            for name in config.file.virtual_hosts:
+                started.add_virtual_host(name)
+            server = serve(
+                started,
+                listen.host if host is None else host,
+                listen.port if port is None else port,
+                users=config.users(),
+                tls=tls,
+                settings=config.settings(),
+                data=directory,
+            )
+            with server:
+                where = f"messages that must survive are in {directory}" if directory else "messages are in memory"
+                click.echo(f"listening on {server.url.rpartition('@')[2].partition('/')[0]}; {where}; Ctrl-C ends it")
+                done.wait()
+                click.echo("closing")
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _ender(done: threading.Event) -> Any:
+    def end(number: int, frame: FrameType | None) -> None:
+        if done.is_set():
+            raise KeyboardInterrupt
+        done.set()
+
+    return end
+
+
+def _open(config: BrokerConfig, directory: Path | None) -> Broker:
+    section = config.file.data
+    options: dict[str, Any] = {}
+    if section.messages_in_memory_bytes is not None:
+        options["memory_limit"] = section.messages_in_memory_bytes
+    if directory is None:
+        return Broker(**options)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise ServerError(
+            f"cannot keep messages in {directory}: {error.strerror}; choose another with --data"
+        ) from error
+    try:
+        return Broker(data=directory, durability=section.durability, **options)
+    except MultiQueueError as error:  # another process has it, or it is damaged
+        raise ServerError(str(error)) from error
+
+
+@broker.command()
+@click.option("--url", default="amqp://guest:guest@127.0.0.1:5672/%2F", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def status(url: str, as_json: bool) -> None:
+    """What a running broker is busy with: its connections and queues."""
+    found = fetch_status(url)
+    if as_json:
+        json.dump(found, sys.stdout, indent=1)
+        click.echo()
+        return
+    click.echo(
+        f"{found['product']} {found['version']}, up {found['uptime_seconds']:.0f} s,"
+        f" {found['connections']} connections, {found['channels']} channels"
+    )
+    if found["alarms"]:
+        click.echo(f"low on {' and '.join(found['alarms'])}: publishers are blocked")
+    rows = [
+        (host, name, *figures.values())
+        for host, each in found["virtual_hosts"].items()
+        for name, figures in each["queues"].items()
+    ]
+    for row in _table([("vhost", "queue", "ready", "unacked", "consumers"), *rows]):
+        click.echo(row)
+
+
+def _table(rows: list[tuple[Any, ...]]) -> list[str]:
+    widths = [max(len(str(row[column])) for row in rows) for column in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            str(cell).rjust(width) if isinstance(cell, int) else str(cell).ljust(width)
+            for cell, width in zip(row, widths, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+@broker.command("hash-password")
+def hash_one() -> None:
+    """A password's hash, for `password_hash` in the configuration."""
+    if sys.stdin.isatty():
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        password = sys.stdin.readline().removesuffix("\n")
+    click.echo(hash_password(password))
