@@ -396,8 +396,6 @@ class Channel(ChannelBase):
     def basic_recover(self) -> None:
         """Give back everything that is unsettled, to its place."""
         self.call(commands.Basic.Recover, commands.Basic.RecoverOk, requeue=True)
-        with self._lock:
-            self._unsettled.clear()
 
     # ---- settling -----------------------------------------------------------------------------------------------
 

@@ -238,6 +238,12 @@ class ChannelBase:
         else:
             self.dispatch(self.on_returned, returned)
 
+    def _recovered(self, event: Event) -> None:
+        """What was delivered until now has gone back; what follows is delivered anew."""
+        with self._lock:
+            self._unsettled.clear()
+        self._answered(event)
+
     def _cancel_answered(self, event: Event) -> None:
         self._forget_consumer(event.method.consumer_tag, None)
         self._answered(event)
@@ -278,6 +284,7 @@ class ChannelBase:
         Ack: _confirmed,
         Nack: _confirmed,
         Return: _returned,
+        commands.Basic.RecoverOk: _recovered,
         commands.Basic.CancelOk: _cancel_answered,
         commands.Basic.Cancel: _cancelled,
         commands.Channel.Flow: _flow,

@@ -1,8 +1,8 @@
 """What an application declared over a connection, to be declared again after a recovery.
 
 Promise     `replay` gives what was declared and not deleted, in an order that works: exchanges, queues, bindings. A
-            queue that the server named gets a new name, which takes the old one's place in bindings and
-            `current_name`.
+            queue that the server named, and that went with the connection, gets a new name, which takes the old
+            one's place in bindings and `current_name`.
 State       `_lock` guards the three registries and the renamings. It is a leaf.
 Membership  Deleting a queue or exchange deletes its bindings with it. What others delete is not seen; declaring it
             again does no harm then.
@@ -115,7 +115,10 @@ class Topology:
 
     def _declare_queue(self, declared: Declaration, name: str) -> None:
         if declared.fields["queue"] == "":
-            self._named_by_server.add(name)
+            if declared.fields["exclusive"] or declared.fields["auto_delete"]:
+                self._named_by_server.add(name)
+            else:  # it outlives the connection, and nobody but the server may declare such a name: look for it
+                declared = Declaration(declared.method, declared.fields | {"queue": name, "passive": True})
         self._queues[name] = declared
 
     def _delete_queue(self, deleted: Declaration, name: str) -> None:

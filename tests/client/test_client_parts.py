@@ -1,0 +1,437 @@
+"""The parts that have no threads or sockets of their own, and the work pool on a controlled executor."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import pytest
+from client_contract_support import PATIENCE
+from pamqp import commands
+
+from multiqueue.amqp import (
+    NO_PROPERTIES,
+    AmqpError,
+    deliver_prefix,
+    encode_deliver,
+    encode_method,
+    encode_properties,
+    encode_short_string,
+)
+from multiqueue.client import BadAddress, Confirm, parse_address
+from multiqueue.client._assembler import Assembler
+from multiqueue.client._confirms import Ledger, Unconfirmed
+from multiqueue.client._direct_host import fields_of, properties_of
+from multiqueue.client._heartbeat import Beat, Heart
+from multiqueue.client._intake import Intake
+from multiqueue.client._outbox import Outbox
+from multiqueue.client._settings import settings_for
+from multiqueue.client._states import TABLE, Happening, IllegalHappening, State, after
+from multiqueue.client._topology import Declaration, Topology
+from multiqueue.client._work_pool import BLOCK, BLOCKS, WorkPool
+from multiqueue.testing import wait_until_blocked
+
+# ---- addresses
+
+
+@pytest.mark.parametrize(
+    ("url", "shown", "vhost", "password"),
+    [
+        ("amqp://", "amqp://guest@localhost:5672/%2F", "/", "guest"),
+        ("amqp://host", "amqp://guest@host:5672/%2F", "/", "guest"),
+        ("amqps://host/", "amqps://guest@host:5671/", "", "guest"),
+        ("amqp://u:p%40w@h1:1,h2,[::1]:3/a%2Fb", "amqp://u@h1:1,h2:5672,[::1]:3/a/b", "a/b", "p@w"),
+        ("amqp://u@h/%2F?heartbeat=5&name=x", "amqp://u@h:5672/%2F", "/", ""),
+    ],
+)
+def test_an_address_is_read(url: str, shown: str, vhost: str, password: str) -> None:
+    """Hosts, ports, login and virtual host, with RabbitMQ's defaults; shown without the password."""
+    address = parse_address(url)
+    assert (str(address), address.vhost, address.password) == (shown, vhost, password)
+    assert password not in repr(address) or password in ("guest", "")
+
+
+@pytest.mark.parametrize(
+    ("url", "complaint"),
+    [
+        ("http://host", "no address of a broker"),
+        ("amqp://host:99999", "a port from 1 to 65535"),
+        ("amqp://host:x", "is no host with a port"),
+        ("amqp://user:secret@host?timeout=3", "asks for timeout; known are heartbeat"),
+        ("secret", "no address of a broker"),
+        ([], "no address to connect to"),
+        (["amqp://a", "amqp://u:p@b"], "in more than its host"),
+    ],
+)
+def test_an_address_that_cannot_be_read_is_refused(url: Any, complaint: str) -> None:
+    """With what is wrong and what would be right, and never with the password."""
+    with pytest.raises(BadAddress, match=complaint) as caught:
+        parse_address(url)
+    assert "secret@" not in str(caught.value)
+
+
+def test_options_come_from_defaults_address_and_call() -> None:
+    """In this order, the last one wins; a value out of range and an unknown name are refused."""
+    address = parse_address("amqp://host?heartbeat=5&frame_max=8192")
+    settings = settings_for(address, {"heartbeat": 7.0})
+    assert (settings.heartbeat, settings.frame_max, settings.recover) == (7.0, 8192, True)
+    with pytest.raises(BadAddress, match="frame_max is 1; it must be at least 4096"):
+        settings_for(None, {"frame_max": 1})
+    with pytest.raises(BadAddress, match="heartbeat=soon in the address is no number"):
+        settings_for(parse_address("amqp://host?heartbeat=soon"), {})
+    with pytest.raises(TypeError, match="no option hartbeat; it has name, heartbeat"):
+        settings_for(None, {"hartbeat": 1})
+
+
+# ---- states
+
+
+def test_the_table_of_states_is_whole() -> None:
+    """Every state can be closed and can end; nothing leaves CLOSED; OPEN is reached from two states alone."""
+    for state in State:
+        assert after(state, Happening.ENDED) is State.CLOSED
+        assert after(state, Happening.CLOSE) in (State.CLOSING, State.CLOSED)
+    assert set(TABLE[State.CLOSED].values()) == {State.CLOSED}
+    assert [state for state in State if TABLE[state].get(Happening.OPENED)] == [State.OPENING, State.INTERRUPTED]
+    with pytest.raises(IllegalHappening, match="opened while closed"):
+        after(State.CLOSED, Happening.OPENED)
+
+
+# ---- heartbeats
+
+
+def test_a_heart_beats_in_time() -> None:
+    """Half an interval without a byte out: send. Two without a byte in: dead, unless we do not listen."""
+    heart = Heart(10.0, now=0.0)
+    assert heart.look(4.9) is Beat.NOTHING
+    assert heart.look(5.0) is Beat.SEND
+    heart.sent(5.0)
+    assert heart.look(9.0) is Beat.NOTHING
+    assert heart.look(19.9) is Beat.SEND
+    assert heart.look(20.0, is_listening=False) is Beat.SEND
+    assert heart.look(39.9) is Beat.SEND
+    assert heart.look(40.0) is Beat.DEAD
+    heart.received(39.0)
+    heart.sent(39.0)
+    assert heart.look(40.0) is Beat.NOTHING
+
+
+# ---- bytes to events
+
+
+def _bytes_of_a_conversation() -> bytes:
+    names = encode_short_string("x") + encode_short_string("key")
+    pieces = [encode_method(0, commands.Connection.Blocked, reason="r")]
+    for tag, body in enumerate([b"", b"abc", b"x" * 10_000], 1):
+        properties = encode_properties({"message_id": str(tag)})
+        pieces.append(encode_deliver(3, deliver_prefix("t"), tag, False, names, properties, body, 4096))
+    pieces.append(encode_method(3, commands.Queue.PurgeOk, message_count=5))
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("step", [1, 7, 4096, 100_000])
+def test_events_do_not_depend_on_how_bytes_were_cut(step: int) -> None:
+    """The same five events, whole, from any pieces."""
+    data, assembler = _bytes_of_a_conversation(), Assembler(4096)
+    events = [event for at in range(0, len(data), step) for event in assembler.feed(data[at : at + step])]
+    assert [event.number for event in events] == [0, 3, 3, 3, 3]
+    assert [len(event.body) for event in events] == [0, 0, 3, 10_000, 0]
+    assert [event.method.delivery_tag for event in events[1:4]] == [1, 2, 3]
+    assert events[4].method.message_count == 5
+
+
+def test_frames_out_of_place_are_refused() -> None:
+    """A method in the middle of a content, a body that is too long."""
+    data = _bytes_of_a_conversation()
+    whole = Assembler(4096)
+    start = data.index(b"\x01\x00\x03")
+    whole.feed(data[:start])
+    with pytest.raises(AmqpError, match="in the middle of a content"):
+        whole.feed(data[start : start + 40].split(b"\xce")[0] + b"\xce" + encode_method(3, commands.Queue.PurgeOk))
+
+
+# ---- confirms
+
+
+def _message(number: int) -> Unconfirmed:
+    return Unconfirmed("", str(number), False, NO_PROPERTIES, b"", None)
+
+
+def test_the_ledger_settles_each_once() -> None:
+    """One number, or all up to one; an answer for nobody settles nobody."""
+    ledger = Ledger()
+    assert [ledger.add(_message(number)) for number in range(1, 7)] == [1, 2, 3, 4, 5, 6]
+    assert ledger.settle(2, False) == [_message(2)]
+    assert ledger.settle(2, False) == []
+    assert ledger.settle(4, True) == [_message(1), _message(3), _message(4)]
+    assert ledger.settle(99, False) == []
+    assert ledger.renew() == [_message(5), _message(6)]
+    assert ledger.add(_message(7)) == 1
+    ledger.check_invariants()
+
+
+def test_a_confirm_cannot_be_cancelled_and_calls_back_elsewhere() -> None:
+    """Its callbacks go to the pool, not to whoever brings the answer."""
+    dispatched: list[tuple[Any, Any]] = []
+    intake = Intake(1)
+    confirm = Confirm(lambda callback, argument: dispatched.append((callback, argument)), intake.answer_wanted)
+    confirm.add_done_callback(print)
+    assert not confirm.cancel()
+    confirm.set_result(None)
+    assert dispatched == [(print, confirm)]
+
+
+# ---- the intake and the outbox
+
+
+def test_the_reader_goes_on_at_half_and_for_who_waits() -> None:
+    """Stopped at the limit, free at half; free at once while an answer is wanted, or when the link is over."""
+    intake = Intake(100)
+    intake.hold(60)
+    intake.wait_until_free(lambda: False)
+    intake.hold(40)
+    reader = threading.Thread(target=intake.wait_until_free, args=(lambda: False,))
+    reader.start()
+    wait_until_blocked(reader)
+    intake.release(49)
+    assert intake.is_stopped
+    intake.release(1)
+    reader.join(PATIENCE)
+    assert not intake.is_stopped
+    intake.hold(50)
+    with intake.answer_wanted():
+        intake.wait_until_free(lambda: False)
+        assert not intake.is_stopped or intake.held_bytes == 100
+    over = threading.Event()
+    reader = threading.Thread(target=intake.wait_until_free, args=(over.is_set,))
+    reader.start()
+    wait_until_blocked(reader)
+    over.set()
+    intake.nudge()
+    reader.join(PATIENCE)
+    intake.check_invariants()
+
+
+def test_the_outbox_gives_all_at_once_and_wakes_publishers() -> None:
+    """The writer takes everything in order; who waited for room has it then."""
+    outbox: Outbox[bytes] = Outbox(2)
+    assert outbox.append(b"a", 1)
+    assert outbox.append(b"b", 1)
+    assert outbox.is_full
+    assert not outbox.wait_for_room(0.0)
+    publisher = threading.Thread(target=outbox.wait_for_room)
+    publisher.start()
+    wait_until_blocked(publisher)
+    assert outbox.take() == [b"a", b"b"]
+    publisher.join(PATIENCE)
+    writer: list[list[bytes]] = []
+    thread = threading.Thread(target=lambda: writer.append(outbox.take()))
+    thread.start()
+    wait_until_blocked(thread)
+    outbox.close()
+    thread.join(PATIENCE)
+    assert writer == [[]]
+    assert not outbox.append(b"c", 1)
+
+
+# ---- topology
+
+
+def _declare(topology: Topology, queue: str, name: str = "", **fields: Any) -> None:
+    known = {"passive": False, "durable": False, "exclusive": False, "auto_delete": False, "arguments": {}}
+    topology.record(commands.Queue.Declare, known | {"queue": queue} | fields, name or queue)
+
+
+def test_topology_is_replayed_in_an_order_that_works() -> None:
+    """Exchanges, queues, bindings; what was deleted is not, nor bindings of what was deleted."""
+    topology = Topology()
+    _declare(topology, "q1")
+    _declare(topology, "q2")
+    for exchange in ("x1", "x2"):
+        topology.record(commands.Exchange.Declare, {"exchange": exchange, "exchange_type": "topic"})
+    for queue in ("q1", "q2"):
+        for exchange in ("x1", "x2"):
+            binding = {"queue": queue, "exchange": exchange, "routing_key": "k", "arguments": {}}
+            topology.record(commands.Queue.Bind, binding)
+    topology.record(commands.Queue.Unbind, {"queue": "q1", "exchange": "x2", "routing_key": "k", "arguments": {}})
+    topology.record(commands.Queue.Delete, {"queue": "q2", "if_unused": False, "if_empty": False})
+    replayed: list[str] = []
+    assert topology.replay(lambda declaration: replayed.append(str(declaration)) or "") == []
+    assert replayed == [
+        "Exchange.Declare(exchange='x1', exchange_type='topic')",
+        "Exchange.Declare(exchange='x2', exchange_type='topic')",
+        "Queue.Declare(queue='q1')",
+        "Queue.Bind(queue='q1', exchange='x1', routing_key='k')",
+    ]
+
+
+def test_a_queue_that_the_server_named_is_renamed_everywhere() -> None:
+    """In bindings and for whoever asks by an old name, over several recoveries; a refusal costs only itself."""
+    topology = Topology()
+    _declare(topology, "", "amq.gen-1", exclusive=True)
+    _declare(topology, "broken")
+    topology.record(commands.Queue.Bind, {"queue": "amq.gen-1", "exchange": "x", "routing_key": "", "arguments": {}})
+    names = iter(["amq.gen-2", "amq.gen-3"])
+    bound: list[str] = []
+
+    def declare(declaration: Declaration) -> str:
+        if declaration.method is commands.Queue.Bind:
+            bound.append(declaration.fields["queue"])
+            return ""
+        if declaration.fields["queue"] == "broken":
+            raise LookupError
+        return next(names)
+
+    for _ in range(2):
+        ((failed, error),) = topology.replay(declare)
+        assert (failed.fields["queue"], type(error)) == ("broken", LookupError)
+    assert bound == ["amq.gen-2", "amq.gen-3"]
+    assert topology.current_name("amq.gen-1") == "amq.gen-3"
+
+
+# ---- messages between client and broker
+
+
+def test_properties_survive_the_way_through_a_broker() -> None:
+    """What a broker's message is made with, and what is read off it, are the same properties."""
+    from multiqueue.broker import Message
+
+    properties = {
+        "content_type": "a",
+        "content_encoding": "b",
+        "headers": {"h": 1},
+        "delivery_mode": 2,
+        "priority": 4,
+        "correlation_id": "c",
+        "reply_to": "d",
+        "expiration": "1500",
+        "message_id": "e",
+        "timestamp": 7,
+        "type": "f",
+        "user_id": "g",
+        "app_id": "h",
+    }
+    block = encode_properties(properties)
+    message = Message(b"", **fields_of(block))
+    assert message.expiration == 1.5
+    assert properties_of(message) == block
+    assert properties_of(Message(b"", **fields_of(NO_PROPERTIES))) == NO_PROPERTIES
+    with pytest.raises(ValueError, match="a number of milliseconds"):
+        fields_of(encode_properties({"expiration": "soon"}))
+
+
+# ---- the work pool, on an executor whose threads are the test
+
+
+class ByHand(Executor):
+    """Runs nothing by itself."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Callable[[], None]] = []
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.submitted.append(fn)
+        return Future()
+
+    def run_next(self) -> None:
+        self.submitted.pop(0)()
+
+
+def test_one_announcement_starts_one_run_that_does_all() -> None:
+    """However many jobs a lane has; when nothing is left nothing is submitted."""
+    executor, done = ByHand(), []
+    pool = WorkPool(executor, 4)
+    lane = pool.add_lane("a")
+    for number in range(BLOCK * 2 + 3):
+        pool.put(lane, done.append, number)
+    assert len(executor.submitted) <= 4
+    while executor.submitted:
+        executor.run_next()
+    assert done == list(range(BLOCK * 2 + 3))
+    pool.put(lane, done.append, "more")
+    assert len(executor.submitted) == 1
+    executor.run_next()
+    assert done[-1] == "more"
+    assert not executor.submitted
+    pool.check_invariants()
+
+
+def test_a_busy_lane_costs_others_no_thread() -> None:
+    """While a job runs, another lane's job starts another run, its own lane's next job none."""
+    executor, order = ByHand(), []
+    pool = WorkPool(executor, 2)
+    first, second = pool.add_lane(1), pool.add_lane(2)
+
+    def busy(_: object) -> None:
+        pool.put(first, order.append, "next of first")
+        assert not executor.submitted
+        pool.put(second, order.append, "of second")
+        assert len(executor.submitted) == 1
+        executor.run_next()
+        assert order == ["of second"]
+
+    pool.put(first, busy, None)
+    executor.run_next()
+    assert order == ["of second", "next of first"]
+    pool.check_invariants()
+
+
+def test_no_more_runs_than_asked_for() -> None:
+    """With `parallel=1` the second lane waits for the first one's run."""
+    executor, order = ByHand(), []
+    pool = WorkPool(executor, 1)
+    lanes = [pool.add_lane(number) for number in range(3)]
+    for lane in lanes:
+        pool.put(lane, order.append, lane.key)
+    assert len(executor.submitted) == 1
+    executor.run_next()
+    assert order == [0, 1, 2]
+
+
+def test_lanes_take_turns() -> None:
+    """After a block of one lane the next lane has its turn, and an executor gets its thread back between times."""
+    executor, order = ByHand(), []
+    pool = WorkPool(executor, 1)
+    lanes = [pool.add_lane(number) for number in range(2)]
+    jobs = BLOCK * BLOCKS
+    for lane in lanes:
+        for _ in range(jobs):
+            pool.put(lane, order.append, lane.key)
+    executor.run_next()
+    assert order[: 2 * BLOCK] == [0] * BLOCK + [1] * BLOCK
+    assert len(order) == BLOCK * BLOCKS
+    assert len(executor.submitted) == 1
+    executor.run_next()
+    assert len(order) == 2 * jobs
+
+
+def test_a_job_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """SystemExit of a callback neither: the jobs behind it run, and it is logged."""
+    executor, done = ByHand(), []
+    pool = WorkPool(executor, 1)
+    lane = pool.add_lane("a")
+
+    def leave(_: object) -> None:
+        raise SystemExit
+
+    pool.put(lane, leave, None)
+    pool.put(lane, done.append, 1)
+    executor.run_next()
+    assert done == [1]
+    assert "SystemExit" in caplog.text
+
+
+def test_an_executor_that_was_shut_down_is_told() -> None:
+    """Nothing hangs in silence: `on_broken` is called."""
+
+    class Gone(ByHand):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    broken: list[Exception] = []
+    pool = WorkPool(Gone(), 1, broken.append)
+    pool.put(pool.add_lane("a"), print, None)
+    assert "after shutdown" in str(broken[0])
+    pool.check_invariants()

@@ -1,0 +1,269 @@
+"""A connection that was lost comes back as it was."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from client_contract_support import PATIENCE, Seen, ack, numbered, publish
+from client_proxy_support import Proxy
+from client_server_support import Listener, playing
+from conftest import PEERS
+from pamqp import commands
+
+from multiqueue.amqp import Publish
+from multiqueue.client import Connection, ConnectionClosed, ConnectionInterrupted, connect
+
+
+@pytest.fixture(params=PEERS[1:])
+def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
+    url = request.getfixturevalue({"server": "server_url", "rabbitmq": "rabbitmq_url"}[request.param])
+    made = Proxy(url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def opened(proxy: Proxy) -> Iterator[Callable[..., Connection]]:
+    made: list[Connection] = []
+
+    def open_one(**options: Any) -> Connection:
+        made.append(connect(proxy.url, **{"recovery_interval": 0.01, **options}))
+        return made[-1]
+
+    yield open_one
+    for connection in made:
+        connection.close()
+
+
+@pytest.fixture
+def recovered() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+def connection(opened: Callable[..., Connection], recovered: Seen) -> Connection:
+    return opened(on_recovered=recovered)
+
+
+def test_consumers_and_what_they_need_come_back(connection: Connection, proxy: Proxy, recovered: Seen) -> None:
+    """C23: channel, quality of service, exchange, server-named exclusive queue with its new name, binding, consumer."""
+    channel = connection.channel()
+    channel.exchange_declare("client-recovery", "topic", auto_delete=True)
+    name = channel.queue_declare(exclusive=True).queue
+    channel.queue_bind(name, "client-recovery", "a.*")
+    channel.basic_qos(1)
+    seen = Seen()
+    channel.basic_consume(name, seen)
+    publish(channel, name, b"before")
+    (old,) = seen.wait_for(1)
+    proxy.cut()
+    recovered.wait_for(1)
+    assert connection.statistics().recoveries == 1
+    old.ack()  # C24: it came over a connection that is gone, and that is no error
+    for body in (b"1", b"2"):
+        channel.publish_confirmed(body, exchange="client-recovery", routing_key="a.b").result(PATIENCE)
+    assert seen.bodies(2) == [b"before", b"1"]
+    first = seen.all[1]
+    assert first.delivery_tag > old.delivery_tag
+    first.ack()
+    assert seen.bodies(3)[2] == b"2"
+    seen.all[2].ack()
+    renamed = connection.topology.current_name(name)
+    assert renamed != name
+    assert channel.queue_purge(name) == 0  # the old name still leads to the queue
+    connection.check_invariants()
+
+
+def test_unsettled_messages_come_again(connection: Connection, proxy: Proxy, recovered: Seen) -> None:
+    """C24: flagged, under higher tags; deliveries that waited in the client are not run for nothing."""
+    channel = connection.channel()
+    name = channel.queue_declare(durable=True).queue
+    gate = threading.Event()
+    seen = Seen(lambda message: gate.wait(PATIENCE))
+    channel.basic_consume(name, seen)
+    publish(channel, name, *numbered(3))
+    while channel.statistics().queued < 2 or channel.statistics().running_for is None:
+        pass
+    proxy.cut()
+    recovered.wait_for(1)
+    gate.set()
+    messages = seen.wait_for(4)
+    assert [message.body for message in messages] == [b"0", *numbered(3)]
+    assert [message.redelivered for message in messages[1:]] == [True] * 3
+    for message in messages:
+        message.ack()
+    channel.queue_delete(name)
+
+
+def test_unconfirmed_messages_are_published_again(connection: Connection, proxy: Proxy) -> None:
+    """Every future ends, every message is on the queue at least once, in spite of ten cuts."""
+    channel = connection.channel()
+    name = channel.queue_declare(durable=True).queue
+    got: set[bytes] = set()
+    confirms = []
+    for number in range(300):
+        while True:
+            try:
+                confirms.append(channel.publish_confirmed(b"%d" % number, routing_key=name, delivery_mode=2))
+                break
+            except (ConnectionInterrupted, ConnectionClosed):
+                assert connection.wait_until_open(PATIENCE)
+        if number % 30 == 0:
+            proxy.cut()
+    for confirm in confirms:
+        confirm.result(PATIENCE)
+    assert connection.wait_until_open(PATIENCE)
+    while (message := channel.basic_get(name, auto_ack=True)) is not None:
+        got.add(message.body)
+    assert got == set(numbered(300))
+    channel.queue_delete(name)
+    connection.check_invariants()
+
+
+def test_without_republishing_futures_raise(opened: Callable[..., Connection], proxy: Proxy) -> None:
+    """C25: then what was not answered for is the application's to decide about."""
+    connection = opened(republish=False)
+    channel = connection.channel()
+    name = channel.queue_declare(durable=True).queue
+    channel.confirm_select()
+    failures = []
+    for _ in range(20):
+        try:
+            confirm = channel.publish_confirmed(b"x", routing_key=name)
+            proxy.cut()
+            failures.append(confirm.exception(PATIENCE))
+        except ConnectionInterrupted:
+            pass
+        assert connection.wait_until_open(PATIENCE)
+    assert all(failure is None or isinstance(failure, ConnectionInterrupted) for failure in failures)
+    assert channel.statistics().unconfirmed == 0
+    channel.queue_delete(name)
+
+
+def test_during_the_outage_calls_and_publishes_raise(connection: Connection, proxy: Proxy, recovered: Seen) -> None:
+    """C25: at once and with advice; afterwards the same objects work."""
+    channel = connection.channel()
+    proxy.is_open = False
+    proxy.cut()
+    while connection.is_open:
+        pass
+    with pytest.raises(ConnectionInterrupted, match="try again"):
+        channel.publish(b"x", routing_key="q")
+    with pytest.raises(ConnectionInterrupted, match="try again"):
+        connection.channel()
+    assert not connection.wait_until_open(0.01)
+    proxy.is_open = True
+    recovered.wait_for(1)
+    assert channel.queue_declare(exclusive=True).queue
+
+
+def test_closing_ends_recovery(connection: Connection, proxy: Proxy) -> None:
+    """C23: `close` wins over attempts that fail, and nobody connects afterwards."""
+    proxy.is_open = False
+    proxy.cut()
+    while connection.is_open:
+        pass
+    connection.close()
+    assert connection.is_closed
+    before = proxy.connections
+    proxy.is_open = True
+    assert proxy.connections == before
+
+
+def test_what_cannot_be_restored_costs_nothing_else(
+    connection: Connection, proxy: Proxy, recovered: Seen, caplog: pytest.LogCaptureFixture, request: Any
+) -> None:
+    """A queue that has become another one is logged; the next queue and its consumer are back."""
+    channel = connection.channel()
+    seen = Seen(ack)
+    clash = f"client-clash-{id(connection)}"
+    channel.queue_declare(clash, auto_delete=False)
+    name = channel.queue_declare(exclusive=True).queue
+    channel.basic_consume(name, seen)
+    proxy.is_open = False
+    proxy.cut()
+    while connection.is_open:
+        pass
+    target = "server_url" if "server" in request.node.name else "rabbitmq_url"
+    with connect(request.getfixturevalue(target)) as other, other.channel() as elsewhere:
+        elsewhere.queue_delete(clash)
+        elsewhere.queue_declare(clash, durable=True, auto_delete=False)
+    proxy.is_open = True
+    recovered.wait_for(1)
+    assert "could not restore Queue.Declare" in caplog.text
+    publish(channel, connection.topology.current_name(name), b"x")
+    assert seen.bodies(1) == [b"x"]
+    channel.queue_delete(clash)
+
+
+def test_an_inbox_lives_through_it(connection: Connection, proxy: Proxy, recovered: Seen) -> None:
+    """A loop over a queue does not notice."""
+    channel = connection.channel()
+    name = channel.queue_declare(exclusive=True).queue
+    with channel.consume(name) as inbox:
+        publish(channel, name, b"1")
+        inbox.get(PATIENCE).ack()
+        proxy.cut()
+        recovered.wait_for(1)
+        publish(channel, connection.topology.current_name(name), b"2")
+        assert inbox.get(PATIENCE).body == b"2"
+
+
+@pytest.mark.parametrize("code", [320, 530])
+def test_a_server_that_closes_is_asked_again_when_that_can_help(code: int) -> None:
+    """C22: forced by an operator, yes; after a mistake of the application's, no."""
+    listener = Listener()
+    ended, recovered = Seen(), Seen()
+    connection, server = listener.connect(
+        recovery_interval=0.01, on_recovered=recovered, on_closed=lambda connection, error: ended(error)
+    )
+    server.send(0, commands.Connection.Close, reply_code=code, reply_text="SAID - so", class_id=0, method_id=0)
+    if code == 320:
+        again = listener.accept()
+        again.handshake()
+        recovered.wait_for(1)
+        with playing(again.agree_to_close):
+            connection.close()
+    else:
+        error = ended.wait_for(1)[0]
+        assert (error.reply_code, error.reply_text) == (530, "SAID - so")
+        assert connection.is_closed
+        connection.close()
+    listener.close()
+
+
+def test_republished_messages_come_first_and_in_order() -> None:
+    """Before anybody else may publish, numbered from one again."""
+    listener = Listener()
+    recovered = Seen()
+    connection, server = listener.connect(recovery_interval=0.01, on_recovered=recovered)
+    with playing(server.open_channel):
+        channel = connection.channel()
+    with playing(lambda: server.answer(commands.Confirm.Select, commands.Confirm.SelectOk)):
+        channel.confirm_select()
+    confirms = [channel.publish_confirmed(b"x", routing_key=key) for key in ("a", "b", "c")]
+    server.expect(Publish)
+    server.send(1, commands.Basic.Ack, delivery_tag=1, multiple=False)
+    confirms[0].result(PATIENCE)
+    server.socket.close()
+    again = listener.accept()
+    again.handshake()
+    again.open_channel()
+    again.answer(commands.Confirm.Select, commands.Confirm.SelectOk)
+    recovered.wait_for(1)
+    channel.publish(b"x", routing_key="d")
+    keys = []
+    while len(keys) < 3:
+        kind, _, payload = again.frame()
+        if kind == 1:
+            keys.append(payload.rsplit(b"\x01", 1)[1][:1])
+    assert keys == [b"b", b"c", b"d"]
+    again.send(1, commands.Basic.Ack, delivery_tag=2, multiple=True)
+    for confirm in confirms:
+        confirm.result(PATIENCE)
+    with playing(again.agree_to_close):
+        connection.close()
+    listener.close()
