@@ -15,14 +15,20 @@ import logging
 import os
 import re
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ._config import spark_options
 from ._errors import Unprepared
 from ._sections import SparkSection
+
+# What a URL without a port means; and how long a server may take to answer, in seconds: it may be far away.
+_PORTS = {"spark": 7077, "sc": 15002}
+_ANSWERS_WITHIN_S = 10.0
 
 # Nothing of Spark's own on the terminal, and no `_SUCCESS` files: an item's directory is there when it is complete.
 _CONF = {
@@ -42,6 +48,7 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     _check_machine(classic=section.remote is None)
+    check_reachable(section)
     log.parent.mkdir(parents=True, exist_ok=True)
     builder = _builder(section, pools, log.parent)
     handler = signal.getsignal(signal.SIGINT)
@@ -70,6 +77,36 @@ def _check_machine(classic: bool) -> None:
     errors = [finding for finding in check_environment() if finding.level == "error"] if classic else []
     if errors:
         raise Unprepared("; ".join(f"{finding.subject}: {finding.message}" for finding in errors))
+
+
+def check_reachable(section: SparkSection) -> None:
+    """Return if a server that `[spark]` names answers, or none is named.
+
+    Spark itself tries for a minute (standalone) or ten (Connect) before it says so.
+
+    Raises:
+        Unprepared: none of them does.
+    """
+    url = section.remote or section.master or ""
+    reasons = []
+    for host, port in _servers(url):
+        try:
+            socket.create_connection((host, port), timeout=_ANSWERS_WITHIN_S).close()
+        except OSError as error:
+            reasons.append(f"{host}:{port}: {error.strerror or error}")
+        else:
+            return
+    if reasons:
+        raise Unprepared(f"nothing answers at {url!r} ({'; '.join(reasons)}); start it, or correct [spark]")
+
+
+def _servers(url: str) -> list[tuple[str, int]]:
+    """The hosts and ports in `sc://HOST[:PORT][/;...]` or `spark://HOST:PORT[,HOST:PORT...]`; none of other URLs."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in _PORTS:
+        return []
+    parsed = (urlsplit(f"//{one}") for one in re.split(r"[/;]", rest)[0].split(","))
+    return [(one.hostname, one.port or _PORTS[scheme]) for one in parsed if one.hostname]
 
 
 def _builder(section: SparkSection, pools: Sequence[str], directory: Path) -> Any:

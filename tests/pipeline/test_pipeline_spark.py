@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -192,7 +193,7 @@ def done(base: Path) -> int:
         return 0
 
 
-def wait_for_done(base: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for_done(base: Path, count: int, process: subprocess.Popen[Any]) -> None:
     while done(base) < count:
         assert process.poll() is None, "the run ended too early"
         time.sleep(0.05)
