@@ -163,6 +163,9 @@ class Lane(Executor):
     def _make_job(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job[T]:
         return Job(fn, args, kwargs)
 
+    def _submitted(self, job: Job[T]) -> None:
+        """Called once the job is in the lane, or beyond."""
+
     def _submit(
         self,
         fn: Callable[..., T],
@@ -176,6 +179,7 @@ class Lane(Executor):
             self._crew.put(self._subqueue, job, block, timeout)
         except Full:
             self._refuse((fn, args, kwargs), timeout if block else None)
+        self._submitted(job)
         return job.future
 
     def _map(

@@ -12,15 +12,25 @@ except ImportError as _error:
     raise ImportError(f"multiqueue.spark needs pyspark ({_error}): install multiqueue[spark]") from None
 
 from ._dispatcher import SparkDispatcher as SparkDispatcher
-from ._dispatcher import SparkLane as SparkLane
 from ._environment import Finding as Finding
 from ._environment import check_environment as check_environment
+from ._errors import FanInError as FanInError
+from ._errors import SparkDeadlineMissed as SparkDeadlineMissed
 from ._errors import SparkDispatchError as SparkDispatchError
 from ._errors import SparkEnvironmentError as SparkEnvironmentError
 from ._errors import SparkJobCancelled as SparkJobCancelled
+from ._errors import SparkJobTimeout as SparkJobTimeout
 from ._errors import SparkSessionStopped as SparkSessionStopped
 from ._future import SparkFuture as SparkFuture
+from ._lane import SparkLane as SparkLane
+from ._options import JobOptions as JobOptions
+from ._options import Retry as Retry
 from ._pools import SchedulerPool as SchedulerPool
 from ._pools import pools_xml as pools_xml
+from ._progress import Progress as Progress
 from ._session import quiet_query_contexts as quiet_query_contexts
 from ._session import session_builder as session_builder
+from ._statistics import Histogram as Histogram
+from ._statistics import SparkLaneStatistics as SparkLaneStatistics
+from ._statistics import SparkStatistics as SparkStatistics
+from ._transient import is_transient as is_transient

@@ -1,4 +1,4 @@
-"""What the dispatcher asks of Spark: set up a job's thread, cancel a job, read a failure.
+"""What the dispatcher asks of Spark: set up a job's thread, cancel a job, tell its progress, read a failure.
 
 Two backends, for a classic session (Spark's JVM beside the driver) and for Spark Connect (a remote server). The rest of
 the room does not know which it has.
@@ -7,7 +7,10 @@ the room does not know which it has.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ._progress import Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -15,6 +18,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TAG_PREFIX = "multiqueue-"
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What Spark is told of an item, and shows in its UI.
+
+    `tag` is the item's alone; `labels` are tags that it shares with others: its lane, its function.
+    """
+
+    tag: str
+    description: str
+    pool: str | None = None
+    labels: tuple[str, ...] = ()
+
+
+def label(kind: str, name: str) -> str:
+    """A tag for all items of a kind. Spark takes no comma in a tag."""
+    return f"{TAG_PREFIX}{kind}:{name.replace(',', ';')}"
 
 
 class Backend(Protocol):
@@ -26,8 +47,14 @@ class Backend(Protocol):
     def inheriting(self, fn: Callable[..., T]) -> Callable[..., T]:
         """`fn` with the calling thread's local properties and tags, for a call in another, fresh thread."""
 
-    def enter(self, tag: str, description: str, pool: str | None) -> None:
+    def enter(self, marks: Marks) -> None:
         """Mark this thread's Spark jobs as those of one item. Tags of an item that submitted it are dropped."""
+
+    def leave(self, tag: str) -> Progress | None:
+        """The item with this tag has run: forget it, and say how far it came if nobody can be asked later."""
+
+    def progress(self, tag: str) -> Progress | None:
+        """How far the Spark jobs with `tag` have come; None if there is no telling."""
 
     def cancel(self, tag: str) -> None:
         """Cancel the Spark jobs with `tag` that are active now. From any thread; may find none."""

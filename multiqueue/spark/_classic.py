@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
-from ._backend import TAG_PREFIX, java_messages
+from ._backend import TAG_PREFIX, Marks, java_messages
 from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
+from ._progress import NOTHING, Progress, total
 
 T = TypeVar("T")
 
@@ -51,16 +52,37 @@ class ClassicBackend:
                 raise SparkSessionStopped(STOPPED_BEFORE) from None
             raise
 
-    def enter(self, tag: str, description: str, pool: str | None) -> None:
+    def enter(self, marks: Marks) -> None:
         context = self._context
         # Not `getJobTags`: that is a Java set, and letting go of a Java object costs this connection 40 ms (Nagle).
         for inherited in (context.getLocalProperty(TAGS_PROPERTY) or "").split(","):
             if inherited.startswith(TAG_PREFIX):  # cancelling the item that submitted this one must not cancel both
                 context.removeJobTag(inherited)
-        context.setJobGroup(tag, description, interruptOnCancel=True)
-        context.addJobTag(tag)
-        if pool is not None:
-            context.setLocalProperty("spark.scheduler.pool", pool)
+        context.setJobGroup(marks.tag, marks.description, interruptOnCancel=True)
+        for tag in (marks.tag, *marks.labels):
+            context.addJobTag(tag)
+        if marks.pool is not None:
+            context.setLocalProperty("spark.scheduler.pool", marks.pool)
+
+    def leave(self, tag: str) -> Progress | None:
+        return None  # the status tracker can be asked later, by who wants to know
+
+    def progress(self, tag: str) -> Progress | None:
+        try:
+            return total(self._job_progress(job) for job in self._tracker().getJobIdsForGroup(tag))
+        except SYMPTOMS:
+            return None
+
+    def _job_progress(self, job: int) -> Progress:
+        tracker = self._tracker()
+        info = tracker.getJobInfo(job)
+        if info is None:  # Spark has forgotten it
+            return NOTHING
+        stages = (tracker.getStageInfo(stage) for stage in info.stageIds)
+        return Progress(jobs=1) + total(_stage_progress(stage, info.status) for stage in stages)
+
+    def _tracker(self) -> Any:
+        return self._context.statusTracker()
 
     def cancel(self, tag: str) -> None:
         # Not `spark.interruptTag`: from another thread than the job's it finds nothing (SPARK-50366).
@@ -86,3 +108,17 @@ class ClassicBackend:
             return java_context is None or bool(java_context.sc().isStopped())
         except (Py4JError, OSError):
             return True  # no JVM to ask
+
+
+def _stage_progress(stage: Any, job_status: str) -> Progress:
+    """One stage, None if it has not begun or is not to begin: its rows are those of an earlier job."""
+    if stage is None:
+        return Progress(stages=1, stages_done=int(job_status == "SUCCEEDED"))
+    return Progress(
+        stages=1,
+        stages_done=int(stage.numCompletedTasks >= stage.numTasks),
+        tasks=stage.numTasks,
+        tasks_active=stage.numActiveTasks,
+        tasks_done=stage.numCompletedTasks,
+        tasks_failed=stage.numFailedTasks,
+    )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
-from ._backend import TAG_PREFIX
+from ._backend import TAG_PREFIX, Marks
 from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
+from ._progress import Progress, total
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +33,9 @@ class ConnectBackend:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._sessions: dict[str | None, Any] = {None: spark}
+        self._item = threading.local()  # `.tag`: the item whose thread this is
+        self._listening: dict[str | None, Any] = {}  # the sessions, by pool, whose progress is heard
+        self._told: dict[str, dict[str, Progress]] = {}  # by tag and operation; an item's thread alone writes its own
 
     def session_for(self, pool: str | None) -> SparkSession:
         if pool is not None and pool not in self._sessions:
@@ -49,18 +54,46 @@ class ConnectBackend:
             raise SparkSessionStopped(STOPPED_BEFORE)
         return inheritable_thread_target(self._spark)(fn)  # type: ignore[no-any-return]
 
-    def enter(self, tag: str, description: str, pool: str | None) -> None:
+    def enter(self, marks: Marks) -> None:
         inherited = [one for one in self._spark.getTags() if not one.startswith(TAG_PREFIX)]
-        session = self.session_for(pool)
+        session = self.session_for(marks.pool)
+        if marks.pool not in self._listening:  # twice does no harm
+            session.registerProgressHandler(cast(Any, self._hear))  # its type is an abstract class
+            self._listening[marks.pool] = session
         session.clearTags()
-        for one in (*inherited, tag):
+        for one in (*inherited, marks.tag, *marks.labels):
             session.addTag(one)
+        self._item.tag = marks.tag
+        self._told.setdefault(marks.tag, {})
+
+    def leave(self, tag: str) -> Progress | None:
+        return total(self._told.pop(tag, {}).values())
+
+    def progress(self, tag: str) -> Progress | None:
+        told = self._told.get(tag)
+        return None if told is None else total(list(told.values()))
+
+    def _hear(self, *, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool, **_: Any) -> None:
+        """What the client calls in the thread that runs the query, which is the item's, whenever the server tells."""
+        told = self._told.get(getattr(self._item, "tag", ""))
+        if told is None or not stages:  # not one of our items; nothing is known at a query's begin
+            return
+        told[str(operation_id)] = Progress(
+            jobs=1,
+            stages=len(stages),
+            stages_done=sum(bool(stage.done) for stage in stages),
+            tasks=sum(stage.num_tasks for stage in stages),
+            tasks_active=inflight_tasks,
+            tasks_done=sum(stage.num_completed_tasks for stage in stages),
+        )
 
     def cancel(self, tag: str) -> None:
         for session in list(self._sessions.values()):
             session.interruptTag(tag)
 
     def close(self) -> None:
+        while self._listening:
+            self._listening.popitem()[1].removeProgressHandler(self._hear)
         # A session left open asks its server at exit, and if that is gone, again and again for minutes. Not `stop()`:
         # that would stop a local server, with the session we were given.
         for pool in [pool for pool in self._sessions if pool is not None]:

@@ -3,20 +3,22 @@
 Promise     `cancel` on a running job asks Spark at once and again every 0.2 s until the function has left, because a
             cancel that finds no active Spark job is forgotten by Spark. If the function returns first, its result
             stands. Otherwise the future ends cancelled, and `wait`, `as_completed` and `await` see it like any other.
-State       `_lock` guards `_phase`, `_asked` and `_asker`:
+            A timeout asks in the same way; a cancel that comes after it counts more.
+State       `_lock` guards `_phase`, `_ask` and `_asker`:
 
-            phase      on begin()            on cancel()                     on end
-            WAITING    RUNNING               CANCELLED                       -
-            RUNNING    -                     RUNNING, asked: Spark is told   ENDED or CANCELLED
-            CANCELLED  stays; is not run     stays, True                     -
-            ENDED      -                     stays, False                    -
+            phase      begin()           cancel()                  time_out()               expire()  the end
+            WAITING    RUNNING           CANCELLED                 -                        ENDED     -
+            RUNNING    -                 RUNNING, Spark is told    RUNNING, Spark is told   -         ENDED, CANCELLED
+            CANCELLED  stays, not run    stays, True               -                        -         -
+            ENDED      -                 stays, False              -                        -         -
 
             The base class knows RUNNING -> CANCELLED as little as its users do, so for it the future is pending
             until the end, and `running` answers from the phase.
 Lock order  `_lock` alone; nothing is called under it.
 Waiting     The asker waits for `_left`, at most 0.2 s at a time; the function's end sets it. The job's thread waits for
             the asker to end, which takes one call of Spark's at most, so that no thread outlives the job.
-Membership  Whoever makes `_asked` true starts the asker, after the lock; no second one is started.
+            A job between two attempts waits for `_woken`, which asking sets.
+Membership  Whoever takes `_ask` away from NOT starts the asker, after the lock; no second one is started.
 """
 
 from __future__ import annotations
@@ -24,10 +26,14 @@ from __future__ import annotations
 import enum
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from concurrent.futures import wait
+from time import monotonic
 from typing import TypeVar
 
 from ..core import LaneFuture
+from ._errors import SparkDeadlineMissed
+from ._progress import NOTHING, Progress
 
 T = TypeVar("T")
 
@@ -45,18 +51,33 @@ class Phase(enum.Enum):
     ENDED = enum.auto()
 
 
-class SparkFuture(LaneFuture[T]):
-    """The future of a Spark job."""
+class Ask(enum.Enum):
+    """Why Spark is being asked to end the job, if it is."""
 
-    def __init__(self, tag: str, cancel_job: Callable[[str], None]) -> None:
+    NOT = enum.auto()
+    TIMEOUT = enum.auto()
+    CANCEL = enum.auto()
+
+
+class SparkFuture(LaneFuture[T]):
+    """The future of a Spark job. `tag` is the tag (and in a classic session the group) of its Spark jobs."""
+
+    def __init__(
+        self, tag: str, cancel_job: Callable[[str], None], ask_progress: Callable[[str], Progress | None]
+    ) -> None:
         super().__init__()
         self.tag = tag
+        self.submitted_at = monotonic()
+        self.attempts = 0  # begun up to now; written by the job's thread alone
         self._cancel_job = cancel_job
+        self._ask_progress = ask_progress
+        self._progress = NOTHING  # the last that was told
         self._lock = threading.RLock()  # a signal handler may cancel what the thread it interrupts is cancelling
         self._phase = Phase.WAITING
-        # Invariant: _asked implies _phase is not WAITING; set once.
-        self._asked = False
+        # Invariant: `_ask` is not NOT only if `_phase` is not WAITING, and goes NOT -> TIMEOUT -> CANCEL only.
+        self._ask = Ask.NOT
         self._asker: threading.Thread | None = None
+        self._woken = threading.Event()  # set once `_ask` is not NOT
         self._left = threading.Event()
         self._asker_done = threading.Event()
 
@@ -75,11 +96,8 @@ class SparkFuture(LaneFuture[T]):
             phase = self._phase
             if phase is Phase.WAITING:
                 self._phase = Phase.CANCELLED
-            ask = phase is Phase.RUNNING and not self._asked
-            if ask:
-                self._asked = True
-        if ask:
-            self._start_asking()
+        if phase is Phase.RUNNING:
+            self._ask_to_end(Ask.CANCEL)
         if phase is Phase.WAITING:
             super(LaneFuture, self).cancel()  # a worker has it and will tell the waiters
         return phase is not Phase.ENDED
@@ -88,10 +106,50 @@ class SparkFuture(LaneFuture[T]):
         """Whether the function is being called now."""
         return self._phase is Phase.RUNNING
 
-    @property
-    def asked(self) -> bool:
-        """Whether a running job was asked to end."""
-        return self._asked
+    def progress(self) -> Progress:
+        """How far its Spark jobs have come, asked of Spark now; what was last told if Spark can not be asked.
+
+        In a classic session this is some calls of the JVM, about 2 ms for each stage, and Spark forgets jobs that
+        ended long ago (`spark.ui.retainedJobs`). On Spark Connect it is what the server has told by itself.
+        """
+        told = self._ask_progress(self.tag)
+        if told is not None:
+            self._progress = told
+        return self._progress
+
+    def watch(self, every: float = 0.5) -> Generator[Progress, None, None]:
+        """Its progress whenever that is seen to have changed, asked every so many seconds; last, that at its end.
+
+        Asks in the thread that iterates. Ends when the future has ended, however that was; look at its result then.
+        """
+        seen = None
+        while not wait([self], every).done:
+            progress = self.progress()
+            if progress != seen:
+                yield progress
+                seen = progress
+        yield self.progress()
+
+    # For the dispatcher's alarms
+
+    def time_out(self) -> None:
+        """The job has run too long: ask Spark as `cancel` does. No effect unless it is running."""
+        self._ask_to_end(Ask.TIMEOUT)
+
+    def expire(self, message: str) -> None:
+        """The job's deadline has come: if it still waits in its lane, it ends with `SparkDeadlineMissed`."""
+        withdraw = self.withdraw
+        if withdraw is None or not withdraw():
+            return  # a worker has it, or it has ended
+        self.withdraw = None
+        with self._lock:
+            cancelled = self._phase is Phase.CANCELLED
+            if not cancelled:
+                self._phase = Phase.ENDED
+        if cancelled:
+            self._end_cancelled()
+        else:
+            self.set_exception(SparkDeadlineMissed(message))
 
     # For the thread that runs the job
 
@@ -104,11 +162,22 @@ class SparkFuture(LaneFuture[T]):
         self._end_cancelled()
         return False
 
-    def leave(self, cancelled: bool) -> None:
+    @property
+    def ask(self) -> Ask:
+        """Why Spark is being asked to end the job, if it is."""
+        return self._ask
+
+    def pause(self, seconds: float) -> bool:
+        """Wait between two attempts. False as soon as the job is asked to end."""
+        return not self._woken.wait(seconds)
+
+    def leave(self, cancelled: bool, progress: Progress | None = None) -> None:
         """The function has left. When this returns, nobody asks Spark for this job any more."""
+        if progress is not None:
+            self._progress = progress
         with self._lock:
             self._phase = Phase.CANCELLED if cancelled else Phase.ENDED
-            asked = self._asked
+            asked = self._ask is not Ask.NOT
         self._left.set()
         if asked:
             self._asker_done.wait()  # first, because only a started thread can be joined
@@ -123,6 +192,16 @@ class SparkFuture(LaneFuture[T]):
         self.set_running_or_notify_cancel()
 
     # For the asker
+
+    def _ask_to_end(self, why: Ask) -> None:
+        with self._lock:
+            if self._phase is not Phase.RUNNING or self._ask is Ask.CANCEL:
+                return
+            first = self._ask is Ask.NOT
+            self._ask = why
+        self._woken.set()
+        if first:
+            self._start_asking()
 
     def _start_asking(self) -> None:
         self._asker = threading.Thread(target=self._keep_asking, name=f"cancel-{self.tag}", daemon=False)

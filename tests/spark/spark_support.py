@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from multiqueue.spark import SparkDispatcher, _dispatcher
+from multiqueue.spark import Progress, SparkDispatcher, _dispatcher
+from multiqueue.spark._backend import Marks
 
 T = TypeVar("T")
 
@@ -32,7 +33,8 @@ class FakeSpark:
         self._lock = threading.Condition()
         self._active: dict[str, str | None] = {}  # tag -> why it is to end
         self.asked: Counter[str] = Counter()  # how often a tag was to be cancelled
-        self.entered: list[tuple[str, str, str | None]] = []
+        self.entered: list[Marks] = []
+        self.told: dict[str, Progress] = {}
         self.local = threading.local()
         self.closed = 0
 
@@ -78,9 +80,15 @@ class FakeSpark:
 
         return call
 
-    def enter(self, tag: str, description: str, pool: str | None) -> None:
-        self.local.tag = tag
-        self.entered.append((tag, description, pool))
+    def enter(self, marks: Marks) -> None:
+        self.local.tag = marks.tag
+        self.entered.append(marks)
+
+    def leave(self, tag: str) -> Progress | None:
+        return self.told.get(tag)
+
+    def progress(self, tag: str) -> Progress | None:
+        return self.told.get(tag)
 
     def cancel(self, tag: str) -> None:
         with self._lock:

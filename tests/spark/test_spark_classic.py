@@ -45,7 +45,10 @@ def marks(spark: SparkSession) -> dict[str, Any]:
     """What a thread carries that Spark jobs are told apart by."""
     context = spark.sparkContext
     names = ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool", "mine")
-    return {"tags": set(context.getJobTags())} | {name: context.getLocalProperty(name) for name in names}
+    tags = set(context.getJobTags())
+    labels = {tag for tag in tags if ":" in tag}  # those of the lane and the function
+    properties = {name: context.getLocalProperty(name) for name in names}
+    return {"tags": tags - labels, "labels": labels} | properties
 
 
 def test_items_return_what_spark_returns(spark: SparkSession) -> None:
@@ -150,6 +153,7 @@ def test_nothing_leaks_from_one_item_to_the_next(spark: SparkSession) -> None:
     assert littered["tags"].isdisjoint(clean["tags"])
     assert clean["spark.jobGroup.id"] in clean["tags"]
     assert clean["spark.job.description"] == "second: marks"
+    assert clean["labels"] == {"multiqueue-lane:second", "multiqueue-function:marks"}
     assert clean["spark.scheduler.pool"] is None
     assert clean["mine"] is None
 

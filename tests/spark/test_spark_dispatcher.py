@@ -57,8 +57,8 @@ def test_each_item_has_a_mark_of_its_own() -> None:
             lane = dock.lane(key, pool=pool)
             assert lane.pool == pool
             lane.submit(FakeSpark.wait_until_active, 0).result(PATIENCE)
-    assert len({tag for tag, _, _ in spark.entered}) == 2
-    assert [(description, pool) for _, description, pool in spark.entered] == [
+    assert len({marks.tag for marks in spark.entered}) == 2
+    assert [(marks.description, marks.pool) for marks in spark.entered] == [
         ("eu: FakeSpark.wait_until_active", "fast"),
         ("us: FakeSpark.wait_until_active", None),
     ]
@@ -190,7 +190,7 @@ def test_an_item_taken_but_not_begun_is_not_missed(monkeypatch: pytest.MonkeyPat
     begun = threading.Event()
     go_on = threading.Event()
 
-    from multiqueue.spark._dispatcher import SparkJob
+    from multiqueue.spark._job import SparkJob
 
     run = SparkJob.run
 
