@@ -342,7 +342,7 @@ class DurableMachine(RuleBasedStateMachine):
             ], name
             assert len(host.queue(name)) == len(self.lists.queues[name])
         stored = sum(self.lists.is_stored(name, copy) for name in QUEUES for copy in self.lists.queues[name])
-        assert self.keeper.store.statistics().messages == stored
+        assert sum(level.messages for level in self.keeper.store.levels()) == stored
         host.check_invariants()
 
     def teardown(self) -> None:
