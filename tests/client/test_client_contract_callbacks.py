@@ -101,7 +101,12 @@ def test_callbacks_start_in_the_order_of_delivery(channel: Channel, queue: str) 
     seen = Seen(lambda message: ended.append(message) if ended else None)
     publish(channel, queue, *numbered(50))
     done = Seen()
-    tag = channel.basic_consume(queue, seen, auto_ack=True, on_ended=lambda error: (ended.append(error), done(error)))
+
+    def end(error: Exception | None) -> None:
+        ended.append(error)
+        done(error)
+
+    tag = channel.basic_consume(queue, seen, auto_ack=True, on_ended=end)
     assert seen.bodies(50) == numbered(50)
     channel.basic_cancel(tag)
     assert done.wait_for(1) == [None]

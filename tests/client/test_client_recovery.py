@@ -255,7 +255,7 @@ def test_republished_messages_come_first_and_in_order() -> None:
     again.answer(commands.Confirm.Select, commands.Confirm.SelectOk)
     recovered.wait_for(1)
     channel.publish(b"x", routing_key="d")
-    keys = []
+    keys: list[bytes] = []
     while len(keys) < 3:
         kind, _, payload = again.frame()
         if kind == 1:

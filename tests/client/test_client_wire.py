@@ -107,9 +107,12 @@ def test_contents_of_one_channel_are_in_one_piece(listener: Listener) -> None:
     connection, server = listener.connect()
     channel = open_channel(connection, server)
     body = b"x" * 300_000
-    threads = [
-        threading.Thread(target=lambda: [channel.publish(body, routing_key="q") for _ in range(5)]) for _ in range(8)
-    ]
+
+    def work() -> None:
+        for _ in range(5):
+            channel.publish(body, routing_key="q")
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for _ in range(40):

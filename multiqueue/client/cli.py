@@ -1,0 +1,260 @@
+"""The commands `multiqueue publish` and `multiqueue consume`: lines of a pipe to messages, and back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import click
+
+from ..amqp import Properties
+from ..errors import Empty, ShutDown
+from ._channel import Channel
+from ._confirms import Confirm
+from ._connection import connect
+from ._consumers import Inbox
+from ._errors import ClientError, Closed, Nacked
+from ._message import Message, Returned
+
+DEFAULT_URL = "amqp://guest:guest@localhost:5672/%2F"
+_WINDOW = 1000  # messages on their way to the server before the first of them must be confirmed
+_BATCH = 100  # messages written before they are flushed and acknowledged
+
+_URL = click.option(
+    "--url", envvar="MULTIQUEUE_URL", default=DEFAULT_URL, show_default=True, help="The broker; also MULTIQUEUE_URL."
+)
+_NUL = click.option("-0", "--null", "nul", is_flag=True, help="NUL between messages instead of newlines.")
+
+
+class CannotStart(ClientError):
+    """The broker is there, and refuses what the command needs before its first message."""
+
+    exit_status = 2
+
+
+class BrokenOff(ClientError):
+    """It could not go on."""
+
+    exit_status = 3
+
+
+@click.command(epilog="Exit status: 0 all published, 1 messages were refused, 2 not started, 3 broken off, 130 Ctrl-C.")
+@_URL
+@click.option("--exchange", default="", help="Where to publish; by default to the queue itself.")
+@click.option("--routing-key", default=None, help="By default the queue's name, or nothing.")
+@click.option("--queue", default=None, help="The queue to publish to.")
+@click.option("--declare", is_flag=True, help="Make the queue, durable, if it is not there.")
+@click.option(
+    "--confirm/--no-confirm", default=True, show_default=True, help="Wait until the server has every message."
+)
+@click.option("--persistent", is_flag=True, help="Have durable queues keep messages on disk.")
+@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="Such as content_type=text/plain.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header, as text.")
+@_NUL
+@click.argument("files", nargs=-1, type=click.File("rb"))
+def publish(
+    url: str,
+    exchange: str,
+    routing_key: str | None,
+    queue: str | None,
+    declare: bool,
+    confirm: bool,
+    persistent: bool,
+    properties: tuple[str, ...],
+    headers: tuple[str, ...],
+    nul: bool,
+    files: tuple[BinaryIO, ...],
+) -> None:
+    """Publish each line of standard input, or each of FILES as one message.
+
+    With --confirm, a message that no queue takes is an error too.
+    """
+    if declare and queue is None:
+        raise click.UsageError("--declare needs --queue")
+    if routing_key is None and queue is None and not exchange:
+        raise click.UsageError("say where to: --queue, or --exchange with --routing-key")
+    set_ = _properties(properties, headers, persistent)
+    key = routing_key if routing_key is not None else queue or ""
+    messages = (file.read() for file in files) if files else separated(sys.stdin.buffer, b"\0" if nul else b"\n")
+    returned: list[Returned] = []
+    with connect(url, recover=False, name="multiqueue publish") as connection:
+        channel = connection.channel(on_returned=returned.append)
+        if queue is not None:
+            _prepare(channel, queue, declare)
+        refused = _publish_all(channel, messages, confirm, {"exchange": exchange, "routing_key": key, **set_})
+    refused += len(returned)
+    if refused:
+        example = f", for example: {returned[0].reply_text}" if returned else ""
+        raise ClientError(f"{refused} messages were refused{example}")
+
+
+def _publish_all(channel: Channel, messages: Iterable[bytes], confirm: bool, fields: dict[str, Any]) -> int:
+    """Returns how many the server could not take."""
+    window: list[Confirm] = []
+    refused = 0
+    try:
+        for body in messages:
+            if not confirm:
+                channel.publish(body, **fields)
+                continue
+            window.append(channel.publish_confirmed(body, mandatory=True, **fields))
+            if len(window) == _WINDOW:
+                refused += sum(isinstance(each.exception(), Nacked) for each in window)
+                window.clear()
+        for each in window:
+            error = each.exception()
+            refused += isinstance(error, Nacked)
+            if isinstance(error, Closed):
+                raise error
+        if not confirm:
+            channel.close()  # the server has everything when it agrees
+    except Closed as error:
+        raise BrokenOff(f"broken off: {error}") from error
+    return refused
+
+
+def separated(stream: BinaryIO, separator: bytes) -> Iterator[bytes]:
+    """The pieces of a stream as they come; a separator at its end begins no further piece."""
+    if separator == b"\n":
+        for line in stream:
+            yield line.removesuffix(b"\n")
+        return
+    rest = b""
+    while data := os.read(stream.fileno(), 65536):
+        *whole, rest = (rest + data).split(separator)
+        yield from whole
+    if rest:
+        yield rest
+
+
+def _properties(properties: Iterable[str], headers: Iterable[str], persistent: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in map(_pair, properties):
+        if name == "headers" or name not in Properties.__annotations__:
+            known = ", ".join(name for name in Properties.__annotations__ if name != "headers")
+            raise click.UsageError(f"--property {name}: there is none of this name; {known}")
+        found[name] = _whole(name, value) if name in ("delivery_mode", "priority", "timestamp") else value
+    if headers:
+        found["headers"] = dict(map(_pair, headers))
+    if persistent:
+        found["delivery_mode"] = 2
+    return found
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"{text!r} is no NAME=VALUE")
+    return name, value
+
+
+def _whole(name: str, value: str) -> int:
+    if not value.isdecimal():
+        raise click.UsageError(f"--property {name}={value}: a whole number is needed")
+    return int(value)
+
+
+def _prepare(channel: Channel, queue: str, declare: bool) -> None:
+    try:
+        channel.queue_declare(queue, durable=declare, passive=not declare)
+    except Closed as error:
+        advice = "" if declare else "; --declare makes it"
+        raise CannotStart(f"{error.reply_text or error}{advice}") from error
+
+
+@click.command(epilog="Exit status: 0 done, 1 fewer than --count came, 2 not started, 3 broken off, 130 Ctrl-C.")
+@_URL
+@click.option("--queue", required=True, help="The queue to consume from.")
+@click.option("--declare", is_flag=True, help="Make the queue, durable, if it is not there.")
+@click.option("--count", type=click.IntRange(min=1), help="End after so many messages.")
+@click.option("--timeout", type=click.FloatRange(min=0), help="End when none has come for so many seconds.")
+@click.option(
+    "--ack",
+    type=click.Choice(["written", "auto", "never"]),
+    default="written",
+    show_default=True,
+    help="When a message is done with: when it was written; on delivery; never, so that all go back at the end.",
+)
+@click.option("--format", "format_", type=click.Choice(["raw", "json"]), default="raw", show_default=True)
+@click.option("--prefetch", type=click.IntRange(min=1), default=_BATCH, show_default=True)
+@_NUL
+def consume(
+    url: str,
+    queue: str,
+    declare: bool,
+    count: int | None,
+    timeout: float | None,
+    ack: str,
+    format_: str,
+    prefetch: int,
+    nul: bool,
+) -> None:
+    """Write messages of a queue to standard output, one a line, until Ctrl-C or whoever reads them goes away.
+
+    With --format json each is an object with body (or body_base64, if it is no text), properties, exchange,
+    routing_key, redelivered. A message that could not be written is back in its queue.
+    """
+    end = b"\0" if nul else b"\n"
+    with connect(url, recover=False, name="multiqueue consume") as connection:
+        channel = connection.channel()
+        _prepare(channel, queue, declare)
+        if ack != "never":
+            channel.basic_qos(prefetch)
+        try:
+            with channel.consume(queue, auto_ack=ack == "auto") as inbox:
+                written = _write_all(inbox, count, timeout, ack == "written", format_ == "json", end)
+        except BrokenPipeError:
+            _forget_output()
+            return
+        except (Closed, ShutDown) as error:
+            raise BrokenOff(f"broken off: {error}") from error
+    if count is not None and written < count:
+        raise ClientError(f"{written} of {count} messages came; none for {timeout:g} s")
+
+
+def _write_all(
+    inbox: Inbox, count: int | None, timeout: float | None, acknowledges: bool, as_json: bool, end: bytes
+) -> int:
+    """Returns how many messages were written, and acknowledged if that was asked for."""
+    out = sys.stdout.buffer
+    written = 0
+    while count is None or written < count:
+        try:
+            message = inbox.get(timeout)
+        except Empty:
+            break
+        out.write((_as_json(message) if as_json else message.body) + end)
+        written += 1
+        if written % _BATCH == 0 or not inbox.qsize() or written == count:
+            out.flush()
+            if acknowledges:
+                message.ack(multiple=True)
+    return written
+
+
+def _as_json(message: Message) -> bytes:
+    fields: dict[str, Any] = {
+        "properties": message.properties,
+        "exchange": message.exchange,
+        "routing_key": message.routing_key,
+        "redelivered": message.redelivered,
+    }
+    try:
+        body = {"body": message.body.decode()}
+    except UnicodeDecodeError:
+        body = {"body_base64": base64.b64encode(message.body).decode()}
+    return json.dumps(body | fields, ensure_ascii=False, default=_plain).encode()
+
+
+def _plain(value: object) -> object:
+    """What JSON has no word for: bytes, times, decimals in a table of headers."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _forget_output() -> None:
+    """Nobody reads: let the interpreter flush its buffer into nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,152 @@
+"""`multiqueue publish` and `multiqueue consume`, as a shell runs them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from multiqueue import cli as front
+from multiqueue.client import Connection, connect
+
+_NAMES = ("publish", "consume")
+
+# What the console script does, with both commands known to the front door.
+_RUN = (
+    "from multiqueue import cli\n"
+    f"for name in {_NAMES}: cli._COMMANDS.setdefault(name, (f'multiqueue.client.cli:{{name}}', ''))\n"
+    "cli.main(prog_name='multiqueue')"
+)
+
+
+def run(*arguments: str, url: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    environment = os.environ | {"MULTIQUEUE_URL": url}
+    return subprocess.run(
+        [sys.executable, "-c", _RUN, *arguments], input=given, capture_output=True, timeout=60, env=environment
+    )
+
+
+@pytest.fixture
+def connection(server_url: str) -> Iterator[Connection]:
+    with connect(server_url) as made:
+        yield made
+
+
+def test_lines_go_in_and_come_out(server_url: str, connection: Connection) -> None:
+    """A pipe through a queue; properties and headers on the way; what was written is acknowledged."""
+    options = ["--queue", "q", "--declare", "--persistent", "--property", "content_type=text/plain", "--header", "a=b"]
+    done = run("publish", *options, url=server_url, given=b"one\n\ntwo\nthree")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    out = run("consume", "--queue", "q", "--count", "2", url=server_url)
+    assert (out.returncode, out.stdout, out.stderr) == (0, b"one\n\n", b"")
+    out = run("consume", "--queue", "q", "--timeout", "0.2", "--format", "json", url=server_url)
+    assert out.returncode == 0
+    first, second = map(json.loads, out.stdout.splitlines())
+    assert (first["body"], second["body"]) == ("two", "three")
+    assert first["properties"] == {"content_type": "text/plain", "headers": {"a": "b"}, "delivery_mode": 2}
+    assert connection.channel().basic_get("q") is None
+
+
+def test_files_and_nul(server_url: str, connection: Connection, tmp_path: Any) -> None:
+    """A file is a message, whatever is in it; -0 separates by NUL; a body that is no text is shown in base64."""
+    (tmp_path / "file").write_bytes(b"\xff\n")
+    connection.channel().queue_declare("q")
+    assert run("publish", "--queue", "q", str(tmp_path / "file"), url=server_url).returncode == 0
+    assert run("publish", "--queue", "q", "-0", url=server_url, given=b"a\nb\0c").returncode == 0
+    out = run("consume", "--queue", "q", "--count", "1", "--format", "json", url=server_url)
+    assert json.loads(out.stdout)["body_base64"] == "/wo="
+    assert run("consume", "--queue", "q", "--count", "2", "-0", url=server_url).stdout == b"a\nb\0c\0"
+
+
+def test_looking_takes_nothing(server_url: str, connection: Connection) -> None:
+    """--ack never gives everything back."""
+    run("publish", "--queue", "q", "--declare", url=server_url, given=b"1\n2\n")
+    assert run("consume", "--queue", "q", "--count", "2", "--ack", "never", url=server_url).stdout == b"1\n2\n"
+    channel = connection.channel()
+    first = channel.basic_get("q")
+    assert first is not None
+    assert (first.body, first.redelivered) == (b"1", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "sentence"),
+    [
+        (["publish", "--queue", "missing"], 2, "NOT_FOUND - no queue 'missing' in vhost '/'; --declare makes it"),
+        (["consume", "--queue", "missing"], 2, "NOT_FOUND - no queue 'missing' in vhost '/'; --declare makes it"),
+        (["publish", "--exchange", "missing"], 3, "no exchange 'missing'"),
+        (
+            ["publish", "--exchange", "amq.topic", "--routing-key", "x"],
+            1,
+            "1 messages were refused, for example: NO_ROUTE",
+        ),
+        (["consume", "--queue", "q", "--declare", "--count", "1", "--timeout", "0"], 1, "0 of 1 messages came"),
+        (["publish", "--queue", "q", "--property", "colour=red"], 2, "there is none of this name; content_type"),
+        (["publish", "--queue", "q", "--property", "priority=high"], 2, "a whole number is needed"),
+        (["publish"], 2, "say where to"),
+        (["consume", "--queue", "q", "--url", "nonsense"], 2, "'nonsense' is no address of a broker"),
+        (["consume", "--queue", "q", "--url", "amqp://127.0.0.1:1"], 2, "127.0.0.1:1: "),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    arguments: list[str],
+    status: int,
+    sentence: str,
+    server_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """And a status that says how far it came."""
+    monkeypatch.setenv("MULTIQUEUE_URL", server_url)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x\n")))
+    monkeypatch.setattr(front, "_COMMANDS", {name: (f"multiqueue.client.cli:{name}", "") for name in _NAMES})
+    with pytest.raises(SystemExit) as left:
+        front.main(arguments, prog_name="multiqueue")
+    said = capsys.readouterr().err
+    assert (left.value.code, sentence in said) == (status, True), said
+
+
+def _consumer(server_url: str, *more: str, **pipes: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", _RUN, "consume", "--queue", "q", "--url", server_url, *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **pipes)
+
+
+def test_whoever_reads_may_go_away(server_url: str, connection: Connection) -> None:
+    """As `| head -1`: the command ends quietly, and what was not written is back."""
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True)
+    for number in range(2000):
+        channel.publish(b"%d" % number + b"x" * 1000, routing_key="q")
+    with _consumer(server_url) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"0x")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+    left = channel.basic_get("q")
+    assert left is not None
+    assert left.redelivered
+
+
+def test_an_interrupt_ends_it_in_order(server_url: str, connection: Connection) -> None:
+    """Ctrl-C: what was written is acknowledged, the connection is closed, status 130."""
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True)
+    channel.publish_confirmed(b"1", routing_key="q").result(20)
+    with _consumer(server_url) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"1\n"
+        while channel.queue_declare("q", passive=True).consumer_count == 0:
+            pass
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr.read() == b"multiqueue: interrupted\n"
+    assert channel.queue_declare("q", passive=True)[1:] == (0, 0)
