@@ -8,7 +8,6 @@ State       A slot that is not set yet is decoded by `__getattr__`; two threads 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
@@ -25,6 +24,7 @@ from ._properties import (
     property_flags,
 )
 
+_LONGEST_LIFE: Final = 2**32 - 1  # milliseconds; as RabbitMQ, what its timers can wait
 _NO_HEADERS: Final[Mapping[str, object]] = {}
 _TEXTS: Final = (
     "content_type",
@@ -102,10 +102,9 @@ def _expiration(found: Properties) -> float | None:
     text = found.get("expiration")
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise ChannelFault(406, f"invalid expiration '{text}': not a whole number of milliseconds")
-    seconds = int(text) / 1000
-    return seconds if math.isfinite(seconds) else None
+    if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) > _LONGEST_LIFE:
+        raise ChannelFault(406, f"invalid expiration '{text}': not milliseconds, a whole number up to {_LONGEST_LIFE}")
+    return int(text) / 1000
 
 
 class Digests:

@@ -90,12 +90,15 @@ class BrokerQueue(QueueArrival):
 
         Raises:
             NotFound: the queue was deleted.
-            AccessRefused: somebody has it exclusively, or has it at all when `exclusive` is asked for.
+            AccessRefused: somebody has it exclusively, or has it at all when `exclusive` is asked for; or it is for a
+                single active consumer, which is the other way to have one at a time.
         """
         with self._lock:
             core = self._core
             if core.deleted:
                 raise NotFound(f"no {self.label}: it was deleted")
+            if exclusive and self.settings.single_active_consumer:
+                raise AccessRefused(f"{self.label} has a single active consumer, so none of them is exclusive")
             if len(core.consumers) and (exclusive or any(each.exclusive for each in core.consumers)):
                 raise AccessRefused(f"{self.label} in exclusive use")
             consumer = QueueConsumer(

@@ -297,7 +297,7 @@ class WireChannel:
         self.call(commands.Queue.Bind(queue=queue, exchange=exchange, routing_key=key, arguments=arguments))
 
     def count(self, queue: str) -> int:
-        """How many messages are ready in the queue. What was on its way to this channel from there has come by then."""
+        """How many messages are ready in the queue. RabbitMQ may answer before it looks at what was published last."""
         return int(self.call(commands.Queue.Declare(queue=queue, passive=True)).message_count)
 
     def count_becomes(self, queue: str, count: int) -> None:
@@ -333,13 +333,20 @@ class WireChannel:
     ) -> None:
         method = commands.Basic.Publish(exchange=exchange, routing_key=key, mandatory=mandatory, immediate=immediate)
         start = header.ContentHeader(body_size=len(content), properties=commands.Basic.Properties(**properties))
-        self.send(method, start, *([body.ContentBody(content)] if content else []))
+        most = (self.wire.tune.frame_max if self.wire.tune else 4096) - 8
+        parts = [body.ContentBody(content[at : at + most]) for at in range(0, len(content), most)]
+        self.send(method, start, *parts)
 
-    def fill(self, queue: str, *contents: bytes, **properties: Any) -> None:
-        """Publish to the queue, and return when all of it is there."""
-        for each in contents:
-            self.publish(queue, each, **properties)
-        self.count(queue)
+    def fill(self, queue: str, *contents: bytes) -> None:
+        """Publish to the queue, and return when all of it is there: confirmed, on a channel of its own."""
+        with side_channel(self.wire) as aside:
+            aside.call(commands.Confirm.Select())
+            for each in contents:
+                aside.publish(queue, each)
+            missing = set(range(1, len(contents) + 1))
+            while missing:
+                came = aside.next()
+                missing -= set(range(1, came.delivery_tag + 1)) if came.multiple else {came.delivery_tag}
 
     def get(self, queue: str, *, no_ack: bool = True) -> Content | None:
         answer = self.call(commands.Basic.Get(queue=queue, no_ack=no_ack))

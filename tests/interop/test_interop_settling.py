@@ -173,7 +173,7 @@ def test_rejecting_for_good_removes(channel: WireChannel, queue: str) -> None:
     channel.reject(tags[0], requeue=False)
     channel.nack(tags[4], multiple=True, requeue=False)
     channel.close()
-    assert channel.wire.channel(2).count(queue) == 0
+    assert channel.wire.channel(2).drain(queue) == []
 
 
 # -- what is not implemented, as the specification allows
