@@ -1,0 +1,76 @@
+"""A process that publishes and acknowledges until something ends it, and tells over a pipe what it was promised.
+
+    python store_fault_worker.py DIRECTORY DURABILITY SEED MESSAGES
+
+A line per promise on standard output, written before the next step: `put ID BODY`, `deleted ID`, `floor ID`,
+`end ERROR`. What was submitted without a promise yet is told as `doubt ID BODY` and `undoubt ID`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
+
+from multiqueue.store import Delete, Put, SqliteStore, StoreError
+
+
+def body_of(number: int) -> bytes:
+    """A body of a size and content that follow from its number."""
+    return hashlib.sha256(b"%d" % number).digest() * (number % 60)
+
+
+def tell(*words: object) -> None:
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())
+
+
+def work(store: SqliteStore, seed: int, messages: int) -> None:
+    """Publish and delete by chance; now and then until nothing is left."""
+    random_ = random.Random(seed)
+    here = [header.id for header in store.page(1, 0, 1_000_000)]
+    number = seed * 1_000_000
+    while messages > 0:
+        if random_.random() < 0.1:
+            _delete(store, here, len(here))  # drained: the next ids must still be new
+        for _ in range(random_.randrange(1, 6)):
+            number += 1
+            messages -= 1
+            here.append(_publish(store, number, random_))
+        _delete(store, here, random_.randrange(0, len(here) + 1))
+
+
+def _publish(store: SqliteStore, number: int, random_: random.Random) -> int:
+    message = Put(1, b"%d" % number, body_of(number), id=store.allocate())
+    tell("doubt", message.id, number)
+    commit = store.submit([message])
+    if random_.random() < 0.5:
+        commit.wait()
+        tell("put", message.id, number)
+    else:
+        commit.add_done_callback(lambda error: None if error else tell("put", message.id, number))
+    return message.id
+
+
+def _delete(store: SqliteStore, here: list[int], count: int) -> None:
+    gone, here[:] = here[:count], here[count:]
+    if not gone:
+        return
+    for one in gone:
+        tell("undoubt", one)
+    store.submit([Delete(gone)]).wait()
+    for one in gone:
+        tell("deleted", one)
+
+
+def main(directory: str, durability: str, seed: str, messages: str) -> None:
+    try:
+        with SqliteStore(directory, durability=durability, ballast_bytes=0, log_bytes=1 << 16) as store:
+            tell("floor", store.redeliver_floor)
+            work(store, int(seed), int(messages))
+    except StoreError as error:
+        tell("end", type(error).__name__, error)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
