@@ -127,7 +127,7 @@ class Server:
         """`status`, as JSON."""
         return json.dumps(self.status(), indent=1).encode()
 
-    def close(self, timeout: float = 10.0) -> None:
+    def close(self, timeout: float = 2.0) -> None:
         """Tell every client, and end. Twice is harmless. Not to be called on an I/O thread.
 
         Clients have `timeout` seconds to answer, then they are cut.

@@ -205,7 +205,7 @@ class Broker(VirtualHost):
         with self._hosts_lock:
             servers, self._servers = self._servers, []
         for server in servers:
-            server.close(10.0 if timeout is None else timeout)
+            server.close(2.0 if timeout is None else timeout)
 
     def _close_hosts(self, timeout: float | None) -> None:
         with self._hosts_lock:
