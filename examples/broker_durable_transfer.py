@@ -14,7 +14,8 @@ def main() -> None:
 
         while (job := broker.get("jobs")) is not None:
             with broker.transaction() as transaction:
-                square = int(bytes(job.body)) ** 2
+                assert isinstance(job.body, bytes)
+                square = int(job.body) ** 2
                 transaction.publish(Message(b"%d" % square, routing_key="results", persistent=True))
                 transaction.accept(job)
 
