@@ -7,8 +7,8 @@ from a callback. Publishing, acknowledging and rejecting wait for no answer, and
 from __future__ import annotations
 
 import asyncio
-import time
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import TracebackType
@@ -343,7 +343,8 @@ class Channel(ChannelBase):
         no_local: bool,
         arguments: Mapping[str, Any] | None,
     ) -> ConsumerRequest:
-        return ConsumerRequest(queue, tag or f"mq.{secrets.token_hex(16)}", auto_ack, exclusive, no_local, arguments or {})
+        tag = tag or f"mq.{secrets.token_hex(16)}"
+        return ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, arguments or {})
 
     def _start_consumer(self, consumer: Consumer | Inbox) -> None:
         """The consumer is registered before its first delivery can come: its tag is ours, not the server's."""
