@@ -24,6 +24,7 @@ class Promises:
     there: dict[int, int] = field(default_factory=dict)  # id -> number of the message
     gone: set[int] = field(default_factory=set)
     maybe: dict[int, int] = field(default_factory=dict)  # submitted, or being deleted: there or not
+    leaving: set[int] = field(default_factory=set)  # their removal was submitted
     given: set[int] = field(default_factory=set)  # every id there ever was
     ends: list[str] = field(default_factory=list)
 
@@ -35,9 +36,10 @@ class Promises:
             self.given.add(int(rest[0]))
             self.maybe[int(rest[0])] = int(rest[1])
         elif word == "put":
-            if int(rest[0]) not in self.gone and int(rest[0]) in self.maybe:
+            if int(rest[0]) not in self.gone | self.leaving:  # the writer may tell of the commit after the removal
                 self.there[int(rest[0])] = self.maybe.pop(int(rest[0]))
         elif word == "undoubt":
+            self.leaving.add(int(rest[0]))
             number = self.there.pop(int(rest[0]), None)
             if number is not None:
                 self.maybe[int(rest[0])] = number
@@ -60,6 +62,7 @@ class Promises:
         bodies = store.read(found)
         assert {one: body_of(number) for one, number in found.items()} == bodies, "a body is not what was put"
         self.gone |= self.maybe.keys() - found.keys()
+        self.leaving = set()
         self.there = found
         self.maybe = {}
 
