@@ -24,6 +24,9 @@ from .errors import MultiQueueError
 _COMMANDS = {
     "pipeline": ("multiqueue.pipeline.cli:pipeline", "Run a pipeline of files through Spark; show or retry it."),
     "demo": ("multiqueue.pipeline.cli:demo", "Run a pipeline over Python's own sources, fair and not."),
+    "broker": ("multiqueue.amqp.cli:broker", "Serve AMQP 0-9-1 clients; say how a broker does."),
+    "publish": ("multiqueue.client.cli:publish", "Publish lines or files to a broker."),
+    "consume": ("multiqueue.client.cli:consume", "Write a queue's messages to standard output."),
     "bench": ("multiqueue.bench.cli:bench", "Measure what multiqueue claims, on this machine."),
 }
 
