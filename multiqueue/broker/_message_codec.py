@@ -1,11 +1,13 @@
 """A message as a store keeps it: everything but the body in one short text, the body as it is.
 
 The text is a JSON object of the properties that differ from a new message's, by the names of `_NAMES`; whoever opens
-a store can read it. `publisher` is not among them: it is a connection, and gone. Pure functions.
+a store can read it. `publisher` is not among them: it is a connection, and gone. Pure functions, one with a memory of
+frequent addresses.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -33,6 +35,7 @@ _KEYS: Final = tuple(_NAMES.values())
 _PROPERTIES: Final = {key: name for name, key in _NAMES.items()}
 _values_of: Final = attrgetter(*_NAMES)
 _DEFAULTS: Final = _values_of(Message())
+_UNSET: Final = _DEFAULTS[2:]  # all but the address
 _HEADERS, _TRANSIENT, _HELD_UNTIL = "h", "v", "u"
 
 
@@ -42,8 +45,11 @@ def encode_message(message: Message, held_until: float | None = None) -> bytes:
     Raises:
         TypeError: a header that no store can keep; the message says which.
     """
+    values = _values_of(message)
+    if held_until is None and not message.headers and values[2:] == _UNSET:
+        return _address_alone(values[0], values[1], message.persistent)
     fields: dict[str, object] = {}
-    for key, value, default in zip(_KEYS, _values_of(message), _DEFAULTS, strict=True):
+    for key, value, default in zip(_KEYS, values, _DEFAULTS, strict=True):
         if value != default:
             fields[key] = value if type(value) is str else to_json(value, _PROPERTIES[key])
     if message.headers:
@@ -52,6 +58,19 @@ def encode_message(message: Message, held_until: float | None = None) -> bytes:
         fields[_TRANSIENT] = True
     if held_until is not None:
         fields[_HELD_UNTIL] = held_until
+    return write(fields).encode()
+
+
+@lru_cache(maxsize=1024)
+def _address_alone(routing_key: str, exchange: str, persistent: bool) -> bytes:
+    """What a message without other properties comes to: most have one of few addresses."""
+    fields: dict[str, object] = {}
+    if routing_key:
+        fields["k"] = routing_key
+    if exchange:
+        fields["x"] = exchange
+    if not persistent:
+        fields[_TRANSIENT] = True
     return write(fields).encode()
 
 
