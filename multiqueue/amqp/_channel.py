@@ -383,7 +383,12 @@ class ServerChannel:
     # -- the end
 
     def end(self) -> None:
-        """Stop the consumers, give back what is unacked, forget what is not committed. Twice is harmless."""
+        """Stop the consumers, give back what is unacked, forget what is not committed. Twice is harmless.
+
+        Publishes that are done are confirmed before it.
+        """
+        if self.confirms is not None and self.confirms.is_waiting:
+            self.connection.send(self.confirms.frames(self.number))
         consumers, self.consumers = self.consumers, {}
         for consumer in consumers.values():
             consumer.stop()

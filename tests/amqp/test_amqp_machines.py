@@ -1,0 +1,249 @@
+"""The state machines, without sockets: every event in every state."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pamqp import commands
+
+from multiqueue import amqp
+from multiqueue.amqp import _channel, _connection  # noqa: F401 # the connection registers the channel's methods
+from multiqueue.amqp._channel_machine import MOVES, ChannelEvent, ChannelMachine, ChannelState
+from multiqueue.amqp._confirms import Confirms
+from multiqueue.amqp._connection_machine import (
+    CLOSE,
+    DROPS_WHAT_IT_DOES_NOT_KNOW,
+    ConnectionMachine,
+    ConnectionState,
+    HeartbeatMonitor,
+    Tuning,
+    tuned,
+)
+from multiqueue.amqp._connection_machine import MOVES as CONNECTION_MOVES
+from multiqueue.amqp._window import ChannelWindow, Window
+
+HEADER = b"\0\x3c\0\0" + (3).to_bytes(8) + b"\0\0"
+EVENTS = {
+    ChannelEvent.OPEN: (1, amqp.encode_method(1, commands.Channel.Open)[7:-1]),
+    ChannelEvent.CLOSE: (1, amqp.encode_method(1, commands.Channel.Close)[7:-1]),
+    ChannelEvent.CLOSE_OK: (1, amqp.encode_method(1, commands.Channel.CloseOk)[7:-1]),
+    ChannelEvent.PUBLISH: (1, amqp.encode_method(1, commands.Basic.Publish)[7:-1]),
+    ChannelEvent.METHOD: (1, amqp.encode_method(1, commands.Basic.Qos)[7:-1]),
+    ChannelEvent.HEADER: (2, HEADER),
+    ChannelEvent.BODY: (3, b"ab"),
+}
+
+
+def channel_in(state: ChannelState) -> ChannelMachine:
+    """A machine that has come to a state by what a peer may send."""
+    machine = ChannelMachine(1000)
+    steps = {
+        ChannelState.CLOSED: [],
+        ChannelState.OPEN: [ChannelEvent.OPEN],
+        ChannelState.HEADER: [ChannelEvent.OPEN, ChannelEvent.PUBLISH],
+        ChannelState.BODY: [ChannelEvent.OPEN, ChannelEvent.PUBLISH, ChannelEvent.HEADER],
+        ChannelState.CLOSING: [ChannelEvent.OPEN],
+    }[state]
+    for event in steps:
+        machine.receive(*EVENTS[event])
+    if state is ChannelState.CLOSING:
+        machine.close()
+    assert machine.state is state
+    return machine
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(ChannelState, ChannelEvent)))
+def test_a_channel_follows_its_table(state: ChannelState, event: ChannelEvent) -> None:
+    """Every event in every state goes where the table says, or raises what it says and changes nothing."""
+    machine = channel_in(state)
+    cell = MOVES[state][event]
+    if isinstance(cell, tuple):
+        with pytest.raises(amqp.ConnectionFault) as raised:
+            machine.receive(*EVENTS[event])
+        assert (raised.value.reply_code, raised.value.detail) == cell
+        assert machine.state is state
+    else:
+        machine.receive(*EVENTS[event])
+        assert machine.state is cell
+
+
+def test_what_a_closing_channel_answers() -> None:
+    """Only a close of the peer's, which has crossed with ours, and the close-ok, which ends it."""
+    for event in ChannelEvent:
+        effect = channel_in(ChannelState.CLOSING).receive(*EVENTS[event])
+        assert (effect is not None) == (event in (ChannelEvent.CLOSE, ChannelEvent.CLOSE_OK))
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), max_size=6))
+def test_a_body_comes_in_any_number_of_frames(pieces: list[bytes]) -> None:
+    """The content is whole when the size of its header is reached, and not before."""
+    machine = channel_in(ChannelState.HEADER)
+    body = b"".join(pieces)
+    header = b"\0\x3c\0\0" + len(body).to_bytes(8) + b"\0\0"
+    effects = [machine.receive(2, header)] + [machine.receive(3, piece) for piece in pieces]
+    assert effects[:-1] == [None] * len(pieces)
+    assert effects[-1] == (EVENTS[ChannelEvent.PUBLISH][1], b"\0\0", body)
+    assert machine.state is ChannelState.OPEN
+
+
+def test_a_body_is_no_longer_than_it_said() -> None:
+    """One byte more costs the connection; a header beyond the limit costs the channel."""
+    machine = channel_in(ChannelState.BODY)
+    machine.receive(3, b"ab")
+    with pytest.raises(amqp.ConnectionFault, match="1 bytes longer"):
+        machine.receive(3, b"cd")
+    machine = channel_in(ChannelState.HEADER)
+    with pytest.raises(amqp.ChannelFault, match="message size 1001 is larger"):
+        machine.receive(2, b"\0\x3c\0\0" + (1001).to_bytes(8) + b"\0\0")
+
+
+def test_every_method_of_the_specification_has_its_place() -> None:
+    """A method is the channel's, the connection's, or none that a client may call."""
+    from_server = {
+        "Basic.Return Basic.Deliver Basic.GetOk Basic.GetEmpty Basic.ConsumeOk Basic.QosOk Basic.RecoverOk"
+        " Channel.OpenOk Confirm.SelectOk Tx.SelectOk Tx.CommitOk Tx.RollbackOk Exchange.DeclareOk"
+        " Exchange.DeleteOk Exchange.BindOk Exchange.UnbindOk Queue.DeclareOk Queue.BindOk Queue.PurgeOk"
+        " Queue.DeleteOk Queue.UnbindOk"
+    }.pop()
+    channels = {"Channel.Open", "Channel.Close", "Channel.CloseOk", "Basic.Publish"}
+    known = set(_channel.HANDLERS) | set(_channel._HOT)
+    for method in commands.INDEX_MAPPING.values():
+        if method.name.startswith("Connection."):
+            continue
+        handled = method.index.to_bytes(4) in known or method.name in channels
+        assert handled != (method.name in from_server.split()), method.name
+
+
+# -- the connection
+
+METHODS = sorted(
+    {method for moves in CONNECTION_MOVES.values() for method in moves} | {b"\0\x0a\0\x0a", b"\0\x3c\0\x28"}
+)
+MAY_GIVE_UP = {ConnectionState.STARTING, ConnectionState.SECURING, ConnectionState.TUNING, ConnectionState.OPENING}
+
+
+@pytest.mark.parametrize(("state", "method"), list(itertools.product(ConnectionState, METHODS)))
+def test_a_connection_follows_its_table(state: ConnectionState, method: bytes) -> None:
+    """Every method in every state goes where the table says, is dropped, or raises and changes nothing."""
+    machine = ConnectionMachine()
+    machine.state = state
+    to = CONNECTION_MOVES[state].get(method)
+    if to is not None:
+        assert machine.receive(method)
+        assert machine.state is to
+    elif method == CLOSE and state in MAY_GIVE_UP:
+        assert machine.receive(method)
+        assert machine.state is ConnectionState.CLOSED
+    elif state in DROPS_WHAT_IT_DOES_NOT_KNOW:
+        assert not machine.receive(method)
+        assert machine.state is state
+    else:
+        with pytest.raises(
+            amqp.ConnectionFault, match=f"unexpected method in connection state {state.value}"
+        ) as raised:
+            machine.receive(method)
+        assert raised.value.reply_code == 504
+        assert machine.state is state
+
+
+def test_a_channels_frame_needs_an_open_connection() -> None:
+    """Before it is open such a frame is an error, while it closes it is dropped."""
+    for state in ConnectionState:
+        machine = ConnectionMachine()
+        machine.state = state
+        if state in (ConnectionState.RUNNING, *DROPS_WHAT_IT_DOES_NOT_KNOW):
+            assert machine.check_channel_frame() == (state is ConnectionState.RUNNING)
+        else:
+            with pytest.raises(amqp.ConnectionFault):
+                machine.check_channel_frame()
+
+
+@given(st.integers(0, 5), st.integers(4000, 9000) | st.just(0), st.integers(0, 10))
+def test_tuning_never_raises_a_limit(channel_max: int, frame_max: int, heartbeat: int) -> None:
+    """What a client may choose is at most what was offered, and no less than a frame needs."""
+    offered, answered = Tuning(3, 8192, 60), Tuning(channel_max, frame_max, heartbeat)
+    fits = 1 <= channel_max <= 3 and 4096 <= frame_max <= 8192
+    try:
+        assert tuned(offered, answered, 4096) == answered
+        assert fits
+    except amqp.ConnectionFault:
+        assert not fits
+
+
+def test_heartbeats() -> None:
+    """One is sent for each half period in which nothing else was; two whole periods of silence are the end."""
+    monitor = HeartbeatMonitor()
+    assert monitor.tick(listening=True) == (False, False)  # just connected: it has said and heard something
+    assert [monitor.tick(listening=True) for _ in range(4)] == [(True, False)] * 3 + [(True, True)]
+    monitor.heard = monitor.said = True
+    assert monitor.tick(listening=True) == (False, False)
+    assert [monitor.tick(listening=False) for _ in range(9)] == [(True, False)] * 9  # not read from: not judged
+
+
+# -- confirms and windows
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30), st.integers(1, 8))
+def test_every_publish_is_confirmed_once(ends: list[tuple[int, bool]], at_once: int) -> None:
+    """Whatever order publishes end in, each number is told once, and no `multiple` covers one that is open."""
+    confirms = Confirms()
+    open_: list[int] = []
+    told: dict[int, bool] = {}
+    expected: dict[int, bool] = {}
+
+    def take() -> None:
+        for _, _, payload in amqp.FrameSplitter().feed(confirms.frames(1)):
+            method = amqp.decode_hot(payload)
+            assert isinstance(method, amqp.Ack | amqp.Nack)
+            lowest = next(n for n in range(1, 100) if n not in told) if method.multiple else method.delivery_tag
+            for number in range(lowest, method.delivery_tag + 1):
+                if number not in told:
+                    told[number] = isinstance(method, amqp.Ack)
+                    assert number not in open_
+
+    for step, (index, refused) in enumerate(ends):
+        open_.append(confirms.begin())
+        number = open_.pop(min(index, len(open_) - 1))
+        if index:
+            confirms.end(number, refused=refused)
+            expected[number] = not refused
+        else:
+            open_.append(number)
+            open_.sort()
+        if step % at_once == 0:
+            take()
+    for number in open_[:]:
+        open_.remove(number)
+        confirms.end(number)
+        expected[number] = True
+    take()
+    assert told == expected
+    assert not confirms.is_waiting
+
+
+def test_acks_of_a_burst_are_one_frame() -> None:
+    """A hundred publishes that are done in order are confirmed by one ack."""
+    confirms = Confirms()
+    for _ in range(100):
+        confirms.end(confirms.begin())
+    assert confirms.frames(7) == amqp.encode_ack(7, 100, True)
+
+
+def test_two_windows_hold_together() -> None:
+    """A consumer takes what both its own limit and its channel's allow; whoever was stopped hears of room."""
+    shared = ChannelWindow()
+    shared.limit = 3
+    one, two = Window(2, shared), Window(None, shared)
+    assert [one.take(1) for _ in range(3)] == [True, True, False]
+    assert [two.take(1), two.take(1), two.is_open, one.is_open] == [True, False, False, False]
+    assert two.settled(1, 0)
+    assert (two.is_open, one.is_open) == (True, False)
+    assert one.settled(1, 0)
+    assert one.is_open
+    assert not one.settled(1, 0)
+    one.check_invariants()
+    two.check_invariants()
