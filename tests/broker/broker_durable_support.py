@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,16 @@ def keepers(path: Path, kind: str, **options: Any) -> Iterator[Keeper]:
     keeper = InMemory(**options) if kind == "memory" else OnDisk(path, **options)
     yield keeper
     keeper.close()
+
+
+@contextmanager
+def holding(store: MemoryStore) -> Iterator[None]:
+    """A block in which nothing is committed; whatever happens in it, nobody waits for ever."""
+    store.hold()
+    try:
+        yield
+    finally:
+        store.release()
 
 
 def persistent(body: bytes = b"", key: str = "q", **properties: Any) -> Message:

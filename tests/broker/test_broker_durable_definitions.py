@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker_durable_support import Keeper, bodies, keepers, persistent
+from broker_durable_support import Keeper, bodies, holding, keepers, persistent
 from broker_front_support import HANG, until
 
 from multiqueue.broker import (
@@ -193,16 +193,15 @@ def test_a_declaration_waits_for_its_commit_whoever_came_first() -> None:
     """Two threads declare one queue: neither returns before the definition is committed, once."""
     store = MemoryStore()
     host = VirtualHost(store=store)
-    store.hold()
     returned: list[object] = []
     threads = [
         threading.Thread(target=lambda: returned.append(host.declare_queue("q", durable=True))) for _ in range(2)
     ]
-    for thread in threads:
-        thread.start()
-    until(lambda: store.statistics().pending_operations == 1)
-    assert returned == []
-    store.release()
+    with holding(store):
+        for thread in threads:
+            thread.start()
+        until(lambda: store.statistics().pending_operations == 1)
+        assert returned == []
     for thread in threads:
         thread.join(HANG)
     assert returned[0] is returned[1] is host.queue("q")

@@ -350,6 +350,22 @@ def test_a_publish_after_the_close_is_refused(host: VirtualHost, store: MemorySt
     assert len(queue) == 0
 
 
+def test_what_is_committed_while_the_virtual_host_closes_stays(host: VirtualHost, store: MemoryStore) -> None:
+    """A message that was admitted before its queue was closed and committed after it is there in the next life."""
+    queue = host.queue("q")
+    submission = host.submission()
+    assert submission is not None
+    submission.put(queue, persistent(b"late"))
+    queue.close()
+    commit = submission.submit()
+    assert commit is not None
+    assert commit.wait(HANG)
+    host.close()
+    again = VirtualHost(store=store.reopened())
+    assert take_all(again) == [(b"late", False)]
+    again.close()
+
+
 def test_what_follows_a_commit_may_publish(store: MemoryStore) -> None:
     """An alert runs on the store's thread: its publish is under way when it returns, and waits for nothing."""
     echoed: list[object] = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from broker_durable_support import Keeper, bodies, keepers, persistent, take_all
+from broker_durable_support import Keeper, bodies, holding, keepers, persistent, take_all
 from broker_front_support import HANG, until
 
 from multiqueue.broker import (
@@ -309,17 +309,16 @@ def test_messages_are_moved_in_one_commit_each() -> None:
     for name in ("from", "to"):
         host.declare_queue(name, durable=True)
     fill(host, b"1", b"2", queue="from")
-    store.hold()
     mover = threading.Thread(target=lambda: host.queue("from").move_messages(host.queue("to")))
-    mover.start()
-    until(lambda: store.statistics().pending_operations == 4)
-    assert where(host) == {"from": [], "to": []}
-    assert lives(store, lambda: None, where)[:3] == [
-        {"from": [b"1", b"2"], "to": []},
-        {"from": [b"2"], "to": [b"1"]},
-        {"from": [], "to": [b"1", b"2"]},
-    ]
-    store.release()
+    with holding(store):
+        mover.start()
+        until(lambda: store.statistics().pending_operations == 4)
+        assert where(host) == {"from": [], "to": []}
+        assert lives(store, lambda: None, where)[:3] == [
+            {"from": [b"1", b"2"], "to": []},
+            {"from": [b"2"], "to": [b"1"]},
+            {"from": [], "to": [b"1", b"2"]},
+        ]
     mover.join(HANG)
     assert where(host) == {"from": [], "to": [b"1", b"2"]}
     host.close()
@@ -448,16 +447,15 @@ def test_a_transaction_is_one_commit() -> None:
     transaction.publish(persistent(b"new"))
     transaction.publish(persistent(b"new", key="sick"))
     transaction.publish(Message(b"transient", routing_key="q"))
-    store.hold()
     committer = threading.Thread(target=transaction.commit)
-    committer.start()
-    until(lambda: store.statistics().pending_operations)
-    assert where(host) == {"dead": [], "sick": [], "q": [b"kept"]}
-    before, after, *later = lives(store, lambda: None, where)
-    assert later == [after]  # the transient message's turn in the order is over
+    with holding(store):
+        committer.start()
+        until(lambda: store.statistics().pending_operations)
+        assert where(host) == {"dead": [], "sick": [], "q": [b"kept"]}
+        before, after, *later = lives(store, lambda: None, where)
     assert before == {"dead": [], "sick": [b"rejected"], "q": [b"accepted", b"kept"]}
     assert after == {"dead": [b"rejected"], "sick": [b"new"], "q": [b"kept", b"new"]}
-    store.release()
+    assert later == [after]  # the transient message's turn in the order is over
     committer.join(HANG)
     host.wait_for_commits()
     assert where(host) == {"dead": [b"rejected"], "sick": [b"new"], "q": [b"kept", b"new", b"transient"]}
