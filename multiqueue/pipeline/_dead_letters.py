@@ -10,6 +10,7 @@ Crash       A letter is written before the ledger says failed. Death in between 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -18,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ._errors import PipelineError
-from ._items import Item
+from ._items import Item, Payload
 from ._publish import quoted
 from ._retry import describe
 
@@ -64,6 +65,7 @@ def _letter(item: Item, error: BaseException) -> dict[str, object]:
         "id": item.id,
         "lane_name": item.lane,
         "files": [seen.path for seen in item.files],
+        "messages": [_message(payload) for payload in item.messages],
         "size_bytes": item.size_bytes,
         "error_type": type(error).__name__,
         "error": describe(error),
@@ -72,3 +74,16 @@ def _letter(item: Item, error: BaseException) -> dict[str, object]:
         "failures": item.tries + 1,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _message(payload: Payload) -> dict[str, object]:
+    """A message; its body as text, or in base 64 where it is none."""
+    values: dict[str, object] = {
+        "message_id": payload.id,
+        "routing_key": payload.routing_key,
+        "headers": dict(payload.headers),
+    }
+    try:
+        return {**values, "body": payload.body.decode()}
+    except UnicodeDecodeError:
+        return {**values, "body_base64": base64.b64encode(payload.body).decode()}

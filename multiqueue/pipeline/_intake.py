@@ -68,7 +68,7 @@ class Intake:
         self._ledger = ledger
         self._follow = follow
         self._known = {lane.name for lane in lanes}
-        self._scans = deque(map(self._scan_of, lanes))
+        self._scans = deque(map(self._scan_of, _with_files(lanes)))
         self._unseen = len(self._scans)
         self._next_s = 0.0
         # Since when the lane has files that do not fill a batch; only while following.
@@ -86,7 +86,7 @@ class Intake:
 
     @property
     def finished(self) -> bool:
-        """Whether every lane was read to its end for good."""
+        """Whether every lane with files was read to its end for good."""
         return self.stands_still and self._follow is None
 
     @property
@@ -103,11 +103,12 @@ class Intake:
         """While following, start to read all lanes once more when it is time; the lanes that are new."""
         if self._follow is None or self._scans or self._follow.monotonic() < self._next_s:
             return []
+        self._next_s = self._follow.monotonic() + self._follow.poll_s  # should there be nothing to scan
         lanes = self._follow.lanes()
         new = [lane for lane in lanes if lane.name not in self._known]
         self._known.update(lane.name for lane in new)
         self.passed_over = _scan.PassedOver()
-        self._scans.extend(map(self._scan_of, lanes))
+        self._scans.extend(map(self._scan_of, _with_files(lanes)))
         return new
 
     def step(self, known_s: float, found: Callable[[str, Scanned], None]) -> None:
@@ -146,3 +147,7 @@ class Intake:
         if self._follow is not None:
             files = filter(self._follow.has_settled, files)
         return _LaneScan(lane, files)
+
+
+def _with_files(lanes: Sequence[Lane]) -> list[Lane]:
+    return [lane for lane in lanes if lane.source is None]

@@ -9,14 +9,17 @@ from pathlib import Path
 
 STEP = "step://"
 """Before the name of a part in the path of what a step works on."""
+MESSAGE = "message://"
+"""Before the key of a message: its id, or a digest of its body."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileSeen:
     """A file as a scan met it. `path` is relative to the base directory when it lies below it.
 
-    A step's item has one that is no file: `path` is `step://PART`, `size_bytes` the number of items it reads, and
-    `mtime_ns` a digest of which those are. So what has changed is found in the same way for both.
+    Of a message `path` is `message://KEY`. A step's item has one that is no file either: `path` is `step://PART`,
+    `size_bytes` the number of items it reads, and `mtime_ns` a digest of which those are. So what has changed is found
+    in the same way for both.
     """
 
     path: str
@@ -29,6 +32,18 @@ class FileSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class Payload:
+    """A message as it came."""
+
+    id: str
+    """Its `message_id`, empty if it had none."""
+    routing_key: str
+    headers: Mapping[str, str]
+    """Their values as text."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Lane:
     """One lane of a run: what it reads and how it is scheduled."""
 
@@ -36,6 +51,10 @@ class Lane:
     root: Path
     globs: tuple[str, ...]
     """Relative to `root`, or absolute."""
+    source: str | None = None
+    """The URL of the broker queue that feeds it, instead of globs."""
+    prefetch: int = 100
+    """How many messages of the queue may be under way."""
     section: str = ""
     """The name in the configuration, by which steps come after it."""
     exclude: tuple[str, ...] = ()
@@ -98,6 +117,8 @@ class Item:
     """Attempts that failed since the item was found, changed or put back."""
     seq: int = 0
     """Its number in the ledger."""
+    messages: tuple[Payload, ...] = ()
+    """What an item of a queue lane is made of."""
 
     @property
     def paths(self) -> tuple[Path, ...]:

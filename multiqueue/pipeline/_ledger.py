@@ -4,9 +4,9 @@ Promise     An item moves only along the arrows of `_lifecycle.TRANSITIONS`: eve
             fails if it is not that. An item is handed out for submission only after the transaction that holds
             its new attempt number is committed, so after a crash a published output can be told from a stale one.
             A file belongs to at most one item of a lane, for ever.
-State       Tables meta, items, files (`_ledger_file`). WAL with synchronous=NORMAL: after kill -9 every committed
-            transaction is there; after a power loss the last ones may be undone, which hands items back and
-            never marks one done that is not.
+State       Tables meta, items, files, messages (`_ledger_file`). WAL with synchronous=NORMAL: after kill -9 every
+            committed transaction is there; after a power loss the last ones may be undone, which hands items back
+            and never marks one done that is not.
 Threads     None of its own and no lock: one thread, the runner's, makes every call. Readers (`pipeline status`,
             the report) open their own read-only connection; WAL lets them read beside the writer.
 Processes   One at a time may write: `_ledger_file.exclusive`.
@@ -20,13 +20,14 @@ import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ._batching import cut, halves
 from ._errors import IllegalTransition, PipelineError
-from ._items import STEP, FileSeen, Item, item_id
+from ._items import MESSAGE, STEP, FileSeen, Item, item_id
 from ._ledger_file import LaneCount, connect, lane_counts
+from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
 
 _ITEM_COLUMNS = "seq, id, lane, attempt, tries"
@@ -63,6 +64,7 @@ class Ledger:
         self._path = path
         self._base = base
         self._connection = connect(path)
+        self.messages = LedgerMessages(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -170,7 +172,7 @@ class Ledger:
                 same += 1
         full, rest = cut(new, batch, batch_bytes)
         for files in full:
-            self._add(lane, files, now_s)
+            self.add(lane, files, now_s)
         reopened = Counter(state for seq in sorted(changed) if (state := self._reopen(seq, now_s)))
         for seq, one in changed.items():
             if not one.is_file:
@@ -180,7 +182,7 @@ class Ledger:
     def record_rest(self, lane: str, rest: Sequence[FileSeen], now_s: float) -> None:
         """Make one last, smaller item of the files that did not fill a batch."""
         if rest:
-            self._add(lane, rest, now_s)
+            self.add(lane, rest, now_s)
 
     def _known(self, lane: str, paths: Sequence[str]) -> dict[str, tuple[int, int, int]]:
         marks = ",".join("?" * len(paths))
@@ -190,7 +192,8 @@ class Ledger:
         )
         return {path: (size, mtime_ns, item) for path, size, mtime_ns, item in rows}
 
-    def _add(self, lane: str, files: Sequence[FileSeen], now_s: float, tries: int = 0) -> None:
+    def add(self, lane: str, files: Sequence[FileSeen], now_s: float, tries: int = 0) -> None:
+        """Make an item of these files, which no item has yet."""
         identity = item_id(lane, [one.path for one in files])
         size_bytes = sum(one.size_bytes for one in files)
         cursor = self._connection.execute(
@@ -231,7 +234,7 @@ class Ledger:
     def submit(self, item: Item) -> Item:
         """The item with its new attempt number. Submit it only once the transaction has ended."""
         self._move(item, ItemEvent.SUBMIT, "attempt = attempt + 1", ())
-        return Item(item.id, item.lane, item.files, item.base, item.attempt + 1, item.tries, item.seq)
+        return replace(item, attempt=item.attempt + 1)
 
     def succeed(self, item: Item, files: Iterable[FileSeen], started_s: float, ended_s: float) -> None:
         """The item is done; `files` are its files as the job met them, for the next scan to compare with."""
@@ -242,6 +245,7 @@ class Ledger:
             (started_s, ended_s),
         )
         self._note_files(item, files)
+        self.messages.forget(item.lane, item.files if item.messages else ())
 
     def postpone(self, item: Item, error: str, retry_s: float) -> None:
         """The item failed and waits for its next try."""
@@ -267,7 +271,7 @@ class Ledger:
         self._connection.execute("DELETE FROM items WHERE seq = ?", (item.seq,))
         parts = halves(item.files)
         for files in parts:
-            self._add(item.lane, files, now_s, tries if len(files) > 1 else 0)
+            self.add(item.lane, files, now_s, tries if len(files) > 1 else 0)
         return len(parts)
 
     def hand_back(self, item: Item) -> None:
@@ -287,13 +291,14 @@ class Ledger:
         for row in rows:
             if chosen is None or row[2] in chosen:
                 item = self._item(row)
-                if self._put_back(item.seq):
+                if self.put_back(item.seq):
                     count += 1
                 else:
                     forgotten(item)
         return count
 
-    def _put_back(self, seq: int) -> bool:
+    def put_back(self, seq: int) -> bool:
+        """Let a failed item wait again, without its files that are gone; False when there is none left."""
         files = self._files(seq)
         gone = [(seq, one.path) for one in files if one.is_file and not (self._base / one.path).exists()]
         self._connection.executemany("DELETE FROM files WHERE item = ? AND path = ?", gone)
@@ -317,6 +322,7 @@ class Ledger:
                 for item in map(self._item, rows):
                     if is_published(item):
                         self._move(item, ItemEvent.SUCCEED, "error = NULL, tries = 0", ())
+                        self.messages.forget(item.lane, item.files if item.messages else ())
                         done += 1
                     else:
                         self.hand_back(item)
@@ -349,7 +355,9 @@ class Ledger:
 
     def _item(self, row: tuple[int, str, str, int, int]) -> Item:
         seq, identity, lane, attempt, tries = row
-        return Item(identity, lane, tuple(self._files(seq)), self._base, attempt, tries, seq)
+        files = tuple(self._files(seq))
+        messages = self.messages.payloads(lane, files) if files[0].path.startswith(MESSAGE) else ()
+        return Item(identity, lane, files, self._base, attempt, tries, seq, messages)
 
     def _files(self, seq: int) -> list[FileSeen]:
         rows = self._connection.execute("SELECT path, size, mtime_ns FROM files WHERE item = ? ORDER BY place", (seq,))

@@ -18,7 +18,21 @@ from pathlib import Path
 from ._errors import StateInUse, StateMismatch, Unprepared
 from ._lifecycle import ItemState
 
-_VERSION = 1
+_VERSION = 2
+_READABLE = (1, 2)
+
+# The bodies of messages, until their items are done. Version 1 had none.
+_MESSAGES = """
+CREATE TABLE messages (
+    lane TEXT NOT NULL,
+    path TEXT NOT NULL,
+    id TEXT NOT NULL,
+    routing_key TEXT NOT NULL,
+    headers TEXT NOT NULL,
+    body BLOB NOT NULL,
+    PRIMARY KEY (lane, path)
+);
+"""
 
 # `known_s`, `retry_s`, `started_s`, `ended_s` are seconds at work: a clock that stands still between runs.
 # `error` is the last one, kept while the item waits for its next try.
@@ -50,6 +64,7 @@ CREATE TABLE files (
     place INTEGER NOT NULL,
     PRIMARY KEY (lane, path)
 ) WITHOUT ROWID;
+{_MESSAGES}
 CREATE INDEX items_next ON items (lane, retry_s, seq) WHERE state = 'waiting';
 CREATE INDEX items_mixed ON items (id) WHERE state = 'waiting';
 CREATE INDEX items_submitted ON items (seq) WHERE state = 'submitted';
@@ -91,6 +106,8 @@ def connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         if version == 0:
             connection.executescript(_SCHEMA)
+        elif version == 1:
+            connection.executescript(f"BEGIN IMMEDIATE; {_MESSAGES} PRAGMA user_version = {_VERSION}; COMMIT;")
     except sqlite3.OperationalError as error:
         connection.close()
         raise Unprepared(f"cannot write the state {str(path)!r}: {error}; choose another [state] path") from error
@@ -164,7 +181,7 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
         if isinstance(error, sqlite3.OperationalError):
             raise
         raise StateMismatch(f"{str(path)!r} is not a state of ours: {error}; choose another [state] path") from error
-    if version != (_VERSION if tables else 0):
+    if version not in (_READABLE if tables else (0,)):
         raise StateMismatch(
             f"{str(path)!r} has version {version}, this multiqueue writes version {_VERSION}; "
             "use the multiqueue that wrote it, or start anew in another output"

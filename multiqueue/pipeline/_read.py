@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,8 @@ _READERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 _PATHS_SCHEMA = "array<struct<path:string,size_bytes:bigint,modified:double>>"
 
+_MESSAGES_SCHEMA = "array<struct<message_id:string,routing_key:string,headers:map<string,string>,body:string>>"
+
 
 def met(item: Item) -> tuple[FileSeen, ...]:
     """The item's files as they are now; call it before reading them. What is no file stays as it is.
@@ -44,6 +48,40 @@ def _met(seen: FileSeen, path: Path) -> FileSeen:
             "`multiqueue pipeline retry` tries again and forgets files that are gone"
         ) from error
     return FileSeen(seen.path, status.st_size, status.st_mtime_ns)
+
+
+def named_files(item: Item) -> Item:
+    """The item of a queue lane with the files that its messages name, a path each.
+
+    Raises:
+        JobError: one of them is no path, or the file is gone.
+    """
+    files = []
+    for payload in item.messages:
+        try:
+            path = payload.body.decode().strip()
+        except UnicodeDecodeError as error:
+            raise JobError(f'the body of message {payload.id!r} is no path; format = "message" takes bodies') from error
+        files.append(_met(FileSeen(path, 0, 0), item.base / path))
+    return replace(item, files=tuple(files))
+
+
+def read_messages(spark: SparkSession, item: Item) -> DataFrame:
+    """A row per message: `message_id`, `routing_key`, `headers` and the `body` as bytes."""
+    rows = [
+        {
+            "message_id": payload.id or None,
+            "routing_key": payload.routing_key,
+            "headers": dict(payload.headers),
+            "body": base64.b64encode(payload.body).decode(),
+        }
+        for payload in item.messages
+    ]
+    return spark.sql(
+        "SELECT message_id, routing_key, headers, unbase64(body) AS body FROM "
+        f"(SELECT inline(from_json(:messages, '{_MESSAGES_SCHEMA}')))",
+        args={"messages": json.dumps(rows)},
+    )
 
 
 def read(spark: SparkSession, lane: Lane, item: Item) -> DataFrame:

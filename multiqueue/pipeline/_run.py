@@ -1,7 +1,7 @@
 """A run from its configuration: everything that is opened is closed here, in the opposite order.
 
-Lock order: the state's exclusive lock, then the ledger, then the session, then the dispatcher. The session starts
-only when there is something to do, in the thread that called.
+Order: the state's exclusive lock, then the ledger, the queues' connections, the session, the dispatcher. The session
+starts only when there is something to do, in the thread that called.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ._ledger_file import exclusive
 from ._mailbox import Mailbox, StopRequested
 from ._progress import Reporter
 from ._publish import Publisher
+from ._queues import Queues
 from ._report import write_report
 from ._retry import Backoff
 from ._runner import Runner
@@ -80,13 +81,15 @@ def run_pipeline(
         stack.enter_context(exclusive(config.state))
         ledger = stack.enter_context(contextlib.closing(Ledger(config.state, config.base)))
         publisher = _prepared(config, ledger, reporter)
-        if not follow:
+        if not follow and not any(lane.source for lane in lanes):
             _check_input(config, ledger, lanes)
         resumed = not ledger.is_empty()
         clock = WorkClock(ledger.seconds_at_work())
         stack.enter_context(_stop_signals_post_to(mailbox))
         following = _follow(config, reporter) if follow else None
         steps = config.steps()
+        queues = Queues(lanes, ledger, follow=follow)
+        stack.enter_context(queues.open())
         scheduled = [*lanes, *(step.as_lane(config.base) for step in steps)]
         runner = Runner(
             scheduled,
@@ -96,6 +99,7 @@ def run_pipeline(
             Attempts(work, publisher, mailbox.post, clock),
             Settlement(ledger, publisher, _backoff(config), DeadLetters(config.dead_letters)),
             Steps(steps, lanes, ledger),
+            queues,
             mailbox,
             clock,
             reporter,

@@ -32,6 +32,7 @@ from ._ledger import Ledger, Scanned
 from ._lifecycle import ItemState
 from ._mailbox import Ended, Mailbox, Message, Started, StopRequested, ended
 from ._progress import AttemptEnded, Reporter
+from ._queues import Queues
 from ._settlement import Settlement
 from ._steps import Steps
 from ._tally import Snapshot, Tally
@@ -77,6 +78,7 @@ class Runner:
     attempts: Attempts
     settlement: Settlement
     steps: Steps
+    queues: Queues
     mailbox: Mailbox
     clock: WorkClock
     reporter: Reporter
@@ -134,13 +136,14 @@ class Runner:
     def _is_over(self) -> bool:
         if self._flights:
             return False
-        return self._tally.stopping or (self.intake.finished and self._tally.waiting == 0)
+        return self._tally.stopping or (self.intake.finished and self.queues.finished and self._tally.waiting == 0)
 
     def _patience_s(self) -> float:
         now_s = self.clock()
         waits = [feed.dry_until_s - now_s for feed in self._feeds.values() if feed.dry_until_s > now_s]
-        to_read_s = None if self._tally.stopping else self.intake.patience_s()
-        return min([_TICK_S, *waits] if to_read_s is None else [_TICK_S, to_read_s, *waits])
+        if not self._tally.stopping:
+            waits += [wait for wait in (self.intake.patience_s(), self.queues.patience_s()) if wait is not None]
+        return min([_TICK_S, *waits])
 
     # From files to lanes
 
@@ -156,8 +159,9 @@ class Runner:
         for lane in self.intake.begin_if_due():
             self._add_lane(lane)
         self.intake.step(known_s, found)
-        if self.intake.stands_still:
-            self._tally.scanning = False
+        self.queues.step(self.clock(), found)
+        self._tally.scanning = self._tally.scanning and not self.intake.stands_still
+        if self.intake.stands_still and self.queues.stands_still:
             self.steps.take_in(self.clock(), found)
 
     def _add_lane(self, lane: Lane) -> None:
@@ -232,6 +236,7 @@ class Runner:
                         outcomes.append(self._end(message))
                 self.ledger.record_seconds_at_work(self.clock())
         for outcome in outcomes:
+            self.queues.settled(outcome.item, outcome.state)
             self.reporter.attempt_ended(outcome)
         for message in messages:
             if isinstance(message, StopRequested):

@@ -5,11 +5,14 @@ Nothing unknown is accepted. docs/reference/pipeline-toml.md lists the keys; a t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "paths"]
+from ._source import split_source
+
+InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "paths", "message"]
 OutputFormat = Literal["parquet", "json", "csv", "orc", "text"]
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 """`module:function`."""
@@ -40,9 +43,11 @@ class SparkSection(_Section):
 class LaneSection(_Section):
     """`[lanes.NAME]`: what is read, and how it is scheduled beside the others."""
 
-    files: Globs
+    files: Globs | None = None
     directories: str | None = None
     exclude: Globs = Field(default_factory=list)
+    source: str | None = None
+    prefetch: int = Field(default=100, ge=1, le=65_535)
     format: InputFormat
     options: dict[str, Scalar] = Field(default_factory=dict)
     schema_: str | None = Field(default=None, alias="schema")
@@ -55,6 +60,23 @@ class LaneSection(_Section):
     weight: int = Field(default=1, ge=1)
     max_in_flight: int | None = Field(default=None, ge=1)
     pool: str | None = None
+
+    @field_validator("source")
+    @classmethod
+    def _names_a_queue(cls, value: str | None) -> str | None:
+        if value is not None:
+            split_source(value)
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> LaneSection:
+        if (self.files is None) == (self.source is None):
+            raise ValueError('give either files = "..." or source = "amqp://HOST/VHOST/QUEUE"')
+        if self.source is not None and (self.directories is not None or self.exclude):
+            raise ValueError("directories and exclude go with files; a lane with a source has neither")
+        if self.source is None and self.format == "message":
+            raise ValueError('format = "message" goes with a source; files are "text", "binary", "paths" ...')
+        return self
 
     @field_validator("directories")
     @classmethod
@@ -171,6 +193,6 @@ def _local(path: str) -> str:
     return path
 
 
-def strings(globs: str | list[str]) -> tuple[str, ...]:
+def strings(globs: str | Iterable[str]) -> tuple[str, ...]:
     """One string or several, as several."""
     return (globs,) if isinstance(globs, str) else tuple(globs)

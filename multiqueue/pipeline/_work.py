@@ -16,7 +16,7 @@ from ._errors import JobError
 from ._items import Item, Lane, Step
 from ._job import INPUT, Job, check_queries, job_of, ship_modules
 from ._publish import Places
-from ._read import read, read_output
+from ._read import named_files, read, read_messages, read_output
 from ._schema import Schemas
 
 DataFrame = Any
@@ -78,6 +78,8 @@ class SparkWork:
             JobError: the job or the input is wrong for good. Whatever Spark raises comes through unchanged.
         """
         task = self.sections["" if item.part is None else item.lane]
+        if item.messages and self.lanes[item.lane].format != "message":
+            item = named_files(item)
         frames = self._frames(spark, item, task)
         result = task.job(spark, frames, item)
         if result is None:
@@ -94,7 +96,7 @@ class SparkWork:
         if task.step is not None:
             return {name: self._output_of(name, spark, item, task.step, task.sink) for name in task.step.after}
         lane = self.lanes[item.lane]
-        frame = read(spark, lane, item)
+        frame = read_messages(spark, item) if lane.format == "message" else read(spark, lane, item)
         self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
         return {INPUT: frame}
 

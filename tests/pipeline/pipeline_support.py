@@ -16,6 +16,7 @@ from multiqueue.pipeline._ledger import Ledger
 from multiqueue.pipeline._mailbox import Mailbox, Message
 from multiqueue.pipeline._progress import AttemptEnded, Silent
 from multiqueue.pipeline._publish import Publisher
+from multiqueue.pipeline._queues import Queues
 from multiqueue.pipeline._retry import Backoff
 from multiqueue.pipeline._runner import Runner
 from multiqueue.pipeline._settlement import Settlement
@@ -130,7 +131,10 @@ class Recorder(Silent):
 def write_names(spark: Any, item: Item, staged: Path) -> bool:
     """Work that writes the contents of the item's files, so that a test can count what is in the output."""
     staged.mkdir()
-    rows = [path.read_text() for path in item.paths] if item.part is None else [f"{item.lane} {item.part}".strip()]
+    if item.part is not None:
+        rows = [f"{item.lane} {item.part}".strip()]
+    else:
+        rows = [path.read_text() for path in item.paths] + [message.body.decode() for message in item.messages]
     (staged / "part-0.json").write_text(json.dumps(rows))
     return True
 
@@ -174,6 +178,7 @@ class Pipeline:
         on_idle: Callable[[Pipeline], None] | None = None,
         steps: Sequence[Step] = (),
         follow: Callable[[Pipeline], Follow] | None = None,
+        connect: Callable[[str], Any] | None = None,
     ) -> None:
         self.output = base / "out"
         self.time = Clock()
@@ -191,6 +196,8 @@ class Pipeline:
         self.mailbox = DrivenMailbox(self._idle)
         clock = WorkClock(self.ledger.seconds_at_work(), self.time)
         self.intake = Intake(lanes, base, {self.output}, self.ledger, follow(self) if follow else None)
+        self.connect = connect
+        self.queues = Queues(lanes, self.ledger, follow=follow is not None, clock=self.time)
         self.runner = Runner(
             [*lanes, *(step.as_lane(base) for step in steps)],
             self.ledger,
@@ -199,6 +206,7 @@ class Pipeline:
             Attempts(work, self.publisher, self.mailbox.post, clock),
             Settlement(self.ledger, self.publisher, Backoff(attempts, 1.0, 2.0, 60.0), DeadLetters(base / "dead")),
             Steps(steps, lanes, self.ledger),
+            self.queues,
             self.mailbox,
             clock,
             self.reporter,
@@ -208,7 +216,8 @@ class Pipeline:
     def run(self) -> Snapshot:
         """Run to the end and close."""
         try:
-            snapshot = self.runner.run()
+            with self.queues.open(self.connect):
+                snapshot = self.runner.run()
             self.held_back = self.runner.steps.held_back()
             return snapshot
         finally:

@@ -83,7 +83,7 @@ def test_two_lanes_of_one_name(tmp_path: Path) -> None:
         ('format = "csv"', 'format = "csv"\ndirectories = "**"', "4: lanes.eu.directories: `**` has no place here"),
         ('files = "eu/*.csv"', "files = 7", "2: lanes.eu.files: must be a string or an array of strings, not 7"),
         ('files = "eu/*.csv"', "files = []", "2: lanes.eu.files: must not be empty"),
-        ('files = "eu/*.csv"\n', "", "1: lanes.eu.files: missing"),
+        ('files = "eu/*.csv"\n', "", "1: lanes.eu: give either files = "),
         ("[lanes.eu]", '[lanes."e.u"]\ncolor = 1', '2: lanes."e.u".color: unknown key; known are batch'),
         ('sql = "SELECT * FROM input"', "", "4: job: give either sql"),
         ('sql = "SELECT * FROM input"', 'python = "f.py"', "5: job.python: must be \"module:function\", not 'f.py'"),

@@ -175,7 +175,7 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
     connection = sqlite3.connect(path)
     connection.executescript("CREATE TABLE items (x); PRAGMA user_version = 99;")
     connection.close()
-    with pytest.raises(StateMismatch, match="has version 99, this multiqueue writes version 1"):
+    with pytest.raises(StateMismatch, match="has version 99, this multiqueue writes version 2"):
         Ledger(path, tmp_path)
 
 

@@ -1,0 +1,293 @@
+"""Lanes that are fed from broker queues: acknowledged when done, done once, dead-lettered when bad."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_support import Pipeline, rows_in, write_names
+
+pytest.importorskip("pamqp")
+
+from multiqueue.broker import Broker
+from multiqueue.client import Connection, connect
+from multiqueue.pipeline import ConfigError, Unprepared, load_config
+from multiqueue.pipeline._errors import JobError
+from multiqueue.pipeline._intake import Follow
+from multiqueue.pipeline._items import Item, Lane
+from multiqueue.pipeline._mailbox import StopRequested
+from multiqueue.pipeline._source import split_source
+
+
+class Dead(BaseException):
+    """The process is gone."""
+
+
+class Host:
+    """A broker with a queue `work`, whose dead letters go to the queue `dead`, and somebody who publishes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.connection: Connection = connect(broker)
+        self.channel = self.connection.channel()
+        self.channel.queue_declare("dead", durable=True)
+        arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+        self.channel.queue_declare("work", durable=True, arguments=arguments)
+
+    def publish(self, *bodies: str, **properties: Any) -> None:
+        for body in bodies:
+            self.channel.publish(body.encode(), routing_key="work", **{"message_id": f"id-{body}", **properties})
+
+    def depth(self, queue: str) -> int:
+        """Messages that are in the queue and nobody has."""
+        return self.channel.queue_declare(queue, passive=True).message_count
+
+    def connect(self, url: str) -> Connection:
+        return connect(self.broker)
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    with Broker() as broker:
+        made = Host(broker)
+        yield made
+        made.connection.close()
+
+
+def pipeline(base: Path, host: Host, **settings: Any) -> Pipeline:
+    lane = {key: settings.pop(key) for key in ("batch", "batch_s", "prefetch", "batch_bytes") if key in settings}
+    queue = Lane("q", base, (), source="amqp://host/work", format="message", section="q", **lane)
+    return Pipeline(base, [queue], connect=host.connect, **settings)
+
+
+def words(count: int) -> list[str]:
+    return sorted(f"w{number:03}" for number in range(count))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_what_is_in_the_queue_is_done(tmp_path: Path, host: Host, batch: int) -> None:
+    """A run takes what the queue has, each message once into the output, and leaves the queue empty."""
+    host.publish(*words(30))
+    run = pipeline(tmp_path, host, batch=batch)
+    snapshot = run.run()
+    assert rows_in(run.output) == words(30)
+    assert snapshot.total.done == -(-30 // batch)
+    assert (host.depth("work"), host.depth("dead")) == (0, 0)
+
+
+def test_an_empty_queue(tmp_path: Path, host: Host) -> None:
+    """A run over an empty queue ends at once."""
+    assert pipeline(tmp_path, host).run().total.total == 0
+
+
+def test_no_more_than_the_prefetch_is_under_way(tmp_path: Path, host: Host) -> None:
+    """However many messages wait, a run has at most `prefetch` of them, and the ledger holds no more."""
+    host.publish(*words(50))
+    most = 0
+
+    def look(run: Pipeline) -> None:
+        nonlocal most
+        run.queues.check_invariants()
+        most = max(most, sum(map(len, run.queues._held.values())))
+        assert host.depth("work") >= 50 - len(run.reporter.attempts) - 10
+
+    run = pipeline(tmp_path, host, prefetch=10, on_idle=look)
+    run.run()
+    assert most == 10
+    assert rows_in(run.output) == words(50)
+
+
+def test_acknowledged_when_done_and_not_before(tmp_path: Path, host: Host) -> None:
+    """A run that dies before the end of an item is committed has acknowledged nothing of it; afterwards it is known."""
+    host.publish(*words(6))
+
+    def die(run: Pipeline) -> None:
+        if len(run.reporter.attempts) == 3:
+            raise Dead
+
+    run = pipeline(tmp_path, host, on_idle=die)
+    with pytest.raises(Dead):
+        run.run()
+    assert host.depth("work") == 3
+    again = pipeline(tmp_path, host)
+    again.run()
+    assert rows_in(again.output) == words(6)
+    assert host.depth("work") == 0
+    assert len(again.dispatcher.submitted) == 3
+
+
+def test_delivered_again_after_it_was_done(tmp_path: Path, host: Host) -> None:
+    """A message whose acknowledgement was lost is acknowledged when it comes again, and not done again."""
+    host.publish("one", "two")
+    run = pipeline(tmp_path, host)
+    run.queues.settled = lambda item, state: None  # type: ignore[method-assign] # the process dies just before
+    run.run()
+    assert host.depth("work") == 2
+    again = pipeline(tmp_path, host)
+    again.run()
+    assert again.dispatcher.submitted == []
+    assert (host.depth("work"), rows_in(again.output)) == (0, ["one", "two"])
+
+
+def test_done_without_the_broker(tmp_path: Path, host: Host) -> None:
+    """What a dead run has recorded is in the state: the next one does it although the queue was emptied meanwhile."""
+    host.publish(*words(4))
+
+    def die(run: Pipeline) -> None:
+        if run.dispatcher.submitted:
+            raise Dead
+
+    with pytest.raises(Dead):
+        pipeline(tmp_path, host, on_idle=die).run()
+    host.channel.queue_purge("work")
+    again = pipeline(tmp_path, host)
+    again.run()
+    assert rows_in(again.output) == words(4)
+    rows = again.output / "_multiqueue" / "state.sqlite"
+    assert rows.exists()
+
+
+def test_published_twice(tmp_path: Path, host: Host) -> None:
+    """Two messages of one id are one item, whether they come together or after it was done; both are acknowledged."""
+    host.publish("same", "other", "same")
+    pipeline(tmp_path, host).run()
+    host.publish("same")
+    again = pipeline(tmp_path, host)
+    again.run()
+    assert (rows_in(again.output), host.depth("work")) == (["other", "same"], 0)
+
+
+def test_without_an_id_the_body_tells(tmp_path: Path, host: Host) -> None:
+    """Messages without an id are told apart by their bodies."""
+    host.publish("a", "b", "a", message_id="")
+    run = pipeline(tmp_path, host)
+    run.run()
+    assert (rows_in(run.output), host.depth("work")) == (["a", "b"], 0)
+
+
+def bad(*bodies: str) -> Any:
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        if any(payload.body.decode() in bodies for payload in item.messages):
+            raise JobError("bad message")
+        return write_names(spark, item, staged)
+
+    return work
+
+
+@pytest.mark.parametrize("batch", [1, 8])
+def test_poison(tmp_path: Path, host: Host, batch: int) -> None:
+    """A message that cannot be done is rejected, so that the broker dead-letters it; those of its batch are done."""
+    host.publish(*words(8))
+    run = pipeline(tmp_path, host, batch=batch, work=bad("w003", "w006"))
+    assert run.run().total.failed == 2
+    assert rows_in(run.output) == sorted(set(words(8)) - {"w003", "w006"})
+    assert (host.depth("work"), host.depth("dead")) == (0, 2)
+    letters = [json.loads(path.read_text()) for path in (tmp_path / "dead").rglob("*.json")]
+    assert sorted(letter["messages"][0]["body"] for letter in letters) == ["w003", "w006"]
+    assert letters[0]["messages"][0]["message_id"].startswith("id-w00")
+
+
+def test_poison_whose_rejection_was_lost(tmp_path: Path, host: Host) -> None:
+    """A run that dies before it rejects leaves it to the next one, which does not try the message again."""
+    host.publish("poison")
+    run = pipeline(tmp_path, host, work=bad("poison"))
+    run.queues.settled = lambda item, state: None  # type: ignore[method-assign] # the process dies just before
+    run.run()
+    again = pipeline(tmp_path, host, work=bad("poison"))
+    again.run()
+    assert again.dispatcher.submitted == []
+    assert (host.depth("work"), host.depth("dead")) == (0, 1)
+
+
+def test_published_again_after_it_was_set_aside(tmp_path: Path, host: Host) -> None:
+    """A message that was set aside and is published once more is tried once more."""
+    host.publish("poison")
+    pipeline(tmp_path, host, work=bad("poison")).run()
+    host.publish("poison")
+    again = pipeline(tmp_path, host)
+    again.run()
+    assert (rows_in(again.output), host.depth("work")) == (["poison"], 0)
+
+
+def test_following_a_queue(tmp_path: Path, host: Host) -> None:
+    """While following, messages are taken as they come; those that do not fill a batch wait so long and no longer."""
+    sent: list[float] = []
+
+    def publish(run: Pipeline) -> None:
+        if len(sent) < 3 and run.time.now >= 4 * len(sent):
+            sent.append(run.time.now)
+            host.publish(f"late{len(sent)}")
+            while run.queues.patience_s() != 0.0:  # the broker delivers in a thread of its own
+                time.sleep(0.001)
+        if run.time.now > 30:
+            run.mailbox.post(StopRequested())
+
+    run = pipeline(
+        tmp_path,
+        host,
+        batch=10,
+        batch_s=6.0,
+        on_idle=publish,
+        follow=lambda run: Follow(1.0, 2.0, lambda: run.runner.lanes, run.time, run.time),
+    )
+    run.run()
+    assert rows_in(run.output) == ["late1", "late2", "late3"]
+    assert [len(item.messages) for item in run.dispatcher.submitted] == [2, 1]
+
+
+def test_stopped(tmp_path: Path, host: Host) -> None:
+    """What is not done when a run is stopped is in the queue again, for the next one, which does it once."""
+    host.publish(*words(12))
+
+    def stop(run: Pipeline) -> None:
+        if len(run.reporter.attempts) == 4:
+            run.mailbox.post(StopRequested())
+
+    pipeline(tmp_path, host, on_idle=stop).run()
+    assert 0 < host.depth("work") < 12
+    again = pipeline(tmp_path, host)
+    again.run()
+    assert (rows_in(again.output), host.depth("work")) == (words(12), 0)
+
+
+def test_a_queue_that_is_not_there(tmp_path: Path, host: Host) -> None:
+    """A queue that nobody has declared is one sentence that names the lane and the queue."""
+    host.channel.queue_delete("work")
+    with pytest.raises(Unprepared, match=r"lane 'q': .*work"):
+        pipeline(tmp_path, host).run()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("amqp://host/work", ("amqp://host", "work")),
+        ("amqp://u:p@host:1/vhost/a%2Fb", ("amqp://u:p@host:1/vhost", "a/b")),
+        ("amqps://a,b:2/%2F/q?heartbeat=5", ("amqps://a,b:2/%2F?heartbeat=5", "q")),
+    ],
+)
+def test_addresses(url: str, expected: tuple[str, str]) -> None:
+    """The last part of the path is the queue, the rest the broker's address."""
+    assert split_source(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("lane", "complaint"),
+    [
+        ('source = "amqp://host"\nformat = "message"', "2: lanes.q.source: 'amqp://host' names no queue"),
+        ('source = "http://host/q"\nformat = "message"', "2: lanes.q.source: 'http://host/q' names no queue"),
+        ('source = "amqp://h/q"\nfiles = "*"\nformat = "text"', "1: lanes.q: give either files"),
+        ('files = "*"\nformat = "message"', '1: lanes.q: format = "message" goes with a source'),
+        ('source = "amqp://h/q"\ndirectories = "*"\nformat = "text"', "1: lanes.q: directories and exclude go with"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_the_configuration(tmp_path: Path, lane: str, complaint: str) -> None:
+    """What cannot be a queue lane is told with its line."""
+    text = f'[lanes.q]\n{lane}\n[job]\nsql = "SELECT 1"\n[output]\npath = "out"\n'
+    (tmp_path / "p.toml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "p.toml")
+    assert complaint in str(caught.value)
