@@ -52,6 +52,11 @@ class Credit:
         return self._window
 
     @property
+    def limit(self) -> int | None:
+        """How many messages may be outstanding at once, as far as is known; None is unlimited."""
+        return None if self._messages is None else self._messages + self._taken
+
+    @property
     def is_open(self) -> bool:
         """True when the next message, if it is small enough, may be taken."""
         messages, size_bytes = self._messages, self._bytes

@@ -54,6 +54,10 @@ class EntryList(ABC):
     def __iter__(self) -> Iterator[Entry]:
         """All entries in service order; the list must not change meanwhile."""
 
+    def deliveries(self) -> list[tuple[int, int]]:
+        """Of what a store has and consumers had: its number there, and how often. For a clean close."""
+        return [(entry.number, entry.delivery_count) for entry in self if entry.is_stored and entry.delivery_count]
+
     def least_significant(self) -> Iterator[Entry]:
         """All entries, first the one a ring would miss least."""
         return iter(self)

@@ -203,10 +203,21 @@ class Paging(PagingLists):
             self._take_bodies(load, {each.position: each for each in found})
         self._raise_without_load(target)
         self.want(target)
+        if self.first(target) is not None:
+            self.served[target] = None
 
     def failed(self, load: Load) -> None:
-        """The load could not be done; it will be planned again when something stirs."""
+        """The load could not be done; it will be planned again when its list is wanting again."""
         self._end(load)
+        self.wanting.pop(load.target, None)
+
+    def take_served(self) -> list[TargetList]:
+        """The lists whose consumers are to be told; each is returned once."""
+        if not self.served:
+            return []
+        served = list(self.served)
+        self.served.clear()
+        return served
 
     def _end(self, load: Load) -> None:
         self.end_look(load)

@@ -75,6 +75,26 @@ class PagingBudget:
         if target.is_behind or (2 * target.direct_bytes <= self.high_water and target.is_incomplete):
             self.want(target)
 
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the accounts contradict each other or what is in memory."""
+        assert self.used == sum(self.amounts), "the accounts do not add up"
+        areas = {target.area for target in self.lists} | set(self.with_head) | set(self.with_pending)
+        for area in areas:
+            for slot in area.slots.values():
+                assert (slot.payload is None) == (slot.account is Account.NOWHERE), f"{slot!r}"
+                named = sum(
+                    (slot.position in each.entries) + (slot.position in each.asked_again) for each in area.lists
+                )
+                assert slot.lists == named, f"{slot!r} is named by {named} lists"
+                assert not (slot.in_flight and named), f"{slot!r} was taken and is listed"
+            assert all(area.slots[position].account is Account.PENDING for position in area.pending)
+            assert all(area.slots[position].account is Account.HEAD for position in area.head)
+        for target in self.lists:
+            direct = [position for position in target.entries if position < target.mark]
+            assert target.direct == len(direct)
+            assert target.direct_bytes == sum(target.area.slots[position].cost for position in direct)
+            target.entries.check_invariants()
+
     # -- room
 
     def room(self, need: int, *, first: bool = False) -> bool:

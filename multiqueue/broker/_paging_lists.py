@@ -14,6 +14,9 @@ Source      "Durable Queue Memory Management" (Apache ActiveMQ). Redelivery into
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from ._errors import ConsumerNotAdmitted
 from ._paging_budget import HIGH_WATER_SHARE, PagingBudget
 from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Slot, TargetList
@@ -67,15 +70,21 @@ class PagingLists(PagingBudget):
     # -- lists
 
     def join(
-        self, area: Area, label: str, *, selective: bool = False, browses: bool = False, credit: int = 0
+        self,
+        area: Area,
+        label: str,
+        *,
+        selector: Callable[[Any], bool] | None = None,
+        browses: bool = False,
+        credit: int = 0,
     ) -> TargetList:
         """A list for consumers that have come.
 
         Raises:
             ConsumerNotAdmitted: the budget could not be kept with one list more.
         """
-        self._admit(area, label, credit)
-        target = TargetList(area, label, selective=selective, browses=browses, credit=credit)
+        self.admit(area, label, credit + 1)
+        target = TargetList(area, label, selector=selector, browses=browses, credit=credit)
         area.lists.append(target)
         self.lists.append(target)
         self._share_out()
@@ -83,8 +92,13 @@ class PagingLists(PagingBudget):
             self.want(target)
         return target
 
-    def _admit(self, area: Area, label: str, credit: int) -> None:
-        promised = sum(target.credit + 1 for target in self.lists) + credit + 1
+    def admit(self, area: Area, label: str, more: int) -> None:
+        """Return if there is room for so many more messages with consumers, or on lists, than were promised.
+
+        Raises:
+            ConsumerNotAdmitted: there is not.
+        """
+        promised = sum(target.credit + 1 for target in self.lists) + more
         need = self.entry_bytes * (promised + self.in_flight) + 2 * self.largest_message
         if need > self.limit:
             raise ConsumerNotAdmitted(
@@ -198,6 +212,18 @@ class PagingLists(PagingBudget):
         self.recharge(slot)
         return True
 
+    def begin_writing_out(self, area: Area) -> list[int]:
+        """The positions of what only memory has, and that is not on its way to the store; it is from now on."""
+        positions = [position for position in area.unbacked if position not in area.writing]
+        area.writing.update(positions)
+        return positions
+
+    def writing_failed(self, area: Area, position: int) -> None:
+        """The store does not take it now."""
+        area.writing.discard(position)
+        if position not in area.slots:
+            self.deleting.pop(position & NUMBER_MASK, None)
+
     def first(self, target: TargetList) -> Slot | None:
         """The first direct reference of a list. None while something before it is to be looked at."""
         return self.after(target, -1)
@@ -227,6 +253,16 @@ class PagingLists(PagingBudget):
         if slot.payload is None and payload is not None and self.room(cost):
             self.place(slot, payload)
         return True
+
+    def take(self, area: Area, position: int, cost: int, payload: object | None) -> bool:
+        """As `dispatch`, for somebody who has found the message in the store while he looked; False when it is gone."""
+        slot = area.slots.get(position)
+        number = position & NUMBER_MASK
+        if (slot is not None and slot.in_flight) or area.is_closed or number in self.deleting:
+            return False
+        if any(number in look.gone for look in area.looks):
+            return False
+        return self.dispatch(area, position, cost, payload)
 
     def settle(self, area: Area, position: int) -> None:
         """A message that was taken is gone for good."""

@@ -160,17 +160,18 @@ class BrokerQueue(QueueArrival):
         Raises:
             PreconditionFailed: it has consumers (`if_unused`), or messages (`if_empty`).
         """
+        with self._lock:
+            self._check_deletable_locked(if_unused, if_empty)
+        # A paged queue's messages are read for that, which must not be done under the lock.
+        sent_on = self._drop_each(DeadLetterReason.QUEUE_DELETED) if dead_letter else 0
         after: After = []
         with self._lock:
             if self._core.deleted:
-                return 0
-            if if_unused and len(self._core.consumers):
-                raise PreconditionFailed(f"{self.label} in use")
-            if if_empty and self._core.ready:
-                raise PreconditionFailed(f"{self.label} not empty")
+                return sent_on
+            self._check_deletable_locked(if_unused, if_empty)
             count = self._delete_locked(after, dead_letter=dead_letter)
         self._act(after)
-        return count
+        return count + sent_on
 
     def close(self) -> None:
         """End the queue without deleting what a store has of it: the virtual host is closed. Consumers are told."""
@@ -178,7 +179,6 @@ class BrokerQueue(QueueArrival):
         with self._lock:
             if self._core.deleted:
                 return
-            self._is_closed = True
             self._core.delete(None, after)
         self._act(after)
 
@@ -188,6 +188,7 @@ class BrokerQueue(QueueArrival):
         Cheap when nothing is due. Called periodically by `Housekeeping`, or by a test with its own clock.
         """
         now = self._clock()
+        self._expire_stored()
         after: After = []
         with self._lock:
             core = self._core
@@ -247,6 +248,14 @@ class BrokerQueue(QueueArrival):
             assert not self._matches(consumer.selector, entry.message), claim
 
     # -- details
+
+    def _check_deletable_locked(self, if_unused: bool, if_empty: bool) -> None:
+        if self._core.deleted:
+            return
+        if if_unused and len(self._core.consumers):
+            raise PreconditionFailed(f"{self.label} in use")
+        if if_empty and self._core.ready:
+            raise PreconditionFailed(f"{self.label} not empty")
 
     def _delete_locked(self, after: After, *, dead_letter: bool = False) -> int:
         count = self._core.delete(DeadLetterReason.QUEUE_DELETED if dead_letter else None, after)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from ._message import Message
 
 _PAGE: Final = 1000  # headers read at once when a queue is opened
+# Seconds. A time to live of zero means now or never: the consumer that waits is told, and pulls a little later.
+_TIME_TO_PULL: Final = 1.0
 
 
 class QueueArrival(QueueDelivery):
@@ -104,8 +106,7 @@ class QueueArrival(QueueDelivery):
     def hand_over(self, entry: StoredEntry, put: Put) -> None:
         """Let an admitted entry join: its commit is there."""
         entry.number, entry.is_stored = put.id, True
-        if not self._join(entry):
-            self._journal_of().delete((entry.number,))
+        self._join(entry)
 
     def join_in_turn(self, entry: StoredEntry, turn: Put) -> None:
         """Let an admitted entry join that is not stored: its turn has come."""
@@ -161,8 +162,8 @@ class QueueArrival(QueueDelivery):
         submission.take_turn(self, entry, otherwise=join_anyway)
         submission.submit()
 
-    def _join(self, entry: StoredEntry) -> bool:
-        """The second half of a put; False when the queue was deleted meanwhile."""
+    def _join(self, entry: StoredEntry) -> None:
+        """The second half of a put. On a queue that was deleted meanwhile it is the store's, which drops the queue."""
         after: After = []
         choosy: Sequence[QueueConsumer] = ()
         with self._lock:
@@ -170,12 +171,11 @@ class QueueArrival(QueueDelivery):
             self._on_the_way -= 1
             self._on_the_way_bytes -= entry.size
             if core.deleted:
-                return self._is_closed  # what is stored stays stored
+                return
             core.append(entry, after)
             if core.consumers.idle and entry.state is EntryState.AVAILABLE:
                 choosy = core.choose(entry, after)
         self._arrived(entry, after, choosy)
-        return True
 
     def _admit_locked(
         self, entry: StoredEntry, willing: list[QueueConsumer] | None, unlimited: bool, after: After
@@ -206,6 +206,8 @@ class QueueArrival(QueueDelivery):
         """Take in what the store has on this queue; nobody else may know the queue yet. Reads."""
         journal = self._journal_of()
         after: After = []
+        if self._core.recover(levels):
+            return
         for level in levels:
             for entry in self._read_level(level):
                 with self._lock:
@@ -217,11 +219,7 @@ class QueueArrival(QueueDelivery):
     def deliveries(self) -> list[tuple[int, int]]:
         """Of what the store has and consumers had: number, and how often. For a clean close."""
         with self._lock:
-            return [
-                (entry.number, entry.delivery_count)
-                for entry in self._core.entries
-                if isinstance(entry, StoredEntry) and entry.is_stored and entry.delivery_count
-            ]
+            return self._core.entries.deliveries()
 
     def _read_level(self, level: Level) -> Iterator[StoredEntry]:
         store = self._journal_of().store
@@ -231,9 +229,10 @@ class QueueArrival(QueueDelivery):
             bodies = store.read([header.id for header in headers])
             for header in headers:
                 if header.id in bodies:
-                    yield self._recovered(header, bodies[header.id])
+                    yield self.recovered(header, bodies[header.id])
 
-    def _recovered(self, header: Header, body: bytes) -> StoredEntry:
+    def recovered(self, header: Header, body: bytes) -> StoredEntry:
+        """The entry that a row of the store is of; not on the queue yet."""
         journal = self._journal_of().host
         message, held_until = decode_held_message(header.properties, body)
         entry = StoredEntry(self, message, header.size)  # type: ignore[arg-type]
@@ -260,6 +259,8 @@ class QueueArrival(QueueDelivery):
 
     def _stored_entry(self, message: Message) -> StoredEntry:
         entry = StoredEntry(self, message, message.size)  # type: ignore[arg-type]
+        if self._reading is not None and self._memory is not None:
+            self._memory.check_size(entry.size, self.label)
         self._complete(entry)
         if self.settings.kind is QueueKind.PRIORITY:
             assert isinstance(entry.key, int)
@@ -291,7 +292,13 @@ class QueueArrival(QueueDelivery):
         if longest is not None:
             expiration = longest if expiration is None else min(expiration, longest)
         if expiration is not None:
+            if expiration <= 0 and self._is_awaited():
+                expiration = _TIME_TO_PULL
             entry.expires_at = self._clock() + expiration
+
+    def _is_awaited(self) -> bool:
+        with self._lock:
+            return any(True for _ in self._core.consumers.willing())
 
     def _willing(self, entry: Entry) -> list[QueueConsumer]:
         with self._lock:

@@ -34,6 +34,7 @@ from ._queue_stock import After
 if TYPE_CHECKING:
     from ._consumer import Predicate
     from ._entry import Entry
+    from ._memory import MemoryManager
     from ._message import Message
     from ._queue import BrokerQueue
 
@@ -95,10 +96,12 @@ class QueueBase:
         on_error: ErrorHandler = _log_error,
         vhost: str = "/",
         journal: QueueJournal | None = None,
+        memory: MemoryManager | None = None,
     ) -> None:
         self.name = name
         self.vhost = vhost
         self._journal = journal
+        self._memory = memory
         self.settings = settings or QueueSettings()
         self._clock = clock
         self._dead_letter = dead_letter
@@ -107,8 +110,7 @@ class QueueBase:
         self._lock = Lock()
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
         self._on_the_way = self._on_the_way_bytes = 0
-        self._is_closed = False  # deleted here, but not in the store
-        self._core = QueueCore(self, self.settings, clock)
+        self._core = self._new_core()
         self._alerts: AlertMonitor | None = None
         if self.settings.alerts is not None and on_alert is not None:
             self._alerts = AlertMonitor(
@@ -124,6 +126,9 @@ class QueueBase:
             or self._alerts is not None
             or self.settings.message_ttl is not None
         )
+
+    def _new_core(self) -> QueueCore:
+        return QueueCore(self, self.settings, self._clock)
 
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
         """An entry is gone; its message, for a reason, goes to the dead-letter callback. Under no lock."""
@@ -144,9 +149,20 @@ class QueueBase:
         submission.delete(entry.number)
         _chain.run(lambda: self._bury(journal, entry.message, reason, submission))
 
-    def _bury(self, journal: QueueJournal, message: Message, reason: DeadLetterReason, submission: Submission) -> None:
-        self._guard("dead letter callback", partial(journal.dead_letter, self, message, reason, submission))
-        submission.submit_if_open()
+    def _bury(
+        self, journal: QueueJournal, message: Message, reason: DeadLetterReason, submission: Submission
+    ) -> None:
+        done: list[object] = []
+
+        def bury() -> None:
+            journal.dead_letter(self, message, reason, submission)
+            done.append(True)
+
+        self._guard("dead letter callback", bury)
+        if done:
+            submission.submit_if_open()
+        else:
+            submission.withdraw()  # it stays where it is stored, and comes back when that is opened
 
     def _forget_stored(self, journal: QueueJournal, entries: Iterable[Entry]) -> None:
         """Delete, where they are stored, entries that left this queue for good."""

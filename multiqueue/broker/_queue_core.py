@@ -28,7 +28,10 @@ from ._queue_settings import QueueKind, QueueSettings
 from ._queue_stock import After, QueueStock
 
 if TYPE_CHECKING:
+    from multiqueue.store import Level
+
     from ._queue_base import QueueBase
+    from ._queue_reader import Reader
 
 
 class Pull(Enum):
@@ -135,6 +138,20 @@ class QueueCore(QueueStock):
         if not batch:
             self._found_nothing(consumer, after)
         return batch
+
+    def recover(self, levels: Iterable[Level]) -> bool:
+        """Take in what a store has by its figures alone; False where the entries themselves are needed."""
+        return False
+
+    def begin_get(self) -> None:
+        """A get without a consumer begins."""
+
+    def end_get(self, *, found: bool) -> bool:
+        """It has what is in memory; True when there may be more that is not."""
+        return False
+
+    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """The selector has refused what `examine` gave; the reader is past it already."""
 
     def pull_matched(
         self,

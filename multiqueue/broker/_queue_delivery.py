@@ -34,14 +34,15 @@ class QueueDelivery(QueueManagement):
         Raises:
             RuntimeError: another call for this consumer is under way, perhaps one that runs its selector.
         """
-        core = self._core
         after: After = []
         entry = None
         with self._lock:
+            core = self._core
             if not consumer.is_willing:
                 return None
             rivals = core.rivals(consumer) if len(core.consumers.levels) > 1 else ()
-            asks = consumer.selector is not None or (
+            # What a paged queue gives was matched when it came into the consumer's list.
+            asks = (consumer.selector is not None and not core.is_paged) or (
                 len(rivals) > 0 and any(rival.selector is not None for rival in rivals)
             )
             if asks:
@@ -60,11 +61,28 @@ class QueueDelivery(QueueManagement):
         return entry
 
     def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
-        """The first available entry, for an owner that is no consumer; None when there is none."""
+        """The first available entry, for an owner that is no consumer; None when there is none.
+
+        Does not block, but for reading what a store alone has.
+
+        Raises:
+            ConsumerNotAdmitted: the queue is paged, and there is no memory for one more list.
+        """
+        while True:
+            entry, may_come = self._get_now(owner, auto_accept)
+            if not may_come or not self._load_for_get():
+                break
+        if self._journal is not None and entry is not None and auto_accept:
+            self._forget_stored(self._journal, (entry,))
+        return entry
+
+    def _get_now(self, owner: object, auto_accept: bool) -> tuple[Entry | None, bool]:
+        """What can be had from memory, and whether a look into the store may bring something."""
         after: After = []
-        core = self._core
         with self._lock:
+            core = self._core
             core.last_used = self._clock()
+            core.begin_get()
             # With groups, what one owner passes over another may have: no shared place in the queue.
             reader = core.getter if core.groups is None else Reader(core.entries.start, owner)
             entry = core.next_for(reader, after)
@@ -73,10 +91,9 @@ class QueueDelivery(QueueManagement):
                 core.acquire(entry, owner, after, locked=False)
                 if auto_accept:
                     core.accept(entry, owner)
+            may_come = core.end_get(found=entry is not None)
         self._act(after)
-        if self._journal is not None and entry is not None and auto_accept:
-            self._forget_stored(self._journal, (entry,))
-        return entry
+        return entry, may_come
 
     def _begin_pull_locked(self, consumer: QueueConsumer) -> None:
         if consumer.pulling:
@@ -91,11 +108,11 @@ class QueueDelivery(QueueManagement):
         if nothing has changed that forbids it; else begin again. The consumer stays NOTIFIED meanwhile: it leaves
         that list in the same hold in which it finds nothing, so no put goes unseen.
         """
-        core = self._core
         size = 1
         while True:
             after: After = []
             with self._lock:
+                core = self._core
                 batch = core.examine(consumer, size, after)
                 rivals = core.rivals(consumer) if batch else ()
             self._act(after)
@@ -103,6 +120,8 @@ class QueueDelivery(QueueManagement):
                 return None
             matched, claimants = self._ask(consumer, batch, rivals)
             if matched is None:
+                with self._lock:
+                    core.turn_down(consumer, batch)
                 size = min(2 * size, _LARGEST_BATCH)
                 continue
             after = []

@@ -20,7 +20,10 @@ Doubt = tuple["Entry", "QueueConsumer", str]
 def check_structure(core: QueueCore) -> None:
     """Lists, states and counts agree with a recount."""
     core.entries.check_invariants()
-    core.consumers.check_invariants()
+    if core.is_paged:
+        _check_counts(core)
+        _check_consumers(core)
+        return
     entries = list(core.entries)
     for entry in entries:
         entry.check_invariants()
@@ -31,6 +34,21 @@ def check_structure(core: QueueCore) -> None:
     assert core.ready == len(ready)
     assert core.ready_bytes == sum(entry.size for entry in ready)
     assert core.held == sum(entry.state is EntryState.HELD for entry in entries)
+    _check_consumers(core)
+
+
+def _check_counts(core: QueueCore) -> None:
+    """What can be said of a paged queue without reading its store: what is taken are objects."""
+    taken = [entry for entry in core.entries if not entry.is_ready]
+    assert core.depth - core.ready == len(taken), f"{core.depth - core.ready} counted as taken, {len(taken)} are"
+    assert core.depth_bytes - core.ready_bytes == sum(entry.size for entry in taken)
+    assert core.held == sum(entry.state is EntryState.HELD for entry in core.entries)
+    for entry in core.entries:
+        entry.check_invariants()
+
+
+def _check_consumers(core: QueueCore) -> None:
+    core.consumers.check_invariants()
     assert core.highest_depth >= core.depth
     assert core.highest_ready >= core.ready
     assert len(core.browsers) == sum(not consumer.acquires for consumer in core.consumers)
@@ -46,6 +64,9 @@ def check_liveness(core: QueueCore) -> list[Doubt]:
     Where a selector decides, the question is returned. Says nothing about consumers that are being pulled, nor,
     while any is, about who was notified.
     """
+    if core.is_paged:
+        _check_paged_liveness(core)
+        return []
     available = [entry for entry in core.entries if entry.state is EntryState.AVAILABLE]
     consumers = [consumer for consumer in core.consumers if consumer.acquires and not consumer.pulling]
     doubts: list[Doubt] = []
@@ -64,6 +85,15 @@ def check_liveness(core: QueueCore) -> list[Doubt]:
                     assert consumer.selector is not None, claim
                     doubts.append((entry, consumer, claim))
     return doubts
+
+
+def _check_paged_liveness(core: QueueCore) -> None:
+    if any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in core.consumers):
+        return
+    for consumer in core.consumers:
+        if consumer.state is ConsumerState.INTERESTED:
+            entry = core.next_for(consumer, [])
+            assert entry is None, f"{consumer!r} waits beside {entry!r} and nobody is notified"
 
 
 def _overlooked(core: QueueCore, reader: Reader, available: list[Entry]) -> list[Entry]:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from ._entry import Entry
 from ._journal import Submission
+from ._queue_paging import QueuePaging
 from ._queue_settings import QueueKind
-from ._queue_settlement import QueueSettlement
+from ._selector import Selector
 
 if TYPE_CHECKING:
     from multiqueue.store import Put
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 
 
-class QueueManagement(QueueSettlement):
+class QueueManagement(QueuePaging):
     """The administrator's part of `BrokerQueue`."""
 
     def put(self, message: Message) -> PutOutcome:
@@ -67,7 +68,7 @@ class QueueManagement(QueueSettlement):
 
         With `steal` also those that consumers have: settling them later counts for nothing.
         """
-        return self._for_each(selector, limit, steal, lambda entry: True)
+        return self._for_each(selector, limit, steal, lambda entry: True, bodies=False)
 
     def move_messages(
         self,
@@ -140,13 +141,19 @@ class QueueManagement(QueueSettlement):
         return found
 
     def _for_each(
-        self, selector: Predicate | None, limit: int | None, steal: bool, handle: Callable[[Entry], bool]
+        self,
+        selector: Predicate | None,
+        limit: int | None,
+        steal: bool,
+        handle: Callable[[Entry], bool],
+        *,
+        bodies: bool = True,
     ) -> int:
         """Claim matching entries, delete those that `handle` (under no lock) says are done with."""
         handled = 0
         gone: list[Entry] = []
         try:
-            for entry in self._matching(selector, steal=steal):
+            for entry in self._matching(selector, steal=steal, bodies=bodies):
                 if limit is not None and handled >= limit:
                     break
                 if self._claim(entry, steal) and self._finish(entry, handle):
@@ -278,7 +285,24 @@ class QueueManagement(QueueSettlement):
         self._act(after)
         return True
 
-    def _matching(self, selector: Predicate | None, *, steal: bool) -> Iterator[Entry]:
+    def _matching(self, selector: Predicate | None, *, steal: bool, bodies: bool = True) -> Iterator[Entry]:
+        """The entries that match; without `bodies`, those that had to be read may have none."""
+        batches = (
+            self._batches()
+            if self._reading is None
+            else self._reading.pages(bodies=bodies or not isinstance(selector, Selector | None))
+        )
+        for batch in batches:
+            now = self._clock()
+            for entry in batch:
+                if entry.expires_at is not None and entry.expires_at <= now:
+                    continue  # housekeeping's, or its owner's
+                if (entry.is_ready or (steal and entry.is_acquired)) and (
+                    selector is None or self._matches(selector, entry.message)
+                ):
+                    yield entry
+
+    def _batches(self) -> Iterator[list[Entry]]:
         with self._lock:
             position = self._core.entries.start
             horizon = self._core.depth  # or a copy to a queue that feeds this one might never end
@@ -295,11 +319,4 @@ class QueueManagement(QueueSettlement):
             if not batch:
                 return
             seen += len(batch)
-            now = self._clock()
-            for entry in batch:
-                if entry.expires_at is not None and entry.expires_at <= now:
-                    continue  # housekeeping's, or its owner's
-                if (entry.is_ready or (steal and entry.is_acquired)) and (
-                    selector is None or self._matches(selector, entry.message)
-                ):
-                    yield entry
+            yield batch

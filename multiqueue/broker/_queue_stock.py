@@ -26,6 +26,7 @@ from ._queue_settings import Overflow, QueueKind, QueueSettings
 from ._queue_timers import Deadlines
 
 if TYPE_CHECKING:
+    from ._entry_list import EntryList
     from ._queue_base import QueueBase
 
 # What to do when the lock is free.
@@ -42,7 +43,7 @@ class QueueStock:
         self.queue = queue
         self.settings = settings
         self.clock = clock
-        self.entries = KINDS[settings.kind](settings)
+        self.entries = self._make_entries(settings)
         self.groups = make_groups(settings.groups)
         self.expiries = Deadlines(self.entries)
         self.holds = Deadlines(self.entries)
@@ -72,6 +73,12 @@ class QueueStock:
         self.throttled = False
         # Invariant: empty unless throttled.
         self.room_waiters: list[Callable[[], object]] = []
+
+    # True where most entries are in a store alone.
+    is_paged = False
+
+    def _make_entries(self, settings: QueueSettings) -> EntryList:
+        return KINDS[settings.kind](settings)
 
     @property
     def available(self) -> int:
@@ -107,7 +114,7 @@ class QueueStock:
             self.highest_depth_bytes = self.depth_bytes
         self._joined_ready(entry)
         if entry.expires_at is not None:
-            self.expiries.add(entry.expires_at, entry)
+            self._note_expiry(entry.expires_at, entry)
         if entry.held_until is not None:
             self._hold(entry, entry.held_until)
         elif entry.position <= self.furthest:
@@ -294,6 +301,9 @@ class QueueStock:
         for browser in self.browsers:
             browser.returns_seen = self.late_arrivals.end
 
+    def _note_expiry(self, when: float, entry: Entry) -> None:
+        self.expiries.add(when, entry)
+
     def _hold(self, entry: Entry, until: float) -> None:
         entry.apply(HOLD)
         self.held += 1
@@ -341,7 +351,9 @@ class QueueStock:
             self.dead_lettered += 1
         after.append(partial(self.queue.entry_dropped, entry, reason))
 
-    def _is_over_limit(self) -> bool:
+    @property
+    def is_over_limit(self) -> bool:
+        """True when more is ready than the limits allow."""
         settings = self.settings
         return _exceeds(self.ready, settings.max_length) or _exceeds(self.ready_bytes, settings.max_length_bytes)
 
@@ -356,13 +368,13 @@ class QueueStock:
     def _apply_overflow(self, after: After) -> PutOutcome:
         policy = self.settings.overflow
         if policy is Overflow.RING:
-            while self._is_over_limit():
+            while self.is_over_limit:
                 victim = self._least_significant(after)
                 if victim is None:
                     break
                 self.drop(victim, DeadLetterReason.MAXLEN, after)
         elif policy is Overflow.FLOW_CONTROL:
-            self.throttled = self.throttled or self._is_over_limit()
+            self.throttled = self.throttled or self.is_over_limit
             if self.throttled:
                 return PutOutcome.THROTTLED
         return PutOutcome.ENQUEUED

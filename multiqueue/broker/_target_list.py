@@ -11,8 +11,9 @@ Source      "Durable Queue Memory Management" (Apache ActiveMQ), for TargetList,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from ._positions import END, Positions
 
@@ -43,7 +44,7 @@ class Slot:
         self.area = area
         self.position = position
         self.cost = cost  # bytes that the payload takes in memory
-        self.payload: object | None = None
+        self.payload: Any = None
         self.account = Account.NOWHERE  # Invariant: NOWHERE if and only if payload is None.
         self.lists = 0  # Invariant: how many lists name it, to serve or to ask about.
         self.direct = 0  # Invariant: how many lists name it before their watermark.
@@ -75,13 +76,15 @@ class TargetList:
         "loading",
         "mark",
         "scans",
-        "selective",
+        "selector",
     )
 
-    def __init__(self, area: Area, label: str, *, selective: bool, browses: bool, credit: int) -> None:
+    def __init__(
+        self, area: Area, label: str, *, selector: Callable[[Any], bool] | None, browses: bool, credit: int
+    ) -> None:
         self.area = area
         self.label = label
-        self.selective = selective  # has a selector, which only a load may ask
+        self.selector = selector  # which only a load may ask; None takes everything
         self.browses = browses  # does not see what comes back
         self.credit = credit  # what admission counts on: how many may be with its consumers; 0 for no bound
         self.entries = Positions()
@@ -96,6 +99,10 @@ class TargetList:
         self.hungry = False  # a consumer of this list has credit and wants work
         self.loading = False  # a load for it is under way
         self.is_closed = False
+
+    @property
+    def selective(self) -> bool:
+        return self.selector is not None
 
     @property
     def open_level(self) -> int | None:

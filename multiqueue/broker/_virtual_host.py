@@ -36,6 +36,7 @@ from ._errors import MessageRefused, NoConsumers, NotFound, Unroutable
 from ._exchange import ExchangeStatistics
 from ._housekeeping import Housekeeping
 from ._journal import Journal, QueueJournal, Submission
+from ._memory import MemoryManager, MemoryStatistics
 from ._message import Message
 from ._queue import BrokerQueue
 from ._queue_base import QueueBase
@@ -46,6 +47,7 @@ from ._received import Getter, Received
 from ._recovery import recover
 from ._scheduler import Scheduler
 from ._selector import compile_selector
+from ._stored_expiry import StoredExpiry
 from ._stored_topology import StoredTopology
 from ._subscription import (
     CallbackSubscription,
@@ -58,6 +60,7 @@ from ._subscription import (
 )
 from ._topology import Topology
 from ._transaction import Transaction
+from ._watched_store import WatchedStore
 
 MEMORY_LIMIT: Final = 256 << 20  # bytes of messages a virtual host with a store keeps in memory
 
@@ -165,10 +168,13 @@ class VirtualHost(Declarations):
         store: MessageStore | None = None,
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
-        self._journal = None if store is None else Journal(store, clock=clock, wall_clock=wall_clock)
+        self._store = store
+        self._memory = MemoryManager(memory_limit, name=name)
+        self._journal = None
+        if store is not None:
+            self._journal = Journal(WatchedStore(store, self._memory), clock=clock, wall_clock=wall_clock)
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
         super().__init__(name, self._new_queue, topology)
-        self.memory_limit = memory_limit
         self._clock = clock
         self._wall_clock = wall_clock
         self._on_alert = on_alert or _log_alert
@@ -180,6 +186,7 @@ class VirtualHost(Declarations):
         self._dead_letters_routed = 0
         self._dead_letters_lost = 0
         if self._journal is not None and isinstance(topology, StoredTopology):
+            self._memory.expiry = StoredExpiry(self._journal, self._memory)
             recover(self._journal.store, topology, self._kept_queue)
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:
@@ -206,15 +213,29 @@ class VirtualHost(Declarations):
             on_alert=self._alert,
             vhost=self.name,
             journal=journal,
+            memory=self._memory,
         )
         if self._housekeeping is not None:
             self._housekeeping.add(queue)
         return queue
 
     @property
+    def memory_limit(self) -> int:
+        """Bytes of messages that are kept in memory; what is more is in the store alone. Can be assigned."""
+        return self._memory.limit
+
+    @memory_limit.setter
+    def memory_limit(self, limit: int) -> None:
+        self._memory.limit = limit
+
+    def memory_statistics(self) -> MemoryStatistics:
+        """Who uses the memory, and how far each consumer's list is in it."""
+        return self._memory.statistics()
+
+    @property
     def store(self) -> MessageStore | None:
         """What keeps this virtual host, None when it lives in memory."""
-        return None if self._journal is None else self._journal.store
+        return self._store
 
     def check_open(self) -> None:
         """Return when the virtual host can be used.
@@ -323,6 +344,8 @@ class VirtualHost(Declarations):
                 outcomes.append((queue, queue.put(message, immediate=immediate)))
         if commit is not None and wait and journal.may_wait:
             commit.wait()
+        if outcomes and all(outcome is _ENQUEUED for _, outcome in outcomes):
+            return Published(len(outcomes), (), commit)
         return self.account_for(message, 0, outcomes, mandatory, commit)
 
     def account_for(
@@ -500,7 +523,7 @@ class VirtualHost(Declarations):
             if submission is None:
                 reached += target.put(letter).accepted
             elif target.is_stored and letter.persistent:
-                reached += submission.put(target, letter).accepted
+                reached += self._put_letter(submission, target, letter)
             else:
                 submission.then(partial(target.put, letter))
                 reached += not target.is_deleted
@@ -509,6 +532,14 @@ class VirtualHost(Declarations):
                 self._dead_letters_routed += 1
             else:
                 self._dead_letters_lost += 1
+
+    def _put_letter(self, submission: Submission, target: BrokerQueue, letter: Message) -> bool:
+        """False when the target has no room for it, or its store cannot keep what was in memory so far."""
+        try:
+            return submission.put(target, letter).accepted
+        except TypeError as error:
+            _log.error("a dead letter for %s is lost: %s", target.label, error)
+            return False
 
     def _routes_of_dead_letter(self, letter: Message) -> list[BrokerQueue]:
         try:
@@ -574,11 +605,13 @@ class VirtualHost(Declarations):
             pass
         for queue in stored:
             queue.close()
+        self._memory.close()
         journal.store.close()
 
     def check_invariants(self) -> None:
         """Raise AssertionError when topology or a queue contradicts itself. For tests."""
         self._topology.check_invariants()
+        self._memory.check_invariants()
         for queue in self.queues():
             queue.check_invariants()
 

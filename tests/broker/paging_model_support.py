@@ -96,7 +96,7 @@ class PagingModel:
         self.names += 1
         try:
             target = self.paging.join(
-                self.area, f"c{self.names}", selective=colours is not None, browses=browses, credit=credit
+                self.area, f"c{self.names}", selector=None if colours is None else bool, browses=browses, credit=credit
             )
         except ConsumerNotAdmitted:
             return None

@@ -258,7 +258,7 @@ def test_a_thousand_lists_share_one_budget() -> None:
     model = PagingModel(4 << 20)
     model.paging = paging
     for _ in range(1000):
-        paging.set_hungry(paging.join(model.area, "c", selective=False, credit=1), True)
+        paging.set_hungry(paging.join(model.area, "c", credit=1), True)
     model.check = lambda: None  # type: ignore[method-assign]  # it recounts a thousand lists
     for _ in range(5):
         model.publish(size=1000)

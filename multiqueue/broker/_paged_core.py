@@ -1,0 +1,400 @@
+"""A broker queue whose messages are in the store, and in memory as far as the virtual host's budget goes.
+
+Promise     As `_queue_core`, of which this is a kind: who is notified, who may take, the baton, settling. What differs
+            is where entries come from: a consumer is given the first direct reference of its target list, which was
+            matched against its selector when it came into the list.
+State       Guarded by the queue's lock, except for the lists themselves, which the memory manager's lock guards.
+Lists       Consumers that want the same things share a list, so that a message costs the same however many compete
+            for it. Whoever meets an entry that only it may not have (it has refused it, or published it) gets a
+            list of its own. A browser has one of its own; gets without a consumer have one as long as they go on.
+Waiting     A pull that finds no direct reference ends as one that finds nothing: the consumer is INTERESTED, and its
+            list wants a load. No wake-up is lost: a loader installs what it has read and only then takes this queue's
+            lock to notify. The pull held that lock from looking into the list to leaving NOTIFIED: if it looked
+            before the installing, the loader meets an INTERESTED consumer and notifies it; if after, it has found
+            what was installed.
+Source      "Durable Queue Memory Management" (Apache ActiveMQ); `_queue_core` for everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ._consumer import QueueConsumer
+from ._entry import Entry, EntryState
+from ._entry_list import EntryList
+from ._errors import ConsumerNotAdmitted
+from ._paged_entries import PagedEntries, levels_of
+from ._queue_core import QueueCore
+from ._queue_outcome import DeadLetterReason, PutOutcome
+from ._queue_settings import MessageGroups, QueueKind, QueueSettings
+from ._queue_stock import After
+from ._selector import Selector
+from ._stored_entry import StoredEntry
+from ._target_list import LEVEL_SHIFT, Area, TargetList
+
+if TYPE_CHECKING:
+    from multiqueue.store import Level
+
+    from ._memory import MemoryManager
+    from ._queue_base import QueueBase
+    from ._queue_reader import Reader
+
+
+class PagingQueue(Protocol):
+    """What a paged queue does when its lock is free."""
+
+    def write_out(self) -> None:
+        """Give the store what is in memory alone."""
+
+    def trim(self) -> None:
+        """Evict what is above the limit of a ring."""
+
+
+def may_page(settings: QueueSettings) -> bool:
+    """True for the kinds of queue that page. The others need all their entries to know who is next."""
+    in_order = settings.kind in (QueueKind.STANDARD, QueueKind.PRIORITY)
+    return in_order and settings.groups is MessageGroups.NONE
+
+
+class Feed:
+    """Readers that share a target list. `willing` of them want work now."""
+
+    __slots__ = ("key", "readers", "target", "willing")
+
+    def __init__(self, target: TargetList, key: object) -> None:
+        self.target = target
+        self.key = key  # None for a list that nobody else may join
+        self.readers: set[Reader] = set()
+        self.willing: set[Reader] = set()
+
+
+class PagedCore(QueueCore):
+    """One paged broker queue under its lock."""
+
+    entries: PagedEntries
+
+    def __init__(
+        self,
+        queue: QueueBase,
+        settings: QueueSettings,
+        clock: Callable[[], float],
+        memory: MemoryManager,
+        paging_queue: PagingQueue,
+    ) -> None:
+        self.memory = memory
+        self._paging_queue = paging_queue
+        self.area = Area(queue.name, levels_of(settings))
+        self._feeds: dict[Reader, Feed] = {}
+        self._shared: dict[object, Feed] = {}
+        self.last_get = 0.0
+        super().__init__(queue, settings, clock)
+
+    is_paged = True
+
+    def _make_entries(self, settings: QueueSettings) -> EntryList:
+        return PagedEntries(settings, self.area, self.memory)
+
+    def recover(self, levels: Iterable[Level]) -> bool:
+        """Take in what the store has, by its figures."""
+        for level in levels:
+            self.area.last[level.level] = level.level << LEVEL_SHIFT | level.last
+            self.enqueued += level.messages
+            self.enqueued_bytes += level.bytes
+            self.depth += level.messages
+            self.depth_bytes += level.bytes
+            self.ready += level.messages
+            self.ready_bytes += level.bytes
+        self.highest_depth, self.highest_depth_bytes = self.depth, self.depth_bytes
+        self.highest_ready, self.highest_ready_bytes = self.ready, self.ready_bytes
+        return True
+
+    # -- putting
+
+    def append(self, entry: Entry, after: After) -> PutOutcome:
+        outcome = super().append(entry, after)
+        if not entry.is_stored and self.memory.writes_too_much:
+            after.append(self._paging_queue.write_out)
+        return outcome
+
+    def choose(self, entry: Entry, after: After) -> list[QueueConsumer]:
+        """Notify the first interested consumer that is given something. Selectors are asked by a load."""
+        self.tell_browsers(after)
+        for consumer in self.consumers.interested():
+            if consumer.selector is None and self.next_for(consumer, after) is not None:
+                self.notify(consumer, after)
+                break
+        return []
+
+    # -- reading
+
+    def next_for(self, reader: Reader, after: After) -> Entry | None:
+        """The first direct reference of the reader's list that it can have; None when there is none now."""
+        feed = self._feeds.get(reader)
+        position = -1
+        while feed is not None:
+            with self.memory as paging:
+                slot = paging.after(feed.target, position)
+                entry = slot.payload if slot is not None else None
+            if not isinstance(entry, Entry):
+                return None
+            position = entry.position
+            self.entries.remember(entry)
+            if entry.held_until is not None and entry.held_until > self.clock():
+                self._hold(entry, entry.held_until)  # it was held when the process that had it ended
+            elif self.can_have(entry, reader, after):
+                return entry
+            elif entry.state is EntryState.AVAILABLE:
+                feed = self._without(reader, feed, entry)
+        return None
+
+    def _without(self, reader: Reader, feed: Feed, entry: Entry) -> Feed | None:
+        """The reader goes on without an entry that it may not have; None when it starts over with its own list."""
+        if feed.key is None:
+            with self.memory as paging:
+                paging.refuse(feed.target, entry.position)
+            return feed
+        try:
+            own = self._new_feed(reader, key=None)
+        except ConsumerNotAdmitted:
+            return feed
+        self._leave(reader)
+        self._enter(reader, own)
+        return None
+
+    def pass_over(self, reader: Reader, entry: Entry) -> None:
+        """A browser has seen it. For others it leaves the lists when it is acquired."""
+        if not reader.acquires:
+            with self.memory as paging:
+                paging.refuse(self._feeds[reader].target, entry.position)
+
+    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """The selector, asked once more, has refused what it had matched."""
+        feed = self._feeds.get(reader)
+        if feed is not None:
+            with self.memory as paging:
+                for entry in entries:
+                    paging.refuse(feed.target, entry.position)
+
+    def examine(self, consumer: QueueConsumer, count: int, after: After) -> list[Entry]:
+        """The next entry, which stays in the list: it was matched already."""
+        if not consumer.is_willing:
+            return []
+        entry = self.next_for(consumer, after)
+        if entry is None:
+            self._found_nothing(consumer, after)
+            return []
+        return [entry]
+
+    def oldest_age(self, now: float) -> float:
+        """The age of the oldest entry that is in memory: when the others came is not known."""
+        slots = list(self.area.slots.values())
+        entries = [slot.payload for slot in slots if isinstance(slot.payload, Entry)]
+        return now - min((entry.arrived_at for entry in entries), default=now)
+
+    # -- taking and settling
+
+    def acquire(self, entry: Entry, owner: object, after: After, *, locked: bool) -> None:
+        taken = self.entries.take(entry)
+        assert taken, f"{entry!r} was offered and is gone"
+        super().acquire(entry, owner, after, locked=locked)
+
+    def seize(self, entry: Entry, after: After, *, steal: bool = False) -> bool:
+        holder = self.entries.taken.get(entry.position)
+        if holder is None:
+            self.entries.remember(entry)
+            if entry.state is not EntryState.AVAILABLE or not self.entries.take(entry):
+                return False
+        elif holder is not entry:
+            return False
+        return super().seize(entry, after, steal=steal)
+
+    def _reappeared(self, entry: Entry, *, is_new: bool) -> None:
+        self.entries.give_back(entry, is_new=is_new)
+
+    def _hold(self, entry: Entry, until: float) -> None:
+        if entry.position in self.entries.taken or self.entries.take(entry):
+            super()._hold(entry, until)
+
+    def _note_expiry(self, when: float, entry: Entry) -> None:
+        if not entry.is_stored:  # else the store knows
+            super()._note_expiry(when, entry)
+
+    def _least_significant(self, after: After) -> Entry | None:
+        """The entry that a ring evicts, if it is in memory; else it is read, and evicted, once the lock is free."""
+        if self.settings.kind is QueueKind.STANDARD:
+            first = self.next_for(self.getter, after)
+            if first is not None:
+                return first
+        after.append(self._paging_queue.trim)
+        return None
+
+    # -- writing out
+
+    def begin_writing_out(self) -> list[StoredEntry]:
+        """What is in memory alone, and is not on its way already. Called without the lock."""
+        with self.memory as paging:
+            return [
+                entry
+                for position in paging.begin_writing_out(self.area)
+                if isinstance(entry := self.area.slots[position].payload, StoredEntry)
+            ]
+
+    def written_out(self, entry: StoredEntry) -> bool:
+        """The store has it; False when it was settled meanwhile, and must be deleted there."""
+        with self.memory as paging:
+            entry.is_stored = paging.backed(self.area, entry.position)
+        return entry.is_stored
+
+    def writing_failed(self, entries: Sequence[StoredEntry]) -> None:
+        """They stay in memory. Called without the lock."""
+        with self.memory as paging:
+            for entry in entries:
+                paging.writing_failed(self.area, entry.position)
+
+    # -- consumers
+
+    def add_consumer(self, consumer: QueueConsumer) -> None:
+        feed = self._shared.get(_key_of(consumer)) if consumer.acquires else None
+        if feed is None:
+            feed = self._new_feed(consumer, _key_of(consumer) if consumer.acquires else None)
+        else:
+            with self.memory as paging:
+                paging.admit(self.area, consumer.tag, _credit_of(consumer))
+        self._enter(consumer, feed)
+        super().add_consumer(consumer)
+
+    def remove_consumer(self, consumer: QueueConsumer, after: After) -> bool:
+        if consumer in self._feeds:
+            self._leave(consumer)
+        return super().remove_consumer(consumer, after)
+
+    def update_interest(self, consumer: QueueConsumer, after: After) -> None:
+        if not consumer.is_closed and consumer.wants_work:
+            self._note_hunger(consumer, willing=True)
+        super().update_interest(consumer, after)
+
+    def _lose_interest(self, consumer: QueueConsumer, after: After) -> None:
+        self._note_hunger(consumer, willing=False)
+        super()._lose_interest(consumer, after)
+
+    def begin_get(self) -> None:
+        if self.deleted:
+            return
+        feed = self._feeds.get(self.getter)
+        if feed is None:
+            feed = self._new_feed(self.getter, key=None)
+            self._enter(self.getter, feed)
+        self.last_get = self.clock()
+        self._note_hunger(self.getter, willing=True)
+
+    def end_get(self, *, found: bool) -> bool:
+        target = self.list_for_get
+        if found or self.deleted or target is None:
+            self._note_hunger(self.getter, willing=False)
+            return False
+        return target.direct > 0 or target.is_incomplete  # a loader may just have brought something
+
+    @property
+    def list_for_get(self) -> TargetList | None:
+        """The list that gets without a consumer have, None when there were none lately."""
+        feed = self._feeds.get(self.getter)
+        return None if feed is None else feed.target
+
+    def fed(self, target: TargetList, after: After) -> None:
+        """A load has brought something: notify as many as it may be enough for."""
+        if target.browses:
+            self.tell_browsers(after)
+            return
+        count = target.direct
+        for consumer in list(self.consumers.interested()):
+            if count <= 0:
+                return
+            feed = self._feeds.get(consumer)
+            if feed is not None and feed.target is target:
+                self.notify(consumer, after)
+                count -= 1
+
+    def keep_time(self, now: float, after: After) -> None:
+        super().keep_time(now, after)
+        if self.getter in self._feeds and now - self.last_get > _GETTER_STAYS:
+            self._leave(self.getter)
+
+    # -- the queue
+
+    def delete(self, reason: DeadLetterReason | None, after: After) -> int:
+        self.deleted, self.reason_of_deletion = True, reason
+        for consumer in list(self.consumers):
+            self.consumers.remove(consumer)
+            after.append(consumer.cancelled)
+        self.browsers.clear()
+        for entry in self.entries:
+            if entry.is_ready:
+                del self.entries.taken[entry.position]
+        count = self.ready
+        self.depth -= self.ready
+        self.depth_bytes -= self.ready_bytes
+        self.ready = self.ready_bytes = self.held = 0
+        self._feeds.clear()
+        self._shared.clear()
+        self.memory.close_area(self.area)
+        self.end_throttling(after)
+        return count
+
+    # -- details
+
+    def _new_feed(self, reader: Reader, key: object) -> Feed:
+        label = reader.tag if isinstance(reader, QueueConsumer) else "get"
+        selector = reader.selector if isinstance(reader, QueueConsumer) else None
+        with self.memory as paging:
+            target = paging.join(
+                self.area, label, selector=selector, browses=not reader.acquires, credit=_credit_of(reader)
+            )
+        feed = Feed(target, key)
+        if key is not None:
+            self._shared[key] = feed
+        return feed
+
+    def _enter(self, reader: Reader, feed: Feed) -> None:
+        self._feeds[reader] = feed
+        feed.readers.add(reader)
+        if isinstance(reader, QueueConsumer) and reader.is_willing:
+            self._note_hunger(reader, willing=True)
+
+    def _leave(self, reader: Reader) -> None:
+        self._note_hunger(reader, willing=False)
+        feed = self._feeds.pop(reader)
+        feed.readers.discard(reader)
+        if feed.readers:
+            return
+        if feed.key is not None:
+            del self._shared[feed.key]
+        with self.memory as paging:
+            paging.leave(feed.target)
+
+    def _note_hunger(self, reader: Reader, *, willing: bool) -> None:
+        feed = self._feeds.get(reader)
+        if feed is None:
+            return
+        if willing:
+            feed.willing.add(reader)
+        else:
+            feed.willing.discard(reader)
+        if bool(feed.willing) != feed.target.hungry:
+            with self.memory as paging:
+                paging.set_hungry(feed.target, bool(feed.willing))
+
+
+_GETTER_STAYS = 10.0  # seconds that gets without a consumer keep their list after the last one
+
+
+def _key_of(consumer: QueueConsumer) -> object:
+    selector = consumer.selector
+    wants = selector if selector is None or isinstance(selector, Selector) else id(selector)
+    return wants, id(consumer.connection) if consumer.no_local else None
+
+
+def _credit_of(reader: Reader) -> int:
+    """How many messages a consumer may have at once; 0 where that has no bound, and nothing can be set aside."""
+    credit = reader.credit if isinstance(reader, QueueConsumer) else None
+    return 0 if credit is None else credit.limit or 0

@@ -1,0 +1,138 @@
+"""The entry list of a paged queue: most of what it lists is in the store alone.
+
+Promise     Positions are the store's: level, then number. What somebody has taken, or is held until its time, is an
+            object here from then until it is settled or back; everything else is in memory only while paging keeps it.
+State       Guarded by the queue's lock; calls the memory manager's under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ._entry import Entry, EntryState, Key, Position
+from ._entry_list import EntryList
+from ._entry_list_kinds import KINDS
+from ._memory import MESSAGE_BYTES
+from ._queue_settings import QueueKind
+from ._stored_entry import StoredEntry
+from ._target_list import LEVEL_SHIFT, Area
+
+if TYPE_CHECKING:
+    from ._memory import MemoryManager
+    from ._message import Message
+    from ._queue_settings import QueueSettings
+
+
+class PagedEntries(EntryList):
+    """Entries by position, in the store and in memory."""
+
+    def __init__(self, settings: QueueSettings, area: Area, memory: MemoryManager) -> None:
+        self._keys = KINDS[settings.kind](settings)
+        self._area = area
+        self._memory = memory
+        self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
+        # Invariant: of what is ready and was delivered before or refused: what the store does not know of it.
+        self.returned: dict[int, tuple[int, set[int] | None]] = {}
+
+    def key_of(self, message: Message) -> Key:
+        return self._keys.key_of(message)
+
+    def add(self, entry: Entry) -> Entry | None:
+        assert isinstance(entry, StoredEntry)
+        position = entry.position = entry.level << LEVEL_SHIFT | entry.number
+        with self._memory as paging:
+            paging.arrive(self._area, position, cost_of(entry.message, entry.size), entry, backed=entry.is_stored)
+        return None
+
+    def take(self, entry: Entry) -> bool:
+        """Somebody takes a ready entry, or holds it; False when it is gone, or there is no room for a record."""
+        position = entry.position
+        with self._memory as paging:
+            if not paging.take(self._area, position, cost_of(entry.message, entry.size), entry):
+                return False
+        self.taken[position] = entry
+        self.returned.pop(position, None)
+        return True
+
+    def give_back(self, entry: Entry, *, is_new: bool) -> None:
+        """A taken entry is ready again, at its place."""
+        position = entry.position
+        self.taken.pop(position, None)
+        if entry.delivery_count or entry.refused_by:
+            self.returned[position] = entry.delivery_count, entry.refused_by
+        with self._memory as paging:
+            paging.requeue(self._area, position, entry, is_new=is_new)
+
+    def remove(self, entry: Entry) -> None:
+        position = entry.position
+        self.taken.pop(position, None)
+        with self._memory as paging:
+            paging.settle(self._area, position)
+
+    def remember(self, entry: Entry) -> None:
+        """Tell an entry that was read from the store what has happened to it since."""
+        past = self.returned.get(entry.position)
+        if past is not None:
+            entry.delivery_count, entry.refused_by = past
+
+    def deliveries(self) -> list[tuple[int, int]]:
+        """Of what the store has and consumers had: its number, and how often. For a clean close."""
+        unbacked = self._area.unbacked
+        counts = {
+            position: count for position, (count, _) in self.returned.items() if count and position not in unbacked
+        }
+        for position, entry in self.taken.items():
+            if entry.is_stored and entry.delivery_count:
+                counts[position] = entry.delivery_count
+        return [(number_of(position), count) for position, count in counts.items()]
+
+    def get(self, position: Position) -> Entry | None:
+        """The entry at this position if it is in memory."""
+        entry = self.taken.get(position)
+        if entry is not None:
+            return entry
+        slot = self._area.slots.get(position)
+        payload = slot.payload if slot is not None else None
+        return payload if isinstance(payload, Entry) else None
+
+    def after(self, position: Position) -> Entry | None:
+        raise NotImplementedError("a paged queue is read in pages")
+
+    def check_invariants(self) -> None:
+        for position, entry in self.taken.items():
+            assert entry.position == position
+            assert entry.state is not EntryState.AVAILABLE, f"{entry!r} is kept as taken"
+            assert position not in self.returned
+            slot = self._area.slots.get(position)
+            assert self._area.is_closed or (slot is not None and slot.in_flight), f"{entry!r} has no record"
+
+    def __len__(self) -> int:
+        """How many are in memory, at a guess: what bounds the deadlines that are kept."""
+        return len(self.taken) + len(self._area.slots)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """What is taken or held."""
+        return iter(list(self.taken.values()))
+
+
+def number_of(position: int) -> int:
+    """The store's id of a message at a position."""
+    return position & ((1 << LEVEL_SHIFT) - 1)
+
+
+def cost_of(message: Message, size: int) -> int:
+    """Bytes that a message takes in memory; long headers of plain types count."""
+    headers = message.headers
+    cost = size + MESSAGE_BYTES
+    if headers and isinstance(headers, Mapping) and type(headers) is dict:
+        for value in headers.values():
+            cost += 64 + (len(value) if type(value) in (str, bytes) else 0)
+    return cost
+
+
+def levels_of(settings: QueueSettings) -> int:
+    """How many levels the store has of a queue."""
+    if settings.kind is not QueueKind.PRIORITY:
+        return 1
+    return settings.max_priority + 1 if settings.max_priority is not None else settings.priority_levels or 10

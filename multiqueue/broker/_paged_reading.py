@@ -1,0 +1,222 @@
+"""Reading a paged queue: what loads, gets, management and time ask for, from the store and from memory.
+
+Promise     What is read is what stands on the queue: a message that the store does not have yet is merged in at its
+            place, and one that goes meanwhile is refused when it is claimed.
+State       None. Nothing in here is called with a lock held; the memory manager's is taken for moments.
+Failures    A row that cannot be read is logged and passed over: it stands in nobody's way, and stays in the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from ._memory import MESSAGE_BYTES
+from ._message_codec import decode_message
+from ._paged_entries import cost_of, number_of
+from ._paging import Found, Load, LoadKind
+from ._selector import Selector
+from ._target_list import LEVEL_SHIFT
+
+if TYPE_CHECKING:
+    from multiqueue.store import Header, MessageStore
+
+    from ._consumer import Predicate
+    from ._entry import Entry
+    from ._message import Message
+    from ._paged_core import PagedCore
+    from ._queue_paging import QueuePaging
+    from ._stored_entry import StoredEntry
+    from ._target_list import TargetList
+
+_log = logging.getLogger("multiqueue.broker")
+
+_PAGE: Final = 256  # headers that management looks at between two holds
+
+
+class PagedReading:
+    """Reads one paged queue."""
+
+    def __init__(self, queue: QueuePaging, core: PagedCore, store: MessageStore, number: int) -> None:
+        self._queue = queue
+        self._core = core
+        self._area = core.area
+        self._memory = core.memory
+        self._store = store
+        self._number = number
+
+    def feed(self, target: TargetList) -> None:
+        """Tell the consumers of a list that it has something new."""
+        self._queue.feed(target)
+
+    # -- loads
+
+    def perform(self, load: Load) -> tuple[list[Found], int]:
+        """What a load asks for, and how far it looked."""
+        if load.kind is LoadKind.PAGE:
+            return self._page(load)
+        headers = self._headers(load.positions)
+        if load.kind is LoadKind.ASK:
+            selector = load.target.selector
+            assert selector is not None
+            return list(self._matching(headers.items(), selector)), 0
+        bodies = self._store.read([header.id for header in headers.values()])
+        return list(self._loaded(headers, bodies)), 0
+
+    def _page(self, load: Load) -> tuple[list[Found], int]:
+        unbacked = {slot.position: slot.payload for slot in load.unbacked}
+        page = self._store.page(self._number, number_of(load.after), load.limit, level=load.level)
+        base, through = load.level << LEVEL_SHIFT, load.through
+        if len(page) == load.limit:
+            through = min(through, base | page[-1].id)
+        headers = {base | header.id: header for header in page if base | header.id <= through}
+        selector = load.target.selector
+        if selector is None:
+            found = self._unasked(headers, load.body_bytes)
+        else:
+            found = list(self._matching(headers.items(), selector))
+        extra = [
+            Found(position, cost_of(entry.message, entry.size), entry)
+            for position, entry in unbacked.items()
+            if position not in headers and position <= through and self._wanted(entry, selector)
+        ]
+        return sorted(found + extra), through
+
+    def _unasked(self, headers: dict[int, Header], body_bytes: int) -> list[Found]:
+        """All of a page, the first of them with their bodies, as far as there is room for these."""
+        affordable: dict[int, Header] = {}
+        for position, header in headers.items():
+            body_bytes -= _cost(header)
+            if body_bytes < 0:
+                break
+            affordable[position] = header
+        bodies = self._store.read([header.id for header in affordable.values()]) if affordable else {}
+        found = list(self._loaded(affordable, bodies))
+        found += [
+            Found(position, _cost(header), None) for position, header in headers.items() if position not in affordable
+        ]
+        return found
+
+    def _loaded(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[Found]:
+        for entry in self._entries(headers, bodies):
+            yield Found(entry.position, _cost(headers[entry.position]), entry)
+
+    def _entries(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[StoredEntry]:
+        for position, header in headers.items():
+            body = bodies.get(header.id)
+            entry = None if body is None else self._entry(position, header, body)
+            if entry is not None:
+                yield entry
+
+    def _matching(self, headers: Iterable[tuple[int, Header]], selector: Predicate) -> Iterator[Found]:
+        for position, header in headers:
+            message = self._message(header, b"" if isinstance(selector, Selector) else None)
+            if message is not None and self._queue.matches(selector, message):
+                yield Found(position, _cost(header), None)
+
+    def _wanted(self, entry: Entry, selector: Predicate | None) -> bool:
+        return selector is None or self._queue.matches(selector, entry.message)
+
+    def _headers(self, positions: list[int]) -> dict[int, Header]:
+        """The headers at ascending positions, of those that are there."""
+        found: dict[int, Header] = {}
+        index = 0
+        while index < len(positions):
+            level, number = positions[index] >> LEVEL_SHIFT, number_of(positions[index])
+            limit = len(positions) - index
+            if positions[-1] - positions[index] > 4 * limit:
+                limit = min(limit, 8)  # far apart: what lies between is not wanted
+            page = self._store.page(self._number, number - 1, limit, level=level)
+            rows = {level << LEVEL_SHIFT | header.id: header for header in page}
+            end = level << LEVEL_SHIFT | page[-1].id if len(page) == limit else (level + 1 << LEVEL_SHIFT) - 1
+            while index < len(positions) and positions[index] <= end:
+                header = rows.get(positions[index])
+                if header is not None:
+                    found[positions[index]] = header
+                index += 1
+        return found
+
+    # -- everything, a page at a time
+
+    def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
+        """What stands on the queue now, page by page in service order; `lowest_first` turns the levels round.
+
+        Entries that somebody has are the very objects that he has. Ready ones may be objects made for this: claim one
+        before the next page is asked for.
+        """
+        with self._memory:
+            ends = list(self._area.last)
+        levels = list(enumerate(ends))
+        for level, end in reversed(levels) if lowest_first else levels:
+            after = level << LEVEL_SHIFT
+            while after < end:
+                after = yield from self._one_page(level, after, end, bodies)
+
+    def _one_page(self, level: int, after: int, end: int, bodies: bool) -> Generator[list[Entry], None, int]:
+        base, area = level << LEVEL_SHIFT, self._area
+        with self._memory as paging:
+            look = paging.look(area)
+            here = {position: area.slots[position].payload for position in area.unbacked.between(after, end)}
+        try:
+            page = self._store.page(self._number, number_of(after), _PAGE, level=level)
+            through = min(end, base | page[-1].id) if len(page) == _PAGE else end
+            headers = {base | header.id: header for header in page if base | header.id <= through}
+            read = self._store.read([header.id for header in headers.values()]) if bodies else {}
+            batch: list[Entry] = [
+                entry for position, entry in here.items() if position <= through and position not in headers
+            ]
+            with self._memory as paging:
+                ready = {position for position in headers if paging.is_ready(look, position)}
+            for position, header in headers.items():
+                entry = self._core.entries.taken.get(position)
+                if entry is None and position in ready:
+                    entry = self._entry(position, header, read.get(header.id, b""))
+                if entry is not None:
+                    batch.append(entry)
+            batch.sort(key=lambda entry: entry.position)
+            yield batch
+        finally:
+            with self._memory as paging:
+                paging.end_look(look)
+        return through  # to whoever goes on behind it
+
+    def expire(self, position: int) -> bool:
+        """Drop one message that is past its time; False when somebody has it, or it is gone."""
+        with self._memory as paging:
+            look = paging.look(self._area)
+        try:
+            headers = self._headers([position])
+            bodies = self._store.read([header.id for header in headers.values()])
+            return any(self._queue.drop_expired(entry) for entry in self._entries(headers, bodies))
+        finally:
+            with self._memory as paging:
+                paging.end_look(look)
+
+    # -- details
+
+    def _entry(self, position: int, header: Header, body: bytes) -> StoredEntry | None:
+        try:
+            entry = self._queue.recovered(header, body)
+        except Exception as error:  # noqa: BLE001  # one damaged row must not stop the queue
+            self._unreadable(header, error)
+            return None
+        entry.position = position
+        entry.level = position >> LEVEL_SHIFT
+        return entry
+
+    def _message(self, header: Header, body: bytes | None) -> Message | None:
+        if body is None:  # a predicate may look at it
+            body = self._store.read([header.id]).get(header.id, b"")
+        try:
+            return decode_message(header.properties, body)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._unreadable(header, error)
+            return None
+
+    def _unreadable(self, header: Header, error: Exception) -> None:
+        _log.error("%s: message %d cannot be read and is passed over", self._queue.label, header.id, exc_info=error)
+
+
+def _cost(header: Header) -> int:
+    return header.size + 2 * len(header.properties) + MESSAGE_BYTES

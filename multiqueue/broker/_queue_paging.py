@@ -1,0 +1,189 @@
+"""A paged queue's dealings with its store, the lock being free: reading, writing out, trimming, expiring.
+
+Promise     What is read is claimed under the lock before anything is done to it, so what has gone meanwhile is left
+            alone. What is written out stays in memory until the store has it, and is deleted there when it was
+            settled before that.
+State       None of its own; see `_paged_core`.
+Who runs    Loaders (`feed`), publishers (`write_out`, `trim`), whoever gets (`_load_for_get`), housekeeping (`expire`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from multiqueue.store import Put, StoreError
+
+from ._entry import Entry
+from ._message_codec import encode_message
+from ._paged_core import PagedCore, may_page
+from ._paged_entries import number_of
+from ._paged_reading import PagedReading
+from ._queue_core import QueueCore
+from ._queue_outcome import DeadLetterReason
+from ._queue_settings import QueueKind
+from ._queue_settlement import QueueSettlement
+from ._queue_stock import After
+
+if TYPE_CHECKING:
+    from multiqueue.store import Header
+
+    from ._consumer import Predicate
+    from ._message import Message
+    from ._stored_entry import StoredEntry
+    from ._target_list import TargetList
+
+
+class QueuePaging(QueueSettlement):
+    """The part of `BrokerQueue` that reads and writes what is not in memory."""
+
+    _reading: PagedReading | None = None  # Invariant: not None if and only if the core is paged.
+
+    def recovered(self, header: Header, body: bytes) -> StoredEntry:
+        """As `QueueArrival.recovered`."""
+        raise NotImplementedError
+
+    def matches(self, selector: Predicate, message: Message) -> bool:
+        """Ask a selector, under no lock; one that raises has refused."""
+        return self._matches(selector, message)
+
+    def feed(self, target: TargetList) -> None:
+        """Tell the consumers of a list that a load has brought something."""
+        after: After = []
+        with self._lock:
+            core = self._core
+            if isinstance(core, PagedCore) and not core.deleted:
+                core.fed(target, after)
+        self._act(after)
+
+    def _new_core(self) -> QueueCore:
+        journal, memory = self._journal, self._memory
+        if journal is None or memory is None or not may_page(self.settings):
+            return super()._new_core()
+        core = PagedCore(self, self.settings, self._clock, memory, self)
+        self._reading = PagedReading(self, core, journal.store, journal.number)
+        memory.open_area(core.area, journal.number, self._reading)
+        return core
+
+    def _load_for_get(self) -> bool:
+        """Do one load of the list that gets have; False when that can bring nothing."""
+        core = self._core
+        target = core.list_for_get if isinstance(core, PagedCore) else None
+        return target is not None and self._memory is not None and self._memory.load_now(target)
+
+    # -- everything that stands on the queue
+
+    def _pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
+        assert self._reading is not None
+        return self._reading.pages(bodies=bodies, lowest_first=lowest_first)
+
+    def _drop_each(self, reason: DeadLetterReason) -> int:
+        """Dead-letter everything that nobody has, of a paged queue; returns how many messages that was."""
+        if self._reading is None or self._core.deleted:
+            return 0
+        dropped = 0
+        for batch in self._pages(bodies=True):
+            for entry in batch:
+                dropped += self._drop_now(entry, reason)
+        return dropped
+
+    def _drop_now(self, entry: Entry, reason: DeadLetterReason | None) -> bool:
+        after: After = []
+        with self._lock:
+            dropped = self._core.drop(entry, reason, after)
+        self._act(after)
+        return dropped
+
+    def drop_expired(self, entry: Entry) -> bool:
+        """A message that was read is past its time; False when somebody has it, or it is gone."""
+        return self._drop_now(entry, DeadLetterReason.EXPIRED)
+
+    def _expire_stored(self) -> None:
+        """Have what the store alone knows to be past its time dropped."""
+        if self._reading is not None and self._memory is not None and self._memory.expiry is not None:
+            self._memory.expiry.look()
+
+    def trim(self) -> None:
+        """Evict, from the head or the lowest level, what a ring has above its limit and the store alone has."""
+        if self.settings.kind is QueueKind.STANDARD:
+            self._trim_head()
+            return
+        for batch in self._pages(bodies=True, lowest_first=True):
+            for entry in batch:
+                if not self._core.is_over_limit:
+                    return
+                self._drop_now(entry, DeadLetterReason.MAXLEN)
+
+    def _trim_head(self) -> None:
+        while True:
+            after: After = []
+            with self._lock:
+                core = self._core
+                if not core.is_over_limit or core.deleted:
+                    return
+                core.begin_get()
+                victim = core.next_for(core.getter, after)
+                if victim is not None:
+                    core.drop(victim, DeadLetterReason.MAXLEN, after)
+                may_come = core.end_get(found=victim is not None)
+            self._act(after)
+            if victim is None and not (may_come and self._load_for_get()):
+                return
+
+    # -- writing out
+
+    def write_out(self) -> None:
+        """Give the store what is in memory alone, and wait until it has it, so that publishers do not outrun it."""
+        journal, core = self._journal, self._core
+        if journal is None or not isinstance(core, PagedCore):
+            return
+        entries: list[StoredEntry] = []
+        puts: list[Put] = []
+        for entry in core.begin_writing_out():
+            put = self._put_of(entry)
+            if put is not None:
+                entries.append(entry)
+                puts.append(put)
+        if not puts:
+            return
+        written = partial(self._written_out, entries)
+        commit = journal.host.submit(puts, written, lambda error: core.writing_failed(entries))
+        if journal.host.may_wait:
+            try:
+                commit.wait()
+            except StoreError:
+                pass  # it stays in memory; whoever publishes something that must be stored is told
+
+    def _put_of(self, entry: StoredEntry) -> Put | None:
+        """The row of an entry; None when no store can keep it."""
+        assert self._journal is not None
+        host, message = self._journal.host, entry.message
+        body = message.body
+        try:
+            properties = encode_message(message, None if entry.held_until is None else host.wall_time(entry.held_until))
+            if not isinstance(body, bytes | bytearray | memoryview):
+                return None
+        except TypeError:
+            return None
+        return Put(
+            self._journal.number,
+            properties,
+            bytes(body),
+            level=entry.level,
+            expires_at=None if entry.expires_at is None else host.wall_time(entry.expires_at),
+            transient=True,
+            id=entry.number,
+        )
+
+    def _written_out(self, entries: list[StoredEntry]) -> None:
+        """On the store's thread: what was settled meanwhile must go there as well."""
+        settled: list[int] = []
+        with self._lock:
+            core = self._core
+            assert isinstance(core, PagedCore)
+            for entry in entries:
+                if not core.written_out(entry):
+                    settled.append(number_of(entry.position))
+        if settled and self._journal is not None:
+            self._journal.delete(settled)

@@ -1,0 +1,123 @@
+"""A store as the journal uses it, with the memory manager told of what is on its way.
+
+Promise     What waits for its commit is charged to the budget, and whoever hands in more than there is room for waits.
+            Paging learns which messages the store no longer shows.
+State       None of its own; `_here` marks the store's thread, which must never wait for itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from multiqueue.store import Delete, Put
+
+from ._memory import MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from multiqueue.store import (
+        Commit,
+        Definition,
+        Durability,
+        Header,
+        Level,
+        MessageStore,
+        Operation,
+        StoreStatistics,
+    )
+
+    from ._memory import MemoryManager
+
+
+class _Here(threading.local):
+    is_store_thread = False
+
+
+_here = _Here()
+
+
+class WatchedStore:
+    """A `MessageStore` around another one."""
+
+    def __init__(self, store: MessageStore, memory: MemoryManager) -> None:
+        self.inner = store
+        self._memory = memory
+
+    def submit(
+        self,
+        operations: Sequence[Operation],
+        committed: Callable[[], object] | None = None,
+        failed: Callable[[BaseException], object] | None = None,
+    ) -> Commit:
+        """As `MessageStore.submit`; waits also while too much of the budget waits for commits."""
+        # A Put that comes with its id is of a message that is in memory anyway, and charged there.
+        writing = sum(_cost(each) for each in operations if isinstance(each, Put) and not each.id)
+        gone = [number for each in operations if isinstance(each, Delete) for number in each.ids]
+        if not writing and not gone:
+            return self.inner.submit(operations, committed, failed)
+        memory = self._memory
+
+        def written() -> None:
+            _here.is_store_thread = True
+            if writing:
+                memory.end_writing(writing)
+            if gone:
+                memory.deleted(gone)
+            if committed is not None:
+                committed()
+
+        def refused(error: BaseException) -> None:
+            if writing:
+                memory.end_writing(writing)
+            if failed is not None:
+                failed(error)
+
+        if writing:
+            memory.begin_writing(writing, may_wait=not _here.is_store_thread)
+        try:
+            return self.inner.submit(operations, written, refused)
+        except BaseException:
+            if writing:
+                memory.end_writing(writing)
+            raise
+
+    # -- as the store has it
+
+    @property
+    def durability(self) -> Durability:
+        return self.inner.durability
+
+    @property
+    def redeliver_floor(self) -> int:
+        return self.inner.redeliver_floor
+
+    def allocate(self) -> int:
+        return self.inner.allocate()
+
+    def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
+        return self.inner.page(queue, after, limit, level=level)
+
+    def read(self, ids: Iterable[int]) -> dict[int, bytes]:
+        return self.inner.read(ids)
+
+    def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
+        return self.inner.expired(now, limit)
+
+    def levels(self) -> list[Level]:
+        return self.inner.levels()
+
+    def definitions(self) -> list[Definition]:
+        return self.inner.definitions()
+
+    def statistics(self) -> StoreStatistics:
+        return self.inner.statistics()
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def _cost(put: Put) -> int:
+    if not put.body and not put.properties:
+        return 0  # only takes its turn
+    return len(put.body) + 2 * len(put.properties) + MESSAGE_BYTES
