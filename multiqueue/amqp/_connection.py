@@ -528,7 +528,7 @@ class ServerConnection(asyncio.Protocol):
         """Close the connection for a fault of the client's, or of ours."""
         if self.machine.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
             return
-        _log.warning("%s: closed: %s", self.name, error)
+        _log.log(logging.INFO if error.reply_code == 320 else logging.WARNING, "%s: closed: %s", self.name, error)
         self._end_channels()
         self.machine.closed_by_server()
         self._reply(

@@ -1,0 +1,261 @@
+"""The configuration file and the command line of the broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from amqp_raw_support import RawClient
+from click.testing import CliRunner
+
+from multiqueue import amqp
+from multiqueue.amqp import ConfigError, ServerError, ServerSettings, hash_password
+from multiqueue.amqp._config import SECTIONS, LimitsSection, load_config
+from multiqueue.amqp._settings import ServerSettings as Settings
+from multiqueue.amqp._status import fetch_status
+from multiqueue.amqp.cli import broker as command
+from multiqueue.broker import Broker
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "broker-toml.md"
+
+
+def complaint(tmp_path: Path, text: str) -> str:
+    """What is said of this file, without its path."""
+    path = tmp_path / "broker.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    return str(caught.value).replace(f"{path}: ", "")
+
+
+def test_without_a_file() -> None:
+    """The defaults: loopback, guest, no data, 40 % of the machine's memory."""
+    config = load_config(None)
+    assert (config.file.listen.host, config.file.listen.port, config.data, config.tls()) == (
+        "127.0.0.1",
+        5672,
+        None,
+        None,
+    )
+    assert [user.name for user in config.users()] == ["guest"]
+    assert (config.settings().memory_limit_bytes or 0) > 2**27
+
+
+def test_a_whole_file(tmp_path: Path) -> None:
+    """Every section comes to what it says; relative paths start at the file."""
+    path = tmp_path / "broker.toml"
+    path.write_text(
+        f"""
+        virtual_hosts = ["/", "staging"]
+        [listen]
+        host = "0.0.0.0"
+        port = 5673
+        [data]
+        directory = "store"
+        durability = "relaxed"
+        [limits]
+        max_connections = 7
+        handshake_timeout = 3
+        [users.anna]
+        password_hash = "{hash_password("secret")}"
+        [users.anna.permissions."/"]
+        write = "^orders"
+        """
+    )
+    config = load_config(path)
+    assert (config.data, config.file.data.durability) == (tmp_path / "store", "relaxed")
+    assert (config.settings().max_connections, config.settings().handshake_timeout) == (7, 3)
+    (anna,) = config.users()
+    permissions = anna.permissions_in("/")
+    assert permissions is not None
+    assert (permissions.configure, permissions.write) == (".*", "^orders")
+    assert anna.permissions_in("staging") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[listen\n", "not TOML: "),
+        ("[listen]\nprot = 1", "listen.prot: unknown key; did you mean 'port'?"),
+        ("[listn]", "listn: unknown key; did you mean 'listen'?"),
+        ("[listen]\nport = 70000", "listen.port: must be at most 65535, not 70000"),
+        ('[listen]\nport = "5672"', "listen.port: must be a whole number, not '5672'"),
+        ('[data]\ndurability = "much"', "data.durability: must be one of 'sync', 'relaxed' or 'memory', not 'much'"),
+        ("[limits]\nframe_max = 100", "limits.frame_max: must be at least 4096, not 100"),
+        ("[limits]\nhandshake_timeout = 0", "limits.handshake_timeout: must be more than 0, not 0"),
+        ("[tls]", "tls.certificate: missing"),
+        ('[users.a]\npassword_hash = "secret"', "users.a.password_hash: no scrypt hash; make one with"),
+        ('[users.a.permissions."/"]\nread = "("', "users.a.permissions.\"/\": read = '(' is no regular expression"),
+        ('[users.a.permissions."/"]\nreed = ""', "did you mean 'read'?"),
+        ("[users.a]\nrole = 1", "unknown key; known are loopback_only, password_hash, permissions"),
+        ("virtual_hosts = 1", "virtual_hosts: must be an array, not 1"),
+        ('virtual_hosts = [""]', "virtual_hosts.0: must not be empty"),
+        ("listen = true", "listen: must be a table, not True"),
+    ],
+)
+def test_what_is_wrong_is_said(text: str, said: str, tmp_path: Path) -> None:
+    """A mistake is told with its key and what would be right."""
+    assert said in complaint(tmp_path, text)
+
+
+def test_every_mistake_is_said(tmp_path: Path) -> None:
+    """A sentence per mistake, each with the file."""
+    assert len(complaint(tmp_path, "[listen]\nport = -1\nhots = 1\n[tls]").splitlines()) == 3
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    """It is named."""
+    with pytest.raises(ConfigError, match=r"nonesuch\.toml: cannot be read: No such file"):
+        load_config(tmp_path / "nonesuch.toml")
+
+
+def test_the_reference_is_complete() -> None:
+    """Every key has a row in the reference with its default, and no row is without its key."""
+    text = REFERENCE.read_text()
+    for section, model in SECTIONS.items():
+        part = text.split(f"## `[{section}]`")[1].split("\n## ")[0]
+        rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]*?) ?\|", part, re.MULTILINE))
+        assert set(rows) == set(model.model_fields), section
+        for key, field in model.model_fields.items():
+            if field.is_required():
+                assert rows[key] == "required", key
+            elif field.default is not None and not field.default_factory:
+                assert rows[key] == f"`{json.dumps(field.default)}`", key
+
+
+def test_limits_are_the_servers() -> None:
+    """The file's limits are fields of ServerSettings, with the same defaults where both have one."""
+    for key, field in LimitsSection.model_fields.items():
+        assert key in Settings.__dataclass_fields__
+        if key != "disk_free_limit_bytes":  # without data there is no disk
+            assert getattr(ServerSettings(), key) == field.default, key
+
+
+def test_settings_have_ranges() -> None:
+    """A value out of range is refused with its name."""
+    with pytest.raises(ValueError, match="frame_max is 100; it is from 4096"):
+        ServerSettings(frame_max=100)
+
+
+# -- the command line
+
+
+@contextmanager
+def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`multiqueue broker` in a process of its own, and the URL it says it listens at."""
+    program = "from multiqueue.amqp.cli import broker; broker()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "--port", "0", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        said = process.stdout.readline()
+        found = re.match(r"listening on (\S+);", said)
+        assert found, said + process.stderr.read()
+        yield process, f"amqp://guest:guest@{found[1]}/%2F"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly(ending: signal.Signals, tmp_path: Path) -> None:
+    """Clients are told, and the status is 0."""
+    with running() as (process, url):
+        client = RawClient(url)
+        process.send_signal(ending)
+        assert client.connection_error() == (320, "CONNECTION_FORCED - broker shut down")
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out, err) == (0, "closing\n", "")
+
+
+def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
+    """Persistent messages that were confirmed are there after a kill -9, once each and in order."""
+    from pamqp import commands
+
+    with running("--data", str(tmp_path / "data")) as (process, url):
+        client = RawClient(url)
+        client.declare("q", durable=True)
+        client.call(1, commands.Confirm.Select)
+        for number in range(200):
+            client.publish("", "q", b"%d" % number, delivery_mode=2)
+        highest = 0
+        while highest < 150:
+            ack = client.method()
+            assert isinstance(ack, amqp.Ack)
+            highest = ack.delivery_tag
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    with running("--data", str(tmp_path / "data")) as (_, url), RawClient(url) as client:
+        bodies = []
+        while (got := client.get("q", no_ack=True)) is not None:
+            bodies.append(int(got.body))
+        assert bodies == list(range(len(bodies)))
+        assert len(bodies) >= highest
+
+
+def test_status(broker: Broker, url: str) -> None:
+    """It names connections and queues, as a table or as JSON."""
+    broker.declare_queue("orders")
+    with RawClient(url) as client:
+        client.publish("", "orders", b"x")
+        client.consume("orders")
+        client.content()
+        shown = CliRunner().invoke(command, ["status", "--url", url])
+        assert shown.exit_code == 0
+        assert re.search(r"2 connections, 2 channels\n", shown.output)
+        assert re.search(r"^/ +orders +0 +1 +1$", shown.output, re.MULTILINE)
+        figures = json.loads(CliRunner().invoke(command, ["status", "--json", "--url", url]).output)
+        assert figures["virtual_hosts"]["/"]["queues"] == {"orders": {"ready": 0, "unacked": 1, "consumers": 1}}
+
+
+def test_status_of_nobody(url: str) -> None:
+    """Nobody there, a wrong password, no URL: one sentence each."""
+    with pytest.raises(ServerError, match=r"no answer from 127\.0\.0\.1:1: Connection refused"):
+        fetch_status("amqp://127.0.0.1:1")
+    with pytest.raises(ServerError, match="does not tell: ACCESS_REFUSED"):
+        fetch_status(url.replace("guest:guest", "guest:wrong"))
+    with pytest.raises(ServerError, match="no AMQP URL"):
+        fetch_status("http://127.0.0.1")
+
+
+@pytest.mark.parametrize("case", ["port", "directory", "config"])
+def test_what_keeps_it_from_starting(case: str, url: str, tmp_path: Path) -> None:
+    """A port in use, a directory that cannot be written, a wrong file: one sentence, status 2."""
+    from multiqueue.cli import main
+
+    port = url.rpartition(":")[2].partition("/")[0]
+    blocked = tmp_path / "file"
+    blocked.touch()
+    options = {
+        "port": ["--port", port],
+        "directory": ["--port", "0", "--data", str(blocked / "data")],
+        "config": ["--config", str(tmp_path / "nonesuch.toml")],
+    }[case]
+    if "broker" not in main.list_commands(None):  # type: ignore[arg-type]
+        pytest.skip("the command is not registered yet")
+    done = CliRunner().invoke(main, ["broker", *options])
+    assert done.exit_code == 2
+    assert done.output.startswith("multiqueue: ")
+    assert len(done.output.splitlines()) == 1
+
+
+def test_hash_password() -> None:
+    """What it prints lets the password in."""
+    hashed = CliRunner().invoke(command, ["hash-password"], input="secret\n").output.strip()
+    user = amqp.User("anna", hashed)
+    from multiqueue.amqp._security import Access
+
+    assert Access([user]).verify("anna", b"secret")

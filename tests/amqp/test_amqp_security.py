@@ -1,0 +1,275 @@
+"""Who comes in, and what they may touch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amqp_raw_support import Closed, RawClient, opened
+from pamqp import commands
+
+from multiqueue import amqp
+from multiqueue.amqp import Permissions, Server, ServerError, User, hash_password, server_tls
+from multiqueue.amqp._security import Access, check_hash, guest, is_loopback
+from multiqueue.broker import Broker
+
+MINE = {"/": Permissions(configure="^mine", write="^(mine|amq\\.default)", read="^(mine|amq\\.direct)")}
+
+
+@pytest.fixture
+def server(broker: Broker) -> Iterator[Server]:
+    users = [User.with_password("anna", "secret", MINE), User.with_password("root", "all")]
+    with amqp.serve(broker, users=users) as started:
+        yield started
+
+
+def test_passwords() -> None:
+    """A hash has a salt of its own, is verified in constant time, and says what it was made with."""
+    one, two = hash_password("secret"), hash_password("secret")
+    assert one != two
+    assert one.startswith("scrypt$16384$8$1$")
+    access = Access([User("a", one), User("certified")])
+    assert not access.remembered("a", b"secret")
+    assert access.verify("a", b"secret")
+    assert access.remembered("a", b"secret")
+    assert not access.verify("a", b"wrong")
+    assert not access.remembered("a", b"wrong")
+    assert not access.verify("nobody", b"")
+    assert not access.verify("certified", b"")
+
+
+@pytest.mark.parametrize(
+    "hashed", ["", "secret", "scrypt$1$2$3", "scrypt$x$8$1$aaaa$aaaa", f"scrypt${2**30}$8$1$YQ==$YQ=="]
+)
+def test_what_is_no_hash(hashed: str) -> None:
+    """A password in the place of its hash is refused, and so is one that would take a gigabyte to check."""
+    with pytest.raises(ValueError, match="hash-password"):
+        check_hash(hashed)
+
+
+def test_a_permission_is_an_expression() -> None:
+    """It matches anywhere in a name, an empty one nothing; what is none is refused with its place."""
+    permissions = Permissions(configure="ord", write="", read="^a$")
+    assert permissions.allow("configure", "my-orders")
+    assert not permissions.allow("write", "a")
+    assert not permissions.allow("read", "ab")
+    with pytest.raises(ValueError, match="write = '\\('"):
+        Permissions(write="(")
+
+
+def test_permissions(server: Server) -> None:
+    """Each method asks for what it does to what it names; a refusal says so, and costs the channel."""
+    refusals: list[tuple[Any, dict[str, Any], str]] = [
+        (commands.Queue.Declare, {"queue": "yours"}, "configure access to queue 'yours'"),
+        (commands.Queue.Declare, {"queue": ""}, "configure access to queue 'amq.gen-'"),
+        (
+            commands.Queue.Declare,
+            {"queue": "mine", "arguments": {"x-dead-letter-exchange": "dlx"}},
+            "write access to exchange 'dlx'",
+        ),
+        (commands.Queue.Delete, {"queue": "yours"}, "configure access to queue 'yours'"),
+        (commands.Queue.Purge, {"queue": "yours"}, "read access to queue 'yours'"),
+        (commands.Queue.Bind, {"queue": "yours", "exchange": "amq.direct"}, "write access to queue 'yours'"),
+        (commands.Queue.Bind, {"queue": "mine", "exchange": "amq.topic"}, "read access to exchange 'amq.topic'"),
+        (commands.Queue.Unbind, {"queue": "mine", "exchange": "amq.topic"}, "read access to exchange 'amq.topic'"),
+        (commands.Exchange.Declare, {"exchange": "e"}, "configure access to exchange 'e'"),
+        (
+            commands.Exchange.Declare,
+            {"exchange": "mine", "exchange_type": "fanout", "arguments": {"alternate-exchange": "a"}},
+            "write access to exchange 'a'",
+        ),
+        (commands.Exchange.Delete, {"exchange": "e"}, "configure access to exchange 'e'"),
+        (commands.Exchange.Bind, {"destination": "e", "source": "mine"}, "write access to exchange 'e'"),
+        (commands.Exchange.Unbind, {"destination": "mine", "source": "e"}, "read access to exchange 'e'"),
+        (commands.Basic.Consume, {"queue": "yours"}, "read access to queue 'yours'"),
+        (commands.Basic.Get, {"queue": "amq.multiqueue.status"}, "read access to queue 'amq.multiqueue.status'"),
+    ]
+    with RawClient(server.url, user="anna", password="secret") as client:
+        for method, fields, what in refusals:
+            client.send_method(1, method, **fields)
+            expected = f"ACCESS_REFUSED - {what} in vhost '/' refused for user 'anna'"
+            assert client.channel_error() == (403, expected)
+        client.publish("amq.fanout", "", b"x")
+        assert client.channel_error()[1].startswith("ACCESS_REFUSED - write access to exchange 'amq.fanout'")
+        assert isinstance(client.declare("mine"), commands.Queue.DeclareOk)
+        assert isinstance(client.bind("mine", "amq.direct", "k"), commands.Queue.BindOk)
+        client.publish("", "mine", b"x")
+        got = client.get("mine")
+        assert got is not None
+
+
+def test_a_virtual_host_without_permissions(broker: Broker, server: Server) -> None:
+    """It cannot be opened."""
+    broker.add_virtual_host("other")
+    client = RawClient(server.url, opens=False, user="anna", password="secret")
+    client.start_ok()
+    client.tune_ok()
+    client.send_method(0, commands.Connection.Open, virtual_host="other")
+    assert client.connection_error() == (530, "NOT_ALLOWED - access to vhost 'other' refused for user 'anna'")
+    RawClient(server.url, user="root", password="all", host="other").close()
+
+
+def test_virtual_hosts_are_apart(broker: Broker, server: Server) -> None:
+    """A queue of one is unknown in the other."""
+    broker.add_virtual_host("other")
+    broker.declare_queue("q")
+    with RawClient(server.url, user="root", password="all", host="other") as client:
+        client.send_method(1, commands.Queue.Declare, queue="q", passive=True)
+        assert client.channel_error() == (404, "NOT_FOUND - no queue 'q' in vhost 'other'")
+
+
+def test_guest_is_for_loopback(broker: Broker) -> None:
+    """The default user comes in from this machine only."""
+    assert guest().loopback_only
+    for address, expected in (
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.1", False),
+        ("::ffff:10.0.0.1", False),
+        ("", False),
+    ):
+        assert is_loopback(address) is expected
+    own = socket.gethostbyname(socket.gethostname())
+    if own.startswith("127."):
+        pytest.skip("this machine has no address but loopback")
+    with amqp.serve(broker, own) as server:
+        client = RawClient(server.url, opens=False)
+        client.start_ok()
+        assert client.connection_error()[0] == 403
+
+
+# -- TLS
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA, and certificates that it signed for `localhost` and for the user `anna`."""
+    if shutil.which("openssl") is None:
+        if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
+            pytest.fail("MULTIQUEUE_REQUIRE_PEERS is set, and openssl is not installed", pytrace=False)
+        pytest.skip("openssl is not installed")
+    home = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=home, check=True, capture_output=True)
+
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=test CA")
+    for name in ("localhost", "anna"):
+        openssl("req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (home / f"{name}.ext").write_text(f"subjectAltName = DNS:{name}\n")
+        by_ca = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext")
+        openssl("x509", "-req", "-in", f"{name}.csr", *by_ca, "-out", f"{name}.pem")
+    return home
+
+
+class TlsClient(RawClient):
+    """A raw client inside TLS."""
+
+    def __init__(self, url: str, context: ssl.SSLContext, **options: Any) -> None:
+        super().__init__(url.replace("amqps", "amqp"), opens=False, **options)
+        self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
+        opened.append(self.socket)
+
+
+def trusting(home: Path, certificate: str | None = None) -> ssl.SSLContext:
+    """A client's context: it trusts the CA, and may have a certificate of its own."""
+    context = ssl.create_default_context(cafile=str(home / "ca.pem"))
+    if certificate is not None:
+        context.load_cert_chain(home / f"{certificate}.pem", home / f"{certificate}.key")
+    return context
+
+
+def test_tls(broker: Broker, certificates: Path) -> None:
+    """Messages go through TLS, large ones too; who speaks plainly is cut, and EXTERNAL is not offered."""
+    tls = server_tls(certificates / "localhost.pem", certificates / "localhost.key")
+    with amqp.serve(broker, tls=tls) as server:
+        assert server.url.startswith("amqps://")
+        with TlsClient(server.url, trusting(certificates)) as client:
+            assert b"EXTERNAL" not in client.start_ok().mechanisms
+            client.tune_ok()
+            client.call(0, commands.Connection.Open, virtual_host="/")
+            client.channel(1)
+            client.declare("q")
+            client.publish("", "q", b"x" * 500_000)
+            client.consume("q")
+            assert len(client.content().body) == 500_000
+            client.socket.close()
+        plain = RawClient(server.url.replace("amqps", "amqp"), opens=False)
+        plain.send(amqp.PROTOCOL_HEADER)
+        answer = b""
+        with contextlib.suppress(ConnectionResetError):
+            while data := plain.socket.recv(100):
+                answer += data
+        assert b"AMQP" not in answer
+
+
+def test_mutual_tls(broker: Broker, certificates: Path) -> None:
+    """With a client CA, a certificate is needed, and logs its common name in; a stranger's name does not."""
+    paths = certificates / "localhost.pem", certificates / "localhost.key"
+    tls = server_tls(*paths, client_ca=certificates / "ca.pem")
+    with amqp.serve(broker, tls=tls, users=[User("anna", permissions={"*": Permissions()})]) as server:
+        external: dict[str, Any] = {"mechanism": "EXTERNAL", "response": b"", "host": "/"}
+        with TlsClient(server.url, trusting(certificates, "anna"), **external) as client:
+            client.handshake()
+            (connection,) = server.connections()
+            assert connection.user.name == "anna"
+            client.socket.close()
+        stranger = TlsClient(server.url, trusting(certificates, "localhost"), **external)
+        stranger.start_ok()
+        assert stranger.connection_error()[0] == 403
+        with pytest.raises((OSError, Closed)):
+            TlsClient(server.url, trusting(certificates)).start_ok()
+
+
+def test_external_without_a_certificate(server: Server) -> None:
+    """Nobody logs in by a certificate that was not asked for."""
+    client = RawClient(server.url, opens=False, mechanism="EXTERNAL", response=b"root")
+    client.start_ok()
+    assert client.connection_error()[0] == 403
+
+
+@pytest.mark.parametrize("response", [b"", b"root\0all", b"\0root\0all\0", b"\0\xff\0x", b"\0root\0"])
+def test_malformed_plain(response: bytes, server: Server) -> None:
+    """A response that is none is a refused login."""
+    client = RawClient(server.url, opens=False, response=response)
+    client.start_ok()
+    assert client.connection_error()[0] == 403
+
+
+@pytest.mark.parametrize("response", [b"", b"\xff", b"\x05LOGINt\x01", amqp.encode_table({"LOGIN": "root"})[4:]])
+def test_malformed_amqplain(response: bytes, server: Server) -> None:
+    """The same for AMQPLAIN."""
+    client = RawClient(server.url, opens=False, mechanism="AMQPLAIN", response=response)
+    client.start_ok()
+    assert client.connection_error()[0] == 403
+
+
+def test_certificates_that_cannot_be_used(certificates: Path, tmp_path: Path) -> None:
+    """The error says which file, and why."""
+    with pytest.raises(ServerError, match=r"nonesuch\.pem.*No such file"):
+        server_tls(tmp_path / "nonesuch.pem")
+    with pytest.raises(ServerError, match="another's"):
+        server_tls(certificates / "localhost.pem", certificates / "anna.key")
+    with pytest.raises(ServerError, match=r"client CA .*localhost\.key"):
+        server_tls(
+            certificates / "localhost.pem", certificates / "localhost.key", client_ca=certificates / "localhost.key"
+        )
+
+
+def test_an_address_that_cannot_be_had(broker: Broker, server: Server) -> None:
+    """A port in use and a host that is not ours are one sentence each."""
+    with pytest.raises(ServerError, match=rf"port {server.port} is in use"):
+        amqp.serve(broker, port=server.port)
+    with pytest.raises(ServerError, match=r"cannot listen on 192\.0\.2\.1"):
+        amqp.serve(broker, "192.0.2.1")
