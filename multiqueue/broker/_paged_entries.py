@@ -8,7 +8,7 @@ State       Guarded by the queue's lock; calls the memory manager's under it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ._entry import Entry, EntryState, Key, Position
 from ._entry_list import EntryList
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from ._queue_settings import QueueSettings
 
 
+class _Past(NamedTuple):
+    """What has happened to an entry."""
+
+    deliveries: int
+    refused_by: set[int] | None
+    maybe_delivered: bool
+
+
 class PagedEntries(EntryList):
     """Entries by position, in the store and in memory."""
 
@@ -32,8 +40,8 @@ class PagedEntries(EntryList):
         self._area = area
         self._memory = memory
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
-        # Invariant: of what is ready and was delivered before or refused: what the store does not know of it.
-        self.returned: dict[int, tuple[int, set[int] | None]] = {}
+        # Of what is ready and has a past: deliveries, who refused it, doubt. The store may not know of that.
+        self.returned: dict[int, _Past] = {}
 
     def key_of(self, message: Message) -> Key:
         return self._keys.key_of(message)
@@ -41,6 +49,7 @@ class PagedEntries(EntryList):
     def add(self, entry: Entry) -> Entry | None:
         assert isinstance(entry, StoredEntry)
         position = entry.position = entry.level << LEVEL_SHIFT | entry.number
+        self._keep_past(entry)
         with self._memory as paging:
             paging.arrive(self._area, position, cost_of(entry.message, entry.size), entry, backed=entry.is_stored)
         return None
@@ -59,10 +68,13 @@ class PagedEntries(EntryList):
         """A taken entry is ready again, at its place."""
         position = entry.position
         self.taken.pop(position, None)
-        if entry.delivery_count or entry.refused_by:
-            self.returned[position] = entry.delivery_count, entry.refused_by
+        self._keep_past(entry)
         with self._memory as paging:
             paging.requeue(self._area, position, entry, is_new=is_new)
+
+    def _keep_past(self, entry: Entry) -> None:
+        if entry.delivery_count or entry.refused_by or entry.maybe_delivered:
+            self.returned[entry.position] = _Past(entry.delivery_count, entry.refused_by, entry.maybe_delivered)
 
     def remove(self, entry: Entry) -> None:
         position = entry.position
@@ -73,14 +85,16 @@ class PagedEntries(EntryList):
     def remember(self, entry: Entry) -> None:
         """Tell an entry that was read from the store what has happened to it since."""
         past = self.returned.get(entry.position)
-        if past is not None:
-            entry.delivery_count, entry.refused_by = past
+        if past is not None and isinstance(entry, StoredEntry):
+            entry.delivery_count, entry.refused_by, entry.maybe_delivered = past
 
     def deliveries(self) -> list[tuple[int, int]]:
         """Of what the store has and consumers had: its number, and how often. For a clean close."""
         unbacked = self._area.unbacked
         counts = {
-            position: count for position, (count, _) in self.returned.items() if count and position not in unbacked
+            position: past.deliveries
+            for position, past in self.returned.items()
+            if past.deliveries and position not in unbacked
         }
         for position, entry in self.taken.items():
             if entry.is_stored and entry.delivery_count:
