@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,12 @@ class PipelineConfig:
     def state(self) -> Path:
         path = self.settings.state.path
         return self.base / path if path else self.output / "_multiqueue" / "state.sqlite"
+
+    def on(self, url: str) -> PipelineConfig:
+        """The same on another Spark: a master's URL, or `sc://` for a Connect server."""
+        place = {"remote": url, "master": None} if url.startswith("sc://") else {"remote": None, "master": url}
+        spark = self.settings.spark.model_copy(update=place)
+        return replace(self, settings=self.settings.model_copy(update={"spark": spark}))
 
     def lanes(self) -> list[Lane]:
         """The lanes as they are now: one per section, or one per directory that a section names.

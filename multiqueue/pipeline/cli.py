@@ -43,6 +43,12 @@ def pipeline() -> None:
 
 @pipeline.command(epilog="Exit status: 0 all done, 1 items were set aside, 2 not started, 3 broken off, 130 Ctrl-C.")
 @_FILE
+@click.option(
+    "--on",
+    "url",
+    metavar="URL",
+    help="Run on this Spark instead of the one in [spark]: local[4], spark://..., sc://...",
+)
 @click.option("--follow", is_flag=True, help="Go on to watch for files, until Ctrl-C or SIGTERM.")
 @click.option(
     "--metrics",
@@ -51,13 +57,15 @@ def pipeline() -> None:
 )
 @_JSON
 @click.pass_context
-def run(ctx: click.Context, file: str, follow: bool, metrics: Path | None, as_json: bool) -> None:
+def run(ctx: click.Context, file: str, url: str | None, follow: bool, metrics: Path | None, as_json: bool) -> None:
     """Process what FILE.toml describes, or the rest of it.
 
     Ctrl-C once lets running jobs finish, twice cancels them. SIGTERM is as Ctrl-C.
     """
     console = new_console()
     config = load_config(file)
+    if url is not None:
+        config = config.on(url)
     reporter = reporter_for(console, as_json=as_json)
     if metrics is not None:
         reporter = MetricsFile(metrics.absolute(), reporter)

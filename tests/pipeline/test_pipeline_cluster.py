@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipeline_cluster_support import Cluster, connect_server, standalone_cluster
-from test_pipeline_spark import COMMAND, environment, rows, run, wait_for_done
+from test_pipeline_spark import COMMAND, HOUSE, environment, rows, run, wait_for_done
 
 from multiqueue.pipeline import load_config
 from multiqueue.pipeline._sections import SparkSection
@@ -87,12 +89,17 @@ def configure(base: Path, where: str, *, batch: int = 5, output: str = "out") ->
     load_config(base / "p.toml")
 
 
+def steps_of(output: Path) -> list[dict[str, Any]]:
+    """The rows of all steps."""
+    parts = [path for path in (output / "steps").rglob("*.json") if path.name[0] not in "._"]
+    return [json.loads(line) for path in parts for line in path.read_text().splitlines()]
+
+
 def assert_everything_once(base: Path, files: int, output: str = "out") -> None:
     """Each row exactly once in the output, and the step's sums are those of all rows."""
     found = rows(base / output)
     assert sorted(str(row["tagged"]) for row in found) == sorted(f"w{number}!" for number in range(files))
-    steps = [path for path in (base / output / "steps").rglob("*.json") if path.name[0] not in "._"]
-    sums = {row["of_lane"]: row for path in steps for row in map(json.loads, path.read_text().splitlines())}
+    sums = {row["of_lane"]: row for row in steps_of(base / output)}
     small = range(0, files, 10)
     assert sums["small"] == {"of_lane": "small", "total": sum(small), "n": len(small)}
     assert sums["big"]["total"] == sum(range(files)) - sum(small)
@@ -106,22 +113,25 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.slow(selected=True)
 def test_the_same_everywhere(tmp_path: Path, cluster: Cluster) -> None:
-    """Only the URL differs: local cores, a standalone cluster and a Connect server give the same rows.
+    """Only the URL differs: the guide's example gives the same on local cores, on a cluster and on a Connect server.
 
-    The job's function runs on executors that have never seen the directory of the configuration.
+    Its function runs on executors that have never seen the directory of the configuration.
     """
-    make_inbox(tmp_path, 20, risk=False)
+    example = tmp_path / "sensors"
+    shutil.copytree(HOUSE / "examples" / "pipeline" / "sensors", example, ignore=shutil.ignore_patterns("out"))
+    text = (example / "sensors.toml").read_text()
     with connect_server(tmp_path) as remote:
-        places = {
-            "local": 'master = "local[2]"',
-            "standalone": f'master = "{cluster.url}"',
-            "connect": f'remote = "{remote}"',
-        }
-        for name, where in places.items():
-            configure(tmp_path, where, output=name)
-            answer = run("pipeline", "run", tmp_path / "p.toml", cwd=Path("/"))
+        for name, url in {"local": "local[2]", "standalone": cluster.url, "connect": remote}.items():
+            (example / "sensors.toml").write_text(text.replace('"out"', f'"{name}"') + 'format = "json"\n')
+            answer = run("pipeline", "run", example / "sensors.toml", "--on", url, cwd=Path("/"))
             assert (answer.returncode, answer.stderr) == (0, ""), (name, answer.stdout)
-            assert_everything_once(tmp_path, 20, name)
+            assert f"starting Spark on {url}" in answer.stdout
+            found = sorted((row["at"], row["celsius"]) for row in rows(example / name))
+            assert [celsius for _, celsius in found] == [-3.5, 10.0, -3.0, -2.5, 12.0, 12.5, -1.0], name
+            assert sorted(steps_of(example / name), key=str) == [
+                {"station": "north", "celsius": -2.5, "readings": 4},
+                {"station": "south", "celsius": 11.5, "readings": 3},
+            ], name  # fmt: skip
 
 
 @pytest.mark.slow(selected=True)

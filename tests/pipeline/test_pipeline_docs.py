@@ -93,3 +93,24 @@ def test_the_python_in_the_guide_compiles() -> None:
     """The job that the guide shows is Python."""
     (block,) = re.findall(r"```python\n(.*?)```", (DOCS / "guides" / "pipeline.md").read_text(), re.DOTALL)
     compile(block, "cleaning.py", "exec")
+
+
+def test_the_guide_to_the_cluster_shows_the_example() -> None:
+    """The configuration in the guide is the example's, and the example is valid."""
+    guide = (DOCS / "guides" / "laptop-to-cluster.md").read_text()
+    (block,) = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    example = DOCS.parent / "examples" / "pipeline" / "sensors" / "sensors.toml"
+    shown = [line for line in example.read_text().splitlines() if not line.startswith("#")]
+    assert block.splitlines() == shown
+    config = load_config(example)
+    assert [lane.name for lane in config.lanes()] == ["north", "south"]
+    assert config.on("sc://there").settings.spark.remote == "sc://there"
+    assert config.on("sc://there").on("local[4]").settings.spark.remote is None
+
+
+def test_the_metrics() -> None:
+    """The reference has every metric that the file has."""
+    text = (DOCS / "reference" / "command-line.md").read_text()
+    source = (DOCS.parent / "multiqueue" / "pipeline" / "_metrics.py").read_text()
+    documented = set(re.findall(r"`multiqueue_pipeline_(\w+)`", text))
+    assert documented == set(re.findall(r'_family\(\s*"(\w+)"', source))
