@@ -260,7 +260,7 @@ class Submission:
         Raises:
             TypeError: the body or a header is nothing that a store can keep. Nothing was changed.
         """
-        properties, body = self._prepare(message) if message.persistent else (b"", b"")
+        properties, body = self._prepare(message, like) if message.persistent else (b"", b"")
         outcome, entry = queue.admit(message, immediate=immediate, unlimited=like is not None)
         if entry is None:
             return outcome
@@ -275,7 +275,7 @@ class Submission:
             body,
             level=entry.level,
             expires_at=None if entry.expires_at is None else self._journal.wall_time(entry.expires_at),
-            deliveries=entry.deliveries_to_store,
+            deliveries=entry.delivery_count,
         )
         self.operations.append(put)
         self._then.append(partial(queue.hand_over, entry, put))
@@ -355,7 +355,10 @@ class Submission:
         else:
             self.withdraw()
 
-    def _prepare(self, message: Message) -> tuple[bytes, bytes]:
+    def _prepare(self, message: Message, like: Entry | None) -> tuple[bytes, bytes]:
+        if like is not None:
+            held_until = None if like.held_until is None else self._journal.wall_time(like.held_until)
+            return encode_message(message, held_until, in_doubt=like.maybe_delivered), _body_of(message)
         if message is not self._message:
             held_until = self._journal.wall_clock() + message.delay if message.delay else None
             self._stored_form = (encode_message(message, held_until), _body_of(message))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ._message import Message
 from ._stored_values import load, to_json, write
@@ -36,17 +36,25 @@ _PROPERTIES: Final = {key: name for name, key in _NAMES.items()}
 _values_of: Final = attrgetter(*_NAMES)
 _DEFAULTS: Final = _values_of(Message())
 _UNSET: Final = _DEFAULTS[2:]  # all but the address
-_HEADERS, _TRANSIENT, _HELD_UNTIL = "h", "v", "u"
+_HEADERS, _TRANSIENT, _HELD_UNTIL, _IN_DOUBT = "h", "v", "u", "q"
 
 
-def encode_message(message: Message, held_until: float | None = None) -> bytes:
-    """The properties of a message, for `decode_message`. `held_until`, in seconds since 1970, is kept beside them.
+class StoredForm(NamedTuple):
+    """A message as it was stored: `held_until` is in seconds since 1970; `in_doubt`: it may have been delivered."""
+
+    message: Message
+    held_until: float | None
+    in_doubt: bool
+
+
+def encode_message(message: Message, held_until: float | None = None, *, in_doubt: bool = False) -> bytes:
+    """The properties of a message, for `decode_message`, and what `StoredForm` has beside them.
 
     Raises:
         TypeError: a header that no store can keep; the message says which.
     """
     values = _values_of(message)
-    if held_until is None and not message.headers and values[2:] == _UNSET:
+    if held_until is None and not in_doubt and not message.headers and values[2:] == _UNSET:
         return _address_alone(values[0], values[1], message.persistent)
     fields: dict[str, object] = {}
     for key, value, default in zip(_KEYS, values, _DEFAULTS, strict=True):
@@ -58,6 +66,8 @@ def encode_message(message: Message, held_until: float | None = None) -> bytes:
         fields[_TRANSIENT] = True
     if held_until is not None:
         fields[_HELD_UNTIL] = held_until
+    if in_doubt:
+        fields[_IN_DOUBT] = True
     return write(fields).encode()
 
 
@@ -80,11 +90,11 @@ def decode_message(properties: bytes, body: bytes) -> Message:
     Raises:
         ValueError: these are no properties of a message.
     """
-    return decode_held_message(properties, body)[0]
+    return decode_stored(properties, body).message
 
 
-def decode_held_message(properties: bytes, body: bytes) -> tuple[Message, float | None]:
-    """The message, and until when it is held, in seconds since 1970."""
+def decode_stored(properties: bytes, body: bytes) -> StoredForm:
+    """Everything that was encoded. Raises as `decode_message`."""
     fields = load(properties)
     if not isinstance(fields, dict):
         raise ValueError(f"no properties of a message: {properties[:40]!r}")
@@ -95,4 +105,4 @@ def decode_held_message(properties: bytes, body: bytes) -> tuple[Message, float 
             arguments[name] = value
         elif key == _HEADERS:
             arguments["headers"] = value
-    return Message(body, **arguments), fields.get(_HELD_UNTIL)
+    return StoredForm(Message(body, **arguments), fields.get(_HELD_UNTIL), _IN_DOUBT in fields)

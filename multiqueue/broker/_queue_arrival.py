@@ -24,7 +24,7 @@ from ._consumer import QueueConsumer
 from ._entry import Entry, EntryState
 from ._entry_list_kinds import plain_key
 from ._journal import Submission
-from ._message_codec import decode_held_message
+from ._message_codec import decode_stored
 from ._queue_delivery import QueueDelivery
 from ._queue_outcome import PutOutcome
 from ._queue_settings import Overflow, QueueKind
@@ -234,12 +234,12 @@ class QueueArrival(QueueDelivery):
     def recovered(self, header: Header, body: bytes) -> StoredEntry:
         """The entry that a row of the store is of; not on the queue yet."""
         journal = self._journal_of().host
-        message, held_until = decode_held_message(header.properties, body)
+        message, held_until, in_doubt = decode_stored(header.properties, body)
         entry = StoredEntry(self, message, header.size)  # type: ignore[arg-type]
         self._key(entry)
         entry.number, entry.is_stored = header.id, True
         entry.delivery_count = header.deliveries
-        entry.maybe_delivered = header.id < journal.store.redeliver_floor
+        entry.maybe_delivered = in_doubt or header.id < journal.store.redeliver_floor
         if header.expires_at is not None:
             entry.expires_at = journal.queue_time(header.expires_at)
         if held_until is not None and held_until > journal.wall_clock():

@@ -36,8 +36,3 @@ class StoredEntry(Entry):
 
     def bury(self) -> None:
         self.is_buried = True
-
-    @property
-    def deliveries_to_store(self) -> int:
-        """How often it was delivered, as far as is known; once at least when that is in doubt."""
-        return max(self.delivery_count, int(self.maybe_delivered))

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiqueue.broker import Message
-from multiqueue.broker._message_codec import decode_held_message, decode_message, encode_message
+from multiqueue.broker._message_codec import decode_message, decode_stored, encode_message
 from multiqueue.broker._stored_values import dump, load
 
 zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
@@ -79,11 +79,13 @@ def test_values_come_back_as_they_were(value: object) -> None:
         app_id=texts,
     ),
     st.none() | st.floats(0, 1e12),
+    st.booleans(),
 )
-def test_messages_come_back_as_they_were(message: Message, held_until: float | None) -> None:
+def test_messages_come_back_as_they_were(message: Message, held_until: float | None, in_doubt: bool) -> None:
     """Every property, set to anything or left alone."""
-    back, held = decode_held_message(encode_message(message, held_until), message.body)  # type: ignore[arg-type]
-    assert held == held_until
+    properties = encode_message(message, held_until, in_doubt=in_doubt)
+    back, *rest = decode_stored(properties, message.body)  # type: ignore[arg-type]
+    assert rest == [held_until, in_doubt]
     assert same(dict(back.headers), dict(message.headers))
     for name in set(Message.__slots__) - {"headers"}:
         assert same(getattr(back, name), getattr(message, name)), name

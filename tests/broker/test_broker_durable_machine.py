@@ -304,7 +304,7 @@ class DurableMachine(RuleBasedStateMachine):
             if changed:
                 self.lists.queues["levels"].remove(copy)
                 copy.priority = priority
-                copy.stored_deliveries = max(copy.deliveries, int(copy.in_doubt))
+                copy.stored_deliveries = copy.deliveries
                 self.lists.add("levels", copy)
 
     @rule()

@@ -168,6 +168,18 @@ def test_doubt_is_no_delivery(keeper: Keeper) -> None:
     assert got(host, "limited").delivery_count == 2
 
 
+def test_doubt_goes_along_to_another_place(keeper: Keeper) -> None:
+    """A message whose priority is changed after a crash may still have been delivered, and was not counted."""
+    host = keeper.host
+    host.declare_queue("p", durable=True, arguments={"x-max-priority": 9})
+    host.publish(persistent(b"1", key="p", delay=0.0))
+    host = keeper.crash()
+    assert host.queue("p").change_priority(5) == 1
+    host = keeper.restart()
+    received = got(host, "p")
+    assert (received.delivery_count, received.redelivered, received.message.priority) == (1, True, 5)
+
+
 def test_deliveries_count_towards_the_limit_across_a_restart(keeper: Keeper) -> None:
     """Two deliveries before a clean close and one after it make three."""
     host = keeper.host
