@@ -21,7 +21,6 @@ class ConnectionState(Enum):
 
     HEADER = "pre_init"  # the peer has to send the protocol header
     STARTING = "starting"  # start was sent: start-ok
-    SECURING = "securing"  # secure was sent: secure-ok
     TUNING = "tuning"  # tune was sent: tune-ok
     OPENING = "opening"  # tuned: open
     RUNNING = "running"
@@ -30,22 +29,19 @@ class ConnectionState(Enum):
 
 
 START_OK: Final = b"\x00\x0a\x00\x0b"
-SECURE_OK: Final = b"\x00\x0a\x00\x15"
 TUNE_OK: Final = b"\x00\x0a\x00\x1f"
 OPEN: Final = b"\x00\x0a\x00\x28"
 CLOSE: Final = b"\x00\x0a\x00\x32"
 CLOSE_OK: Final = b"\x00\x0a\x00\x33"
-BLOCKED: Final = b"\x00\x0a\x00\x3c"
-UNBLOCKED: Final = b"\x00\x0a\x00\x3d"
 UPDATE_SECRET: Final = b"\x00\x0a\x00\x46"
 
 _S = ConnectionState
 
-# The whole state machine. Where start-ok leads is decided by the credentials: TUNING if they suffice.
+# The whole state machine. Credentials that do not suffice end the connection from TUNING; no mechanism has a second
+# step, so secure-ok is never expected.
 MOVES: Final[Mapping[ConnectionState, Mapping[bytes, ConnectionState]]] = {
     _S.HEADER: {},
     _S.STARTING: {START_OK: _S.TUNING},
-    _S.SECURING: {SECURE_OK: _S.TUNING},
     _S.TUNING: {TUNE_OK: _S.OPENING},
     _S.OPENING: {OPEN: _S.RUNNING},
     _S.RUNNING: {CLOSE: _S.CLOSED, UPDATE_SECRET: _S.RUNNING},
@@ -53,7 +49,7 @@ MOVES: Final[Mapping[ConnectionState, Mapping[bytes, ConnectionState]]] = {
     _S.CLOSED: {},
 }
 DROPS_WHAT_IT_DOES_NOT_KNOW: Final = frozenset({_S.CLOSING, _S.CLOSED})
-_EARLY_CLOSE: Final = frozenset({_S.STARTING, _S.SECURING, _S.TUNING, _S.OPENING})
+_EARLY_CLOSE: Final = frozenset({_S.STARTING, _S.TUNING, _S.OPENING})
 
 
 class ConnectionMachine:

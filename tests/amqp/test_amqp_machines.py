@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -122,7 +124,7 @@ def test_every_method_of_the_specification_has_its_place() -> None:
 METHODS = sorted(
     {method for moves in CONNECTION_MOVES.values() for method in moves} | {b"\0\x0a\0\x0a", b"\0\x3c\0\x28"}
 )
-MAY_GIVE_UP = {ConnectionState.STARTING, ConnectionState.SECURING, ConnectionState.TUNING, ConnectionState.OPENING}
+MAY_GIVE_UP = {ConnectionState.STARTING, ConnectionState.TUNING, ConnectionState.OPENING}
 
 
 @pytest.mark.parametrize(("state", "method"), list(itertools.product(ConnectionState, METHODS)))
@@ -247,3 +249,48 @@ def test_two_windows_hold_together() -> None:
     assert not one.settled(1, 0)
     one.check_invariants()
     two.check_invariants()
+
+
+# -- the page about them
+
+PAGE = Path(__file__).parents[2] / "docs" / "design" / "amqp.md"
+
+
+def rows(*names: str) -> list[list[str]]:
+    """The rows of the table on the page that has these columns."""
+    lines = PAGE.read_text().splitlines()
+    at = lines.index("| " + " | ".join(names) + " |") + 2
+    table = itertools.takewhile(lambda line: line.startswith("|"), lines[at:])
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def test_the_page_shows_the_channels_table() -> None:
+    """The table in the document is the one in the code."""
+    shown = rows("in", *(event.name for event in ChannelEvent))
+    cells = [[MOVES[state][event] for event in ChannelEvent] for state in ChannelState]
+    assert shown == [
+        [state.name, *(str(cell[0]) if isinstance(cell, tuple) else cell.name for cell in row)]
+        for state, row in zip(ChannelState, cells, strict=True)
+    ]
+
+
+def test_the_page_shows_the_connections_table() -> None:
+    """The same for connections."""
+    called = {method.index.to_bytes(4): method.name for method in commands.INDEX_MAPPING.values()}
+    moves = [
+        [state.name, called[method], to.name]
+        for state, moves in CONNECTION_MOVES.items()
+        for method, to in moves.items()
+    ]
+    assert rows("from", "method", "to") == moves
+
+
+def test_every_promise_of_the_page_is_tested() -> None:
+    """Each number B1 to B60 and P1 to P20 is named by a test, and stands on the page."""
+    tested = set()
+    for path in Path(__file__).parent.glob("test_amqp_*.py"):
+        for group in re.findall(r"\(((?:[BP]\d+(?:, )?)+)\)\.\"\"\"", path.read_text()):
+            tested.update(group.split(", "))
+    shown = set(re.findall(r"^\| ([BP]\d+) \|", PAGE.read_text(), re.MULTILINE))
+    assert shown == {f"B{n}" for n in range(1, 61)} | {f"P{n}" for n in range(1, 21)}
+    assert shown == tested, sorted(shown ^ tested)

@@ -163,7 +163,7 @@ def test_a_slow_handshake_is_cut(broker: Broker) -> None:
 
 
 def test_a_peer_that_is_gone_without_a_word(broker: Broker, server: Server) -> None:
-    """Two periods of silence, and what it held is back on the queue; heartbeats came from our side meanwhile."""
+    """Heartbeats come from our side; after two periods of silence what it held is back on the queue (P14, P15)."""
     broker.declare_queue("q")
     broker.publish(Message(b"x", routing_key="q"))
     client = RawClient(server.url, heartbeat=1)
