@@ -3,6 +3,9 @@
     with rabbitmq() as peer:
         connect(peer.url)
 
+From a shell, `python tests/rabbitmq_support.py COMMAND...` runs a command with such a node beside it; `{url}` in the
+command becomes its address.
+
 The node has its own Erlang port mapper and its own cookie, so it neither finds nor disturbs one that the machine
 runs. Both are children of this process and are ended by their process ids.
 """
@@ -15,6 +18,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -154,3 +158,13 @@ def _free_ports(count: int) -> list[int]:
         for listener in listeners:
             listener.bind(("127.0.0.1", 0))
         return [listener.getsockname()[1] for listener in listeners]
+
+
+def main(command: list[str]) -> int:
+    """Run a command beside a node; returns its status."""
+    with rabbitmq() as peer:
+        return subprocess.run([part.replace("{url}", peer.url) for part in command], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,100 @@
+"""The servers that the suite `amqp` measures: ours, in a process of its own, and one that listens already.
+
+A server's CPU time and memory are read from the system by its process, which is found by the port it listens on:
+that works for servers on this machine and this user's, and is left out for any other.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ._model import BenchError
+
+OURS = "our server"
+THEIRS = "RabbitMQ"
+
+_SERVE = (
+    "import sys\n"
+    "from multiqueue.broker import Broker\n"
+    "with Broker(**({'data': sys.argv[1]} if sys.argv[1:] else {})) as broker:\n"
+    "    print(broker.listen().url, flush=True)\n"
+    "    sys.stdin.read()\n"
+)
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server under measurement. `pid` is None where its process cannot be seen."""
+
+    name: str
+    url: str
+    pid: int | None
+
+    def cpu_seconds(self) -> float:
+        """CPU time of its process until now; not a number where that cannot be seen."""
+        if self.pid is None:
+            return float("nan")
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def memory_bytes(self) -> float:
+        """Resident memory of its process; not a number where that cannot be seen."""
+        if self.pid is None:
+            return float("nan")
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * _PAGE
+
+
+@contextmanager
+def our_server(data: str | None = None) -> Iterator[Server]:
+    """Our server in a process of its own; with `data` it keeps what is durable in that directory.
+
+    Raises:
+        BenchError: it did not start.
+    """
+    command = [sys.executable, "-c", _SERVE, *([data] if data else [])]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        if not url:
+            raise BenchError("our server did not start; its complaint is above")
+        try:
+            yield Server(OURS, url, process.pid)
+        finally:
+            process.stdin.close()
+            process.wait(30)
+
+
+def listening_server(url: str) -> Server:
+    """A server that somebody has started."""
+    port = urlsplit(url).port or 5672
+    return Server(THEIRS, url, _pid_listening_on(port))
+
+
+def _pid_listening_on(port: int) -> int | None:
+    """The process on this machine that listens on a TCP port, if we may see it."""
+    inodes = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                inodes.add(f"socket:[{fields[9]}]")
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(file) in inodes for file in (process / "fd").iterdir()):
+                return int(process.name)
+        except OSError:
+            continue  # another user's, or gone
+    return None
