@@ -273,7 +273,7 @@ class WireChannel:
         """
         return self._kept.popleft() if self._kept else self.wire.wait(self.number)
 
-    def contents(self, count: int) -> list[Content]:
+    def contents(self, count: int) -> list[Any]:
         return [self.next() for _ in range(count)]
 
     def bodies(self, count: int) -> list[bytes]:

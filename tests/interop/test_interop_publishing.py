@@ -213,7 +213,7 @@ def test_confirms_and_transactions_exclude_each_other(
 
 def test_properties_arrive_as_they_were_sent(channel: WireChannel, queue: str) -> None:
     """All fourteen, and headers of every type that tables have."""
-    properties = {
+    properties: dict[str, Any] = {
         "content_type": "text/plain",
         "content_encoding": "utf-8",
         "headers": {
@@ -273,7 +273,7 @@ def test_copies_must_be_a_list(channel: WireChannel, queue: str) -> None:
     ],
 )
 def test_a_property_that_cannot_be_is_refused(
-    channel: WireChannel, queue: str, property: str, value: str, text: str
+    channel: WireChannel, queue: str, property: str, value: Any, text: str
 ) -> None:
     """406 on the channel, and the message goes nowhere."""
     channel.publish(queue, b"!", **{property: value})
