@@ -18,7 +18,9 @@ from ._entry import IllegalStep as IllegalStep
 from ._errors import AccessRefused as AccessRefused
 from ._errors import BrokerClosed as BrokerClosed
 from ._errors import BrokerError as BrokerError
+from ._errors import ConsumerNotAdmitted as ConsumerNotAdmitted
 from ._errors import MessageRefused as MessageRefused
+from ._errors import MessageTooLarge as MessageTooLarge
 from ._errors import NoConsumers as NoConsumers
 from ._errors import NotAllowed as NotAllowed
 from ._errors import NotFound as NotFound
@@ -30,6 +32,8 @@ from ._errors import Undeliverable as Undeliverable
 from ._errors import Unroutable as Unroutable
 from ._exchange import Exchange as Exchange
 from ._exchange import ExchangeStatistics as ExchangeStatistics
+from ._memory import MemoryStatistics as MemoryStatistics
+from ._memory import TargetStatistics as TargetStatistics
 from ._message import Message as Message
 from ._queue import BrokerQueue as BrokerQueue
 from ._queue_outcome import DeadLetterReason as DeadLetterReason

@@ -107,6 +107,8 @@ class MemoryManager:
         self._numbers: dict[int, AreaReader] = {}  # by the queue's number in the store
         self._threads: list[threading.Thread] = []
         self._closed = False
+        # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
+        self._on_the_way = 0
         self.expiry: StoredExpiry | None = None  # looks for what has expired in the store alone
 
     def __enter__(self) -> Paging:
@@ -267,18 +269,20 @@ class MemoryManager:
         """Account for bytes that are to be committed. Waits while too many others are, if it may."""
         with self as paging:
             share = paging.limit * _WRITING_SHARE
-            while may_wait and not self._closed:
-                writing = paging.amounts[Account.WRITING]
-                if not writing or (writing + cost <= share and paging.room(cost)):
+            # Only what is on its way ends by itself: without it there is nothing to wait for.
+            while may_wait and self._on_the_way and not self._closed:
+                if paging.amounts[Account.WRITING] + cost <= share and paging.room(cost):
                     break
                 self._progress.wait()
             paging.room(cost, first=True)
             paging.charge(Account.WRITING, cost)
+            self._on_the_way += cost
 
     def end_writing(self, cost: int) -> None:
         """They are committed, or refused."""
         with self as paging:
             paging.charge(Account.WRITING, -cost)
+            self._on_the_way -= cost
             self._progress.notify_all()
 
     def deleted(self, numbers: list[int]) -> None:
