@@ -11,7 +11,10 @@
 sockets, no files, no Spark. The other rooms, along the path of a message, are imported by name:
 
     core       the engine room: multi-queue, sub-queue, drop-in Queue, executor with lanes
+    store      the cellar: messages that must survive, in an SQLite file
     broker     the sorting office: broker queues, exchanges, consumers, in process
+    amqp       the gatehouse: an AMQP 0-9-1 server in front of the broker
+    client     the front office: connections and channels, over a wire or in process
     spark      the loading dock: the executor with Spark behind it; the only room that imports pyspark
     pipeline   the main job: files to Spark jobs to output, restartable
     bench      what we claim, measured beside its rivals
