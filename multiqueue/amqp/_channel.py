@@ -64,6 +64,7 @@ class ServerChannel:
         self.last_queue = ""  # what an empty queue name means
         self.reply_consumer: ServerConsumer | None = None
         self._last_tag = 0
+        self._last_published: Published | None = None  # the last one that had to be committed
         # The publish of before: its payload, and what was found out about it. Most publishers repeat themselves.
         self._last_publish = b""
         self._address: tuple[str, str, bytes, bool, bool] = ("", "", b"", False, False)
@@ -85,8 +86,26 @@ class ServerChannel:
         hot = _HOT.get(effect[:4])
         if hot is not None:
             hot(self, decode_hot(effect))
+        elif self._last_published is not None and not self._last_published.is_confirmed:
+            self._after_commits(effect)
         else:
             self._call(effect)
+
+    def _after_commits(self, payload: bytes) -> None:
+        """A method comes after publishes whose commit is under way: it has to see them, so it waits for them.
+
+        Commits end in the order of publishing, so the last one is enough to wait for.
+        """
+        connection, last = self.connection, self._last_published
+        assert last is not None
+        self._last_published = None
+        connection.set_aside(self, payload)
+        last.add_done_callback(lambda _: connection.io.post(connection.go_on, self))
+
+    def resume(self, payload: bytes) -> None:
+        """A method that was set aside is called now. Raises as `receive`."""
+        if self.machine.state is not ChannelState.CLOSING:
+            self._call(payload)
 
     def _call(self, payload: bytes) -> None:
         method = payload[:4]
@@ -210,6 +229,8 @@ class ServerChannel:
         )
 
     def _published(self, published: Published, number: int) -> None:
+        if published.commit is not None:
+            self._last_published = published
         if number:
             if published.is_confirmed:
                 self.confirmed(number)

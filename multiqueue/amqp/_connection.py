@@ -101,6 +101,7 @@ class ServerConnection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._pending: deque[Frame] = deque()
         self._holds: set[object] = set()
+        self._set_aside: dict[ServerChannel, bytes] = {}  # methods that wait for commits
         self._commits_lock = threading.Lock()
         self._commits: list[tuple[ServerChannel, int, bool]] = []
         self._is_aside = False
@@ -430,6 +431,23 @@ class ServerConnection(asyncio.Protocol):
         except Exception as failure:  # noqa: BLE001  # as in _receive
             self._fail(channel, failure, b"\0\0\0\0")
         self._let_go("aside")
+        self.flush()
+
+    def set_aside(self, channel: ServerChannel, payload: bytes) -> None:
+        """A method of the channel has to wait for `go_on`; nothing is read meanwhile."""
+        self._set_aside[channel] = payload
+        self._hold(channel)
+
+    def go_on(self, channel: ServerChannel) -> None:
+        """Call what was set aside."""
+        payload = self._set_aside.pop(channel, None)
+        if payload is None or self._is_lost:
+            return
+        try:
+            channel.resume(payload)
+        except Exception as error:  # noqa: BLE001  # as in _receive
+            self._fail(channel, error, payload[:4])
+        self._let_go(channel)
         self.flush()
 
     def throttle(self, queues: tuple[BrokerQueue, ...]) -> None:

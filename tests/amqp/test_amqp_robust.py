@@ -6,6 +6,7 @@ import random
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -296,6 +297,20 @@ def test_alarms(broker: Broker) -> None:
             low.clear()
             assert isinstance(publisher.method(), commands.Connection.Unblocked)
             assert consumer.bodies(1) == [b"second"]
+
+
+def test_a_method_sees_the_publishes_before_it(tmp_path: Path) -> None:
+    """A declare, a get and a close come after the commits of what the channel published before them."""
+    with Broker(data=tmp_path) as broker, amqp.serve(broker) as server, RawClient(server.url) as client:
+        client.declare("q", durable=True)
+        for round in range(1, 20):
+            for _ in range(5):
+                client.publish("", "q", b"x", delivery_mode=2)
+            assert client.declare("q", durable=True, passive=True).message_count == 5 * round
+        client.publish("", "q", b"last", delivery_mode=2)
+        client.call(1, commands.Channel.Close)
+        client.channel(1)
+        assert client.ready("q") == 96
 
 
 # -- numbers
