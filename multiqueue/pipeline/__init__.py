@@ -1,8 +1,8 @@
-"""THE MAIN JOB: files in lanes, through Spark, into an output in which each item appears whole and once.
+"""THE MAIN JOB: files and messages in lanes, through Spark, into an output in which each item appears whole and once.
 
 Promises: what is done survives Ctrl-C and kill -9, and the same command finishes the rest; a failing item is set
 aside and the run goes on; memory does not grow with the number of files.
-Knows the core and the room spark. docs/design/pipeline.md has the promises and the states.
+Knows the core and the rooms spark and client. docs/design/pipeline.md has the promises and the states.
 """
 
 try:
@@ -24,6 +24,12 @@ from ._errors import StateMismatch as StateMismatch
 from ._errors import Unprepared as Unprepared
 from ._items import FileSeen as FileSeen
 from ._items import Item as Item
+from ._items import Payload as Payload
+from ._metrics import MetricsFile as MetricsFile
+from ._plan import LanePlan as LanePlan
+from ._plan import Plan as Plan
+from ._plan import StepPlan as StepPlan
+from ._plan import plan_of as plan_of
 from ._progress import AttemptEnded as AttemptEnded
 from ._progress import Reporter as Reporter
 from ._progress import Silent as Silent

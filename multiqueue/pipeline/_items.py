@@ -135,11 +135,16 @@ class Item:
     def name(self) -> str:
         """The first file's path, and how many others there are."""
         more = len(self.files) - 1
-        return self.files[0].path + (f" (+{more})" if more else "")
+        return shown(self.files[0].path) + (f" (+{more})" if more else "")
 
     @property
     def size_bytes(self) -> int:
         return sum(seen.size_bytes for seen in self.files)
+
+
+def shown(path: str) -> str:
+    """The path of a `FileSeen` for people: of a step's, the lane that it is about."""
+    return (path.removeprefix(STEP) or "all lanes") if path.startswith(STEP) else path
 
 
 def item_id(lane: str, paths: Sequence[str]) -> str:

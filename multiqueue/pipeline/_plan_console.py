@@ -9,7 +9,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from ._config import PipelineConfig
-from ._items import Item
 from ._plan import LanePlan, Plan, StepPlan
 
 
@@ -25,7 +24,7 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
     if plan.steps:
         console.print(_steps(plan))
     for place, item in enumerate(plan.first, 1):
-        console.print(f"{place:>3}. {escape(item.lane)}: {escape(_name(item))}", soft_wrap=True)
+        console.print(f"{place:>3}. {escape(item.lane)}: {escape(item.name)}", soft_wrap=True)
     hidden = plan.to_run - len(plan.first)
     if plan.first and hidden > 0:
         console.print(f"     and {hidden:,} more")
@@ -84,9 +83,3 @@ def _lane_values(plan: LanePlan) -> dict[str, int]:
 
 def _step_values(plan: StepPlan) -> dict[str, Any]:
     return {"after": list(plan.step.after), "each_lane": plan.step.each_lane, "runs": plan.runs, "why": plan.why}
-
-
-def _name(item: Item) -> str:
-    if item.part is None:
-        return item.name
-    return item.part or "all"

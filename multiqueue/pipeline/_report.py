@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import _svg
 from ._config import PipelineConfig
+from ._items import shown
 from ._ledger_view import Failure, LedgerView, Waits, ledger_view
 from ._lifecycle import ItemState
 
@@ -105,7 +106,7 @@ def _failures(failures: list[Failure]) -> str:
     if not failures:
         return ""
     rows = [
-        f'<tr><td>{escape(failure.lane)}</td><td class="text">{escape(failure.path)}</td>'
+        f'<tr><td>{escape(failure.lane)}</td><td class="text">{escape(shown(failure.path))}</td>'
         f'<td>{failure.attempt}</td><td class="text"><pre>{escape(failure.error)}</pre></td></tr>'
         for failure in failures
     ]

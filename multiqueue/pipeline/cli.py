@@ -17,6 +17,7 @@ from ._console import console as new_console
 from ._console import duration, reporter_for, snapshot_values
 from ._dead_letters import DeadLetters
 from ._errors import ExitStatus
+from ._items import shown
 from ._ledger import Ledger
 from ._ledger_file import LaneCount, exclusive
 from ._ledger_view import Failure, ledger_view
@@ -194,7 +195,7 @@ def _show_failures(console: Console, failed: list[Failure], counts: list[LaneCou
     for failure in failed:
         more = f" (+{failure.files - 1})" if failure.files > 1 else ""
         console.print(
-            f"[red]failed[/] {escape(failure.lane)}: {escape(failure.path)}{more}, attempt {failure.attempt}: "
+            f"[red]failed[/] {escape(failure.lane)}: {escape(shown(failure.path))}{more}, attempt {failure.attempt}: "
             f"{escape(failure.error.splitlines()[0][:300])}",
             soft_wrap=True,
         )

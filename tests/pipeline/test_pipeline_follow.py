@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in
+from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
 from multiqueue.pipeline._intake import Follow
-from multiqueue.pipeline._items import Lane, Step
+from multiqueue.pipeline._items import FileSeen, Item, Lane, Step
 from multiqueue.pipeline._mailbox import StopRequested
 
 START = 1_000_000.0
@@ -174,3 +174,39 @@ def test_stopped_and_followed_again(tmp_path: Path) -> None:
     second.go()
     assert [item.files[0].path for item in second.run.dispatcher.submitted] == ["a/between.txt"]
     assert rows_in(second.run.output) == sorted([*contents({"a": 4}), "between"])
+
+
+def test_an_inbox_that_is_still_empty(tmp_path: Path) -> None:
+    """A run may follow before there is any lane; the first directory that comes is one."""
+    made = Following(tmp_path, steps=[Step("totals", ("in",))])
+    made.lanes.clear()
+    made.at(5, lambda: made.lanes.append(lane_of(tmp_path, "b", section="in")))
+    made.put(5, "b/0000.txt", "b-0")
+    made.stop(15)
+    made.go()
+    assert rows_in(made.run.output) == ["b-0"]
+    assert made.looks < 20
+
+
+def test_what_changes_while_a_step_runs(tmp_path: Path) -> None:
+    """A step whose input changes while it runs is run once more for what it has missed."""
+    made = Following(tmp_path, steps=[Step("totals", ("in",))])
+    make_tree(tmp_path, {"a": 1})
+    totals = 0
+
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        nonlocal totals
+        if item.lane == "totals":
+            totals += 1
+        if totals == 1 and item.lane == "totals":  # another item is done before this attempt ends
+            ledger = made.run.ledger
+            with ledger.transaction():
+                ledger.add("a", [FileSeen("a/other", 1, 1)], 0.0)
+                (other,) = ledger.next_waiting("a", 0.0, 9)
+                ledger.succeed(ledger.submit(other), other.files, 0.0, 0.0)
+        return write_names(spark, item, staged)
+
+    object.__setattr__(made.run.runner.attempts, "work", work)
+    made.stop(15)
+    made.go()
+    assert totals == 2

@@ -69,3 +69,16 @@ def test_errors_are_told_without_the_java_stack() -> None:
     assert describe(AnalysisException("no column\n\nJVM stacktrace:\nx")) == "AnalysisException: no column"
     assert describe(KeyError()) == "KeyError"
     assert len(describe(ValueError("x" * 9999))) == 2000
+
+
+def test_what_a_python_worker_raised_comes_first() -> None:
+    """The first line of an error is what the job's function raised on an executor; the traceback follows."""
+    told = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "job.py", line 3, in risky
+    raise OSError("bad luck")
+OSError: bad luck
+"""
+    text = describe(PySparkException(told))
+    assert text.splitlines()[:2] == ["PySparkException: OSError: bad luck", told.splitlines()[0]]
+    assert 'File "job.py"' in text
