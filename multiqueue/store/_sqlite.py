@@ -3,7 +3,7 @@
 Promise     The table in docs/design/store.md. Opening is all that a store needs after a crash.
 State       The directory: `messages.sqlite` with SQLite's `-wal` and `-shm`, `lock`, `ballast`. They belong together.
             In memory: `GroupCommit` has what waits, `SqliteWriter` what the writer knows, `SqliteReader` connections.
-Membership  Opening: lock, tables, log into the file, `clean` off, ids reserved, count; what fails on the way lets go
+Membership  Opening: lock, the log made certain, tables, `clean` off, ids reserved, count; what fails on the way lets go
             of all that went before. Closing: commit, `clean` on, log into the file, connections, ballast, lock.
             A program that ends without closing closes its stores; one that is killed has crashed.
 """
@@ -22,10 +22,12 @@ from types import TracebackType
 from typing import Self
 
 from ._ballast import Ballast
-from ._errors import StoreError, StoreLocked
+from ._errors import StoreError, StoreFailed, StoreLocked
 from ._group_commit import GroupCommit, Submission
 from ._lock_file import DirectoryLock
+from ._log import close_leaving_log, renew_log
 from ._protocol import Definition, Durability, Header, Level, Operation, StoreStatistics
+from ._room import Room
 from ._schema import FILE_NAME, PAGE_BYTES, connect, prepare
 from ._sqlite_reader import SqliteReader, unreadable
 from ._sqlite_writer import IDS_RESERVED, SqliteWriter
@@ -108,28 +110,32 @@ class SqliteStore:
             ballast = Ballast(path, 3 * log_bytes if ballast_bytes is None else ballast_bytes)
             opening.callback(ballast.drop)
             try:
+                renew_log(self._file)
                 connection = connect(self._file, cache_bytes=CACHE_BYTES)
-                opening.callback(connection.close)
+                opening.callback(close_leaving_log, connection, self._file)
                 first_id, self._floor = self._begin(connection)
                 self._reader = SqliteReader(self._file, first_id)
                 opening.callback(self._reader.close)
                 self._opening_levels, messages, size = self._reader.census()
+                room = Room(connection, self._file, ballast, quota_bytes=quota_bytes, log_bytes=log_bytes)
+                opening.callback(room.close)
                 self._writer = SqliteWriter(
                     connection,
                     self._file,
-                    ballast,
+                    room,
                     syncs=durability is Durability.SYNC,
-                    quota_bytes=quota_bytes,
-                    log_bytes=log_bytes,
                     first_id=first_id,
-                    reserved=first_id + IDS_RESERVED,
                     messages=messages,
                     body_bytes=size,
-                    let_go=_closing(connection, self._reader, ballast, lock, remove),
+                    let_go=_closing(connection, self._file, self._reader, ballast, lock, remove),
                 )
             except sqlite3.Error as error:
                 opening.close()
                 raise unreadable(self._file, error, is_closed=True) from error
+            except OSError as error:
+                raise StoreFailed(
+                    f"{str(path)!r} cannot be opened: {error.strerror}; see to the disk and open the store again"
+                ) from error
             self._commits = GroupCommit(
                 self._writer, name=f"the store {str(path)!r}", next_id=first_id, max_pending_bytes=max_pending_bytes
             )
@@ -139,9 +145,6 @@ class SqliteStore:
     def _begin(self, connection: sqlite3.Connection) -> tuple[int, int]:
         """Make the file ready, and note that it is open. Returns the first id to give and the redeliver floor."""
         prepare(connection, self._file, _SYNCHRONOUS[self._durability])
-        # After a sync that failed, the log may hold commits that only the page cache has. They are copied into the
-        # file and synced there before anything is built on them.
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
         first_id, floor = meta["next_id"], meta["redeliver_floor"]
         if not meta["clean"]:
@@ -242,22 +245,26 @@ def _lock(path: Path) -> DirectoryLock:
 
 
 def _closing(
-    connection: sqlite3.Connection, reader: SqliteReader, ballast: Ballast, lock: DirectoryLock, remove: Path | None
+    connection: sqlite3.Connection,
+    file: Path,
+    reader: SqliteReader,
+    ballast: Ballast,
+    lock: DirectoryLock,
+    remove: Path | None,
 ) -> Callable[[bool], object]:
-    """What lets go of everything that a store has.
-
-    The last connection to be closed empties the log, if it may write. After a failure that must not be: a writer that
-    goes first leaves the log to the next opening.
-    """
+    """What lets go of everything that a store has: after a clean end SQLite removes the log, else it is left."""
 
     def let_go(was_clean: bool) -> None:
-        with ExitStack() as closing:
+        with ExitStack() as closing:  # called in the opposite order
             closing.callback(lock.release)
             if remove is not None:
                 closing.callback(shutil.rmtree, remove, ignore_errors=True)
             closing.callback(ballast.drop)
-            for close in (connection.close, reader.close) if was_clean else (reader.close, connection.close):
-                closing.callback(close)  # called in the opposite order
+            if was_clean:
+                closing.callback(connection.close)
+            else:
+                closing.callback(close_leaving_log, connection, file)
+            closing.callback(reader.close)
 
     return let_go
 

@@ -1,0 +1,164 @@
+"""The room that a store has: its log and its file, the quota, and what is held back for a full disk.
+
+Promise     On a full disk, or at the quota, messages can still be removed: the ballast is given up for that, the log is
+            copied into the file and cut off, and free pages are given back until the ballast can be had again.
+            Until then the store is tight, and takes nothing that makes it grow.
+State       The writer thread's own, but `syncs`, which others read. `is_tight`: the ballast was given up.
+Source      SQLite's "WAL-mode File Format", for the two numbers that are read from the `-shm` file.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from ._ballast import Ballast
+from ._errors import StoreFull
+from ._group_commit import Submission
+from ._protocol import Put
+from ._schema import PAGE_BYTES
+
+FULL = 13  # SQLite's primary result code
+_STEP_PAGES = 256  # a step of giving pages back: 2 MiB
+_VACUUM_BYTES = 64 << 20  # less free space than this is kept for what comes
+_NO_LIMIT = 0xFFFFFFFE  # pages, SQLite's own maximum
+
+
+def code(error: BaseException | None) -> int:
+    """SQLite's primary result code, 0 if it is not from there."""
+    return (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
+
+
+class Room:
+    """The room of one store on disk."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, file: Path, ballast: Ballast, *, quota_bytes: int | None, log_bytes: int
+    ) -> None:
+        self._connection = connection
+        self._file = file
+        self._ballast = ballast
+        self._quota_bytes = quota_bytes
+        self._most_pages = _NO_LIMIT if quota_bytes is None else max(1, quota_bytes // PAGE_BYTES)
+        self._log_bytes = log_bytes
+        self.is_tight = not ballast.take()
+        self.syncs = 0  # of checkpoints
+        self.limit()
+        self._shared_memory = os.open(f"{file}-shm", os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Let go, after SQLite did: closing a file lets go of all locks that the process has on it."""
+        os.close(self._shared_memory)
+
+    # The quota
+
+    def limit(self) -> None:
+        """Hold the file to its quota."""
+        self._set_most_pages(self._most_pages)
+
+    def unlimit(self) -> None:
+        """Let the file grow beyond its quota: a removal may need a page."""
+        self._set_most_pages(_NO_LIMIT)
+
+    def is_at_quota(self, submissions: Sequence[Submission]) -> bool:
+        """Whether it is the quota that is too small for these, and not the disk."""
+        if self._most_pages == _NO_LIMIT:
+            return False
+        wanted = sum(
+            len(one.body) + len(one.properties) + 200
+            for submission in submissions
+            for one in submission.operations
+            if isinstance(one, Put)
+        )
+        free = self._most_pages - self._pragma("page_count") + self._pragma("freelist_count")
+        return free * PAGE_BYTES < 2 * wanted + 64 * PAGE_BYTES
+
+    def refusal(self, messages: int) -> StoreFull:
+        """What those are told for whom there is no room."""
+        if self.is_tight:
+            return StoreFull(
+                f"the disk under {str(self._file)!r} is full; messages can still be consumed; free some space on it"
+            )
+        return StoreFull(
+            f"{str(self._file)!r} is full: {messages} messages stand in its quota of {self._quota_bytes} bytes; "
+            "consume some, or raise quota_bytes"
+        )
+
+    # The disk
+
+    def become_tight(self) -> None:
+        """The disk is full: give up the ballast, copy the log into the file and cut it off."""
+        self.is_tight = True
+        self._ballast.drop()
+        self.checkpoint("TRUNCATE")
+
+    def regain(self) -> None:
+        """Try to have the ballast again, giving free pages back for it."""
+        self.is_tight = not self._ballast.take()
+        if self.is_tight and self._pragma("freelist_count"):
+            try:
+                self.give_back()
+            except sqlite3.OperationalError as error:
+                if code(error) != FULL:
+                    raise
+            self.is_tight = not self._ballast.take()
+
+    def give_up(self) -> None:
+        """The end: the ballast is needed no longer, and the quota does not hold for the last words."""
+        self._ballast.drop()
+        self.unlimit()
+
+    def is_worth_giving_back(self) -> bool:
+        """Whether there is more free space in the file than is good to have at hand."""
+        free = self._pragma("freelist_count")
+        return free * PAGE_BYTES > _VACUUM_BYTES and 4 * free > self._pragma("page_count")
+
+    def give_back(self) -> None:
+        """Give some free pages of the file back to the disk."""
+        self._connection.execute(f"PRAGMA incremental_vacuum({_STEP_PAGES})").fetchall()
+        if self.is_tight:
+            self.checkpoint("TRUNCATE")  # only now the file is shorter
+
+    # The log
+
+    def shorten_log(self) -> None:
+        """Copy a long log into the file. The next commit then begins it anew, unless a reader is in the way."""
+        length, copied = self._log_pages()
+        if (length - copied) * PAGE_BYTES > self._log_bytes:
+            self.checkpoint("PASSIVE")
+        elif length * PAGE_BYTES > 4 * self._log_bytes:
+            self.checkpoint("TRUNCATE")
+
+    def has_news_in_log(self) -> bool:
+        """Whether the log has something that the file has not."""
+        length, copied = self._log_pages()
+        return copied < length
+
+    def checkpoint(self, mode: str) -> None:
+        """Copy the log into the file. Where the disk has no room for that, give up the ballast and try once more."""
+        for _ in range(2):
+            try:
+                self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+            except sqlite3.OperationalError as error:
+                if code(error) != FULL:
+                    raise
+                self.is_tight = True
+                self._ballast.drop()
+            else:
+                self.syncs += 2  # the log, then the file
+                return
+
+    def _log_pages(self) -> tuple[int, int]:
+        """How many pages the log has, and how many of them are in the file as well."""
+        (length,) = struct.unpack("=I", os.pread(self._shared_memory, 4, 16))
+        (copied,) = struct.unpack("=I", os.pread(self._shared_memory, 4, 96))
+        return length, copied
+
+    def _set_most_pages(self, pages: int) -> None:
+        self._connection.execute(f"PRAGMA max_page_count = {pages}").fetchone()
+
+    def _pragma(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
