@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_support import Pipeline, rows_in, write_names
+from pipeline_support import Pipeline, do_without, rows_in, write_names
+from rabbitmq_support import NoPeer, rabbitmq
 
-pytest.importorskip("pamqp")
+if find_spec("pamqp") is None:
+    do_without("pamqp is not installed: pip install 'multiqueue[amqp]'")
 
 from multiqueue.broker import Broker
 from multiqueue.client import Connection, connect
@@ -30,9 +34,9 @@ class Dead(BaseException):
 class Host:
     """A broker with a queue `work`, whose dead letters go to the queue `dead`, and somebody who publishes."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.connection: Connection = connect(broker)
+    def __init__(self, target: Broker | str) -> None:
+        self.target = target
+        self.connection: Connection = connect(target)
         self.channel = self.connection.channel()
         self.channel.queue_declare("dead", durable=True)
         arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -47,7 +51,7 @@ class Host:
         return self.channel.queue_declare(queue, passive=True).message_count
 
     def connect(self, url: str) -> Connection:
-        return connect(self.broker)
+        return connect(self.target)
 
 
 @pytest.fixture
@@ -259,6 +263,32 @@ def test_a_queue_that_is_not_there(tmp_path: Path, host: Host) -> None:
     host.channel.queue_delete("work")
     with pytest.raises(Unprepared, match=r"lane 'q': .*work"):
         pipeline(tmp_path, host).run()
+
+
+@pytest.mark.slow
+def test_over_rabbitmq(tmp_path: Path) -> None:
+    """With RabbitMQ it is the same: a run dies, its messages come again, poison is dead-lettered, each is done once."""
+    with contextlib.ExitStack() as stack:
+        try:
+            peer = stack.enter_context(rabbitmq())
+        except NoPeer as missing:
+            do_without(str(missing))
+        host = Host(peer.url)
+        stack.callback(host.connection.close)
+        host.publish(*words(200), "poison")
+
+        def die(run: Pipeline) -> None:
+            if len(run.reporter.attempts) >= 20:
+                raise Dead
+
+        with pytest.raises(Dead):
+            pipeline(tmp_path, host, batch=4, on_idle=die, work=bad("poison")).run()
+        again = pipeline(tmp_path, host, batch=4, work=bad("poison"))
+        while host.depth("work") < 100:  # the server notices a connection's end in its own time
+            time.sleep(0.01)
+        again.run()
+        assert rows_in(again.output) == words(200)
+        assert (host.depth("work"), host.depth("dead")) == (0, 1)
 
 
 @pytest.mark.parametrize(
