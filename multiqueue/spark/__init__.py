@@ -21,6 +21,8 @@ from ._errors import SparkEnvironmentError as SparkEnvironmentError
 from ._errors import SparkJobCancelled as SparkJobCancelled
 from ._errors import SparkJobTimeout as SparkJobTimeout
 from ._errors import SparkSessionStopped as SparkSessionStopped
+from ._fan_in import FanIn as FanIn
+from ._fan_in import fan_in as fan_in
 from ._future import SparkFuture as SparkFuture
 from ._lane import SparkLane as SparkLane
 from ._options import JobOptions as JobOptions

@@ -141,16 +141,16 @@ class SparkDispatcher(MultiQueueExecutor):
         traceback: TracebackType | None,
     ) -> None:
         if kind is not None:
-            self._abandon()
+            self.abandon()
             return
         try:
             self.shutdown(wait=True)
         except BaseException:  # an interrupt while waiting for the items
-            self._abandon()
+            self.abandon()
             raise
 
-    def _abandon(self) -> None:
-        """Cancel what waits and what runs, and wait for its end."""
+    def abandon(self) -> None:
+        """Cancel what waits and what runs, accept nothing more, and wait for the end: as leaving by an exception."""
         self._running.close()
         self.shutdown(wait=True, cancel_futures=True)
 

@@ -1,0 +1,275 @@
+"""Many DataFrames read at once, each into a bounded sub-queue of one multi-queue: their rows as they come.
+
+Promise     Every row (or Arrow batch) of every source is handed out once, with its source's name, in the order in which
+            the source is read. Sources of a priority take turns; those of a lower number go first. A consumer that
+            stops makes the readers stop, and Spark behind them in a classic session. Closing, an exception in
+            `with`, or letting go of it cancels the jobs and leaves no thread.
+            A source's failure is handed out after what the source gave before: `FanInError`, with its name.
+State       `Sources._lock` guards `_left`. The elements wait in the multi-queue; the readers are items of a dispatcher
+            of the fan-in's own. None of this refers to the `FanIn`, so that one which is dropped is gone at once.
+Lock order  `_lock` alone.
+Waiting     Readers wait for room in their sub-queue: a take makes it, and the multi-queue's shutdown ends the wait.
+            The consumer waits for an element; the end of the last source shuts the multi-queue down, and what is in
+            it is drained before the end is seen.
+Membership  A source counts until its future has ended and its failure, if any, is in its sub-queue.
+            At interpreter exit what is open is closed, before the executor waits for readers nobody takes from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, overload
+
+from ..core import LinkedBlockingMultiQueue, MultiQueueStatistics, SubQueue
+from ..errors import ShutDown
+from ._backend import is_connect
+from ._dispatcher import SparkDispatcher
+from ._errors import FanInError
+from ._future import SparkFuture
+from ._progress import Progress
+from ._reading import record_batches, rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, Row
+
+E = TypeVar("E")
+
+# Elements of each source. A row of some hundred bytes, a batch of at most 10,000 rows (Spark's default).
+CAPACITY = {"rows": 10_000, "arrow": 4}
+READ: dict[str, Callable[[Any], Iterator[Any]]] = {"rows": rows, "arrow": record_batches}
+
+
+@overload
+def fan_in(
+    frames: Mapping[Any, DataFrame],
+    *,
+    priorities: Mapping[Any, int] | None = None,
+    capacity: int | None = None,
+    batches: Literal["rows"] = "rows",
+    max_running: int | None = None,
+) -> FanIn[Row]: ...
+
+
+@overload
+def fan_in(
+    frames: Mapping[Any, DataFrame],
+    *,
+    priorities: Mapping[Any, int] | None = None,
+    capacity: int | None = None,
+    batches: Literal["arrow"],
+    max_running: int | None = None,
+) -> FanIn[pa.RecordBatch]: ...
+
+
+def fan_in(
+    frames: Mapping[Any, DataFrame],
+    *,
+    priorities: Mapping[Any, int] | None = None,
+    capacity: int | None = None,
+    batches: Literal["rows", "arrow"] = "rows",
+    max_running: int | None = None,
+) -> FanIn[Any]:
+    """The rows of many DataFrames as they come: iterate over `(name, row)`, best inside `with`.
+
+    With `batches="arrow"` it is `(name, pyarrow.RecordBatch)`: many times faster, and needs pyarrow. Each source has a
+    sub-queue of `capacity` elements (10,000 rows, or 4 batches); lower numbers in `priorities` are handed out first, 0
+    where none is given. At most `max_running` sources are read at the same time, by default all of them.
+
+    Nothing runs before `with` or the first `next`. In a classic session a source is computed a partition at a time,
+    and at most two ahead of the consumer. On Spark Connect the server computes each source to its end and keeps what
+    was not yet fetched.
+
+    Raises:
+        ValueError: a number is less than 1, a priority is for no source, a DataFrame is a streaming one, or they are of
+            different sessions of Spark Connect.
+    """
+    settings = _Settings(batches, CAPACITY[batches] if capacity is None else capacity, max_running or len(frames) or 1)
+    return FanIn(dict(frames), dict(priorities or {}), settings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    batches: str
+    capacity: int
+    max_running: int
+
+
+class FanIn(Generic[E]):
+    """An iterator over `(name, element)`; made by `fan_in`.
+
+    Any thread may take the next element, several at the same time too. `next` blocks until some source has one. After a
+    `FanInError` the other sources can be read on.
+    """
+
+    def __init__(self, frames: dict[Any, DataFrame], priorities: dict[Any, int], settings: _Settings) -> None:
+        _check(frames, priorities, settings)
+        self._frames = frames
+        self._settings = settings
+        self._queue: LinkedBlockingMultiQueue[Any] = LinkedBlockingMultiQueue()
+        self._priorities = {name: priorities.get(name, 0) for name in frames}
+        self._subqueues = {
+            name: self._queue.add_subqueue(name, priority, settings.capacity)
+            for name, priority in self._priorities.items()
+        }
+        self._starting = threading.Lock()
+        self._futures: dict[Any, SparkFuture[None]] | None = None  # None: not started
+        self._close: Callable[[], object] = self._queue.shutdown
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[Any, E]:
+        if self._futures is None:
+            self._start()
+        try:
+            taken = self._queue.take()
+        except ShutDown:
+            self.close()
+            raise StopIteration from None
+        element = taken.item
+        if type(element) is _Failure:
+            raise element.named(taken.subqueue.key)
+        return taken.subqueue.key, element
+
+    def close(self) -> None:
+        """Cancel what runs, drop what was not taken, and wait until Spark has let go. Again has no effect."""
+        with self._starting:
+            if self._futures is None:
+                self._futures = {}
+                self._queue.shutdown(immediate=True)
+        self._close()
+
+    def progress(self) -> dict[Any, Progress]:
+        """How far Spark has come with each source that was begun, as `SparkFuture.progress`."""
+        return {name: future.progress() for name, future in (self._futures or {}).items()}
+
+    def statistics(self) -> MultiQueueStatistics:
+        """What waits and what was taken, source by source: a snapshot."""
+        return self._queue.statistics()
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._futures is not None:
+                return
+            if not self._frames:
+                self._futures = {}
+                self._queue.shutdown()
+                return
+            spark = next(iter(self._frames.values())).sparkSession
+            dispatcher = SparkDispatcher(spark, self._settings.max_running)
+            self._close = partial(_close, self._queue, dispatcher)
+            weakref.finalize(self, _let_go, self._queue, dispatcher).atexit = False
+            _open.add(self)
+            self._futures = self._submit(dispatcher)
+
+    def _submit(self, dispatcher: SparkDispatcher) -> dict[Any, SparkFuture[None]]:
+        sources = _Sources(self._queue, len(self._frames))
+        read = READ[self._settings.batches]
+        futures: dict[Any, SparkFuture[None]] = {}
+        for name, frame in self._frames.items():
+            lane = dispatcher.lane(("fan-in", name), self._priorities[name])
+            subqueue = self._subqueues[name]
+            futures[name] = lane.submit(_read, read, frame, subqueue)
+            futures[name].add_done_callback(partial(sources.ended, subqueue))
+        return futures
+
+
+class _Failure:
+    """The last element of a source that failed."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def named(self, name: Any) -> FanInError:
+        said = str(self._error).split("\n", 1)[0]
+        error = FanInError(name, f"source {name!r} of the fan-in failed: {type(self._error).__name__}: {said}")
+        error.__cause__ = self._error
+        return error
+
+
+class _Sources:
+    """Counts the sources that may still give something."""
+
+    def __init__(self, queue: LinkedBlockingMultiQueue[Any], count: int) -> None:
+        self._queue = queue
+        self._lock = threading.Lock()
+        self._left = count
+
+    def ended(self, subqueue: SubQueue[Any], future: SparkFuture[None]) -> None:
+        """A source's future has ended. In its reader's thread, which may wait for room as the reader did."""
+        if not future.cancelled() and (error := future.exception()) is not None:
+            with contextlib.suppress(ShutDown):
+                subqueue.put(_Failure(error))
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._queue.shutdown()
+
+
+def _read(_: object, read: Callable[[DataFrame], Iterator[Any]], frame: DataFrame, subqueue: SubQueue[Any]) -> None:
+    """What the dispatcher runs for a source."""
+    put = subqueue.put
+    elements = read(frame)
+    try:
+        for element in elements:
+            put(element)
+    except ShutDown:
+        return  # the fan-in was closed
+    finally:
+        close = getattr(elements, "close", None)
+        if close is not None:
+            close()
+
+
+def _check(frames: Mapping[Any, DataFrame], priorities: Mapping[Any, int], settings: _Settings) -> None:
+    if settings.max_running < 1:
+        raise ValueError(f"max_running must be at least 1, not {settings.max_running}")
+    if unknown := [name for name in priorities if name not in frames]:
+        raise ValueError(f"priorities has {unknown[0]!r}, which is none of the sources {list(frames)}")
+    for name, frame in frames.items():
+        if frame.isStreaming:
+            raise ValueError(f"source {name!r} is a streaming DataFrame; it has no end to be read to: use writeStream")
+    sessions = {id(frame.sparkSession) for frame in frames.values() if is_connect(frame.sparkSession)}
+    if len(sessions) > 1:
+        raise ValueError("the sources are of different sessions of Spark Connect; make one fan-in for each session")
+
+
+def _close(queue: LinkedBlockingMultiQueue[Any], dispatcher: SparkDispatcher) -> None:
+    queue.shutdown(immediate=True)  # first: readers that wait for room leave
+    dispatcher.abandon()
+
+
+def _let_go(queue: LinkedBlockingMultiQueue[Any], dispatcher: SparkDispatcher) -> None:
+    """As `_close`, without waiting: this may run in any thread, wherever garbage is collected."""
+    queue.shutdown(immediate=True)
+    dispatcher.cancel()
+    dispatcher.shutdown(wait=False)
+
+
+_open: weakref.WeakSet[FanIn[Any]] = weakref.WeakSet()
+
+
+def _close_at_exit() -> None:
+    for fan in list(_open):
+        fan.close()
+
+
+# As the executor does, and after it: the hooks run in reverse order. docs/decisions/0201-exit-hook.md.
+threading._register_atexit(_close_at_exit)  # type: ignore[attr-defined]

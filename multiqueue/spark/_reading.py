@@ -1,0 +1,138 @@
+"""A DataFrame as a stream of rows or of Arrow batches, for one reader that may be slow or leave early.
+
+Promise     The elements are those of `collect()` or `toArrow()`, partition after partition. In a classic session at
+            most two partitions are computed ahead of the reader; whoever closes the iterator stops the rest.
+            On Spark Connect the server computes everything and keeps what has not been fetched.
+Assumes     For Arrow: `Dataset.toArrowBatchRdd` of the JVM and `to_table_as_iterator` of the Connect client, which
+            PySpark's own methods use and which are not public. Where they are missing, batches are packed by Python
+            workers, by public means and more slowly. Tests hold the three ways against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ._backend import is_connect
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, Row
+
+E = TypeVar("E")
+
+PREFETCH = True  # the next partition is computed while one is read
+
+
+def rows(frame: DataFrame) -> Iterator[Row]:
+    """The rows, as `collect` has them."""
+    elements = frame.toLocalIterator(prefetchPartitions=PREFETCH)
+    return elements if is_connect(frame.sparkSession) else _with_own_errors(elements)
+
+
+def record_batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    """The rows in batches, of the schema that `toArrow` has. Runs in a thread whose local properties it may set."""
+    schema = frame.limit(0).toArrow().schema
+    fetched = _by_client(frame) if is_connect(frame.sparkSession) else _by_jvm(frame, schema)
+    return _by_workers(frame) if fetched is None else (_cast(batch, schema) for batch in fetched)
+
+
+def _by_client(frame: Any) -> Iterator[pa.RecordBatch] | None:
+    """What the server sends, undone; None if this client has no such way."""
+    plan, client = getattr(frame, "_plan", None), frame.sparkSession.client
+    if plan is None or not hasattr(client, "to_table_as_iterator"):
+        return None
+
+    def fetch() -> Iterator[pa.RecordBatch]:
+        for part in client.to_table_as_iterator(plan.to_proto(client), plan.observations):
+            if hasattr(part, "to_batches"):  # the schema comes between the tables
+                yield from part.to_batches()
+
+    return fetch()
+
+
+def _by_jvm(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch] | None:
+    """Batches written by the JVM, one partition after the other; None if this Spark has no such way."""
+    import pyarrow as pa
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.serializers import FramedSerializer
+    from pyspark.util import _local_iterator_from_socket
+
+    class Messages(FramedSerializer):
+        def loads(self, obj: bytes) -> pa.RecordBatch:
+            return pa.ipc.read_record_batch(pa.py_buffer(obj), schema)
+
+        def dumps(self, obj: object) -> bytes:
+            raise NotImplementedError
+
+    context = frame.sparkSession.sparkContext
+    # A DataFrame's own actions tell its tasks the session's settings like this; a job of its RDD's does not.
+    for name, value in frame.sparkSession.conf.getAll.items():
+        if name.startswith("spark.sql."):
+            context.setLocalProperty(name, value)
+    try:
+        server = context._jvm.PythonRDD.toLocalIteratorAndServe(frame._jdf.toArrowBatchRdd(), PREFETCH)
+    except Py4JJavaError:  # the query's own failure
+        raise
+    except Py4JError:  # no such method
+        return None
+    return _with_own_errors(_local_iterator_from_socket(server, Messages()))
+
+
+def _with_own_errors(elements: Iterator[E]) -> Iterator[E]:
+    """The elements; a failure is PySpark's own, as of `collect`, and not that of the thread that served them.
+
+    Closing it stops at once.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors.exceptions.captured import UnknownException, convert_exception
+
+    try:
+        for element in elements:  # noqa: UP028 - `yield from` would close `elements` before this can hurry it
+            yield element
+    except Py4JJavaError as error:
+        cause = error.java_exception.getCause()
+        while cause is not None:
+            own = convert_exception(cause)
+            if not isinstance(own, UnknownException):
+                raise own from None
+            cause = cause.getCause()
+        raise
+    finally:
+        _hurry(elements)
+
+
+def _hurry(elements: Any) -> None:
+    """Let an iterator of PySpark's that is about to be closed leave the rest of its partition unread.
+
+    It would read on to the partition's end, a million rows perhaps, and only then say that it wants no more. It has no
+    public way to be told; if this one is gone, closing takes its time.
+    """
+    frame = getattr(elements, "gi_frame", None)  # None when it has ended
+    iterable = None if frame is None else frame.f_locals.get("self")
+    if hasattr(iterable, "_read_iter"):
+        iterable._read_iter = iter(())
+
+
+def _by_workers(frame: DataFrame) -> Iterator[pa.RecordBatch]:
+    """Batches packed into a column of bytes by Python workers."""
+    import pyarrow as pa
+
+    def pack(batches: Iterator[Any]) -> Iterator[Any]:  # goes to the workers, which need not have this module
+        import pyarrow as pa
+
+        for batch in batches:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as writer:
+                writer.write_batch(batch)
+            yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
+
+    schema = frame.limit(0).toArrow().schema
+    for row in frame.mapInArrow(pack, "batch binary").toLocalIterator(prefetchPartitions=PREFETCH):
+        with pa.ipc.open_stream(row.batch) as reader:
+            for batch in reader:
+                yield _cast(batch, schema)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    return batch if batch.schema == schema else batch.cast(schema)
