@@ -112,14 +112,25 @@ class Journal:
         failed: Callable[[BaseException], object] | None = None,
     ) -> Commit:
         """As `MessageStore.submit`, with callbacks that know where they run."""
+
+        def told(error: BaseException) -> None:
+            self.note(error)
+            if failed is not None:
+                follow(partial(failed, error))
+
+        return self.hand_in(operations, None if committed is None else partial(follow, committed), told)
+
+    def hand_in(
+        self,
+        operations: Sequence[Operation],
+        committed: Callable[[], object] | None,
+        failed: Callable[[BaseException], object],
+    ) -> Commit:
+        """`submit` for callbacks that say themselves where they run, and `note` what failed."""
         try:
-            return self.store.submit(
-                operations,
-                None if committed is None else partial(_follow, committed),
-                partial(self._failed, failed),
-            )
+            return self.store.submit(operations, committed, failed)
         except StoreFailed as failure:
-            self._note(failure)
+            self.note(failure)
             raise
 
     def delete(self, numbers: Sequence[int]) -> None:
@@ -128,7 +139,7 @@ class Journal:
         A store that has failed or was closed keeps them: they are delivered again when it is opened, flagged.
         """
         try:
-            self.submit([Delete(numbers)])
+            self.hand_in([Delete(numbers)], None, self.note)
         except (StoreFailed, StoreClosed):
             pass
 
@@ -169,12 +180,7 @@ class Journal:
 
     is_deleted = False  # for `Housekeeping`, which forgets it with its thread
 
-    def _failed(self, failed: Callable[[BaseException], object] | None, error: BaseException) -> None:
-        self._note(error)
-        if failed is not None:
-            _follow(partial(failed, error))
-
-    def _note(self, error: BaseException) -> None:
+    def note(self, error: BaseException) -> None:
         """Remember the end of the store, and have it told once."""
         if isinstance(error, StoreClosed):
             self._is_closed = True
@@ -185,11 +191,11 @@ class Journal:
             self.failure = self.failure or error
         if is_first:
             _log.error("the store failed; close its virtual host and open it again", exc_info=error)
-            _follow(self.on_failed)
+            follow(self.on_failed)
 
 
-def _follow(action: Callable[[], object]) -> None:
-    """Run what follows a commit, on the store's thread."""
+def follow(action: Callable[[], object]) -> None:
+    """Run what follows a commit, as the store's thread does: nothing in it may wait for another one."""
     _here.follows_commit += 1
     try:
         _guarded(action)
@@ -318,10 +324,10 @@ class Submission:
             StoreFailed, StoreClosed: nothing was accepted, and what was kept for it is given back.
         """
         if not self.operations:
-            self._committed()
+            self._go_on()
             return None
         try:
-            return self._journal.submit(self.operations, self._committed, self._failed)
+            return self._journal.hand_in(self.operations, self._committed, self._failed)
         except BaseException:
             self.withdraw()
             raise
@@ -345,15 +351,19 @@ class Submission:
         for action in self._otherwise:
             _guarded(action)
 
-    def _committed(self) -> None:
+    def _go_on(self) -> None:
         for action in self._then:
             _guarded(action)
 
+    def _committed(self) -> None:
+        follow(self._go_on)
+
     def _failed(self, error: BaseException) -> None:
+        self._journal.note(error)
         if self._is_owed and isinstance(error, StoreFull):
             self._journal.owe(self)
         else:
-            self.withdraw()
+            follow(self.withdraw)
 
     def _prepare(self, message: Message, like: Entry | None) -> tuple[bytes, bytes]:
         if like is not None:

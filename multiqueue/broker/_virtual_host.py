@@ -35,7 +35,7 @@ from ._definitions import KeptQueue
 from ._errors import MessageRefused, NoConsumers, NotFound, Unroutable
 from ._exchange import ExchangeStatistics
 from ._housekeeping import Housekeeping
-from ._journal import Journal, QueueJournal, Submission
+from ._journal import Journal, QueueJournal, Submission, follow
 from ._memory import MemoryManager, MemoryStatistics
 from ._message import Message
 from ._queue import BrokerQueue
@@ -116,12 +116,13 @@ class Published(NamedTuple):
 
     def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
         """Have `callback(None)`, or `callback(error)` of `wait`, called once: now if it is known, else on the store's
-        thread, in the order in which messages were published. It must not block: other commits wait for it.
+        thread, in the order in which messages were published. It must not block: other commits wait for it. What it
+        raises is logged.
         """
         if self.commit is None:
             callback(None)
         else:
-            self.commit.add_done_callback(callback)
+            self.commit.add_done_callback(lambda error: follow(lambda: callback(error)))
 
 
 # What most publishes come to, made once: a tenth of their cost.

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from broker_durable_support import bodies, persistent, take_all
+from broker_durable_support import bodies, holding, persistent, take_all
 from broker_front_support import HANG, until
 
 from multiqueue.broker import (
@@ -348,6 +348,26 @@ def test_a_publish_after_the_close_is_refused(host: VirtualHost, store: MemorySt
     with pytest.raises(StoreClosed):
         queue.put(persistent(b"a"))
     assert len(queue) == 0
+
+
+def test_a_confirm_may_publish(host: VirtualHost, caplog: pytest.LogCaptureFixture) -> None:
+    """A callback of a confirm waits for no commit, and one that fails stops nobody."""
+    echoes: list[bool] = []
+
+    def confirmed(error: BaseException | None) -> None:
+        published = host.publish(persistent(b"echo"))
+        echoes.append(published.commit is not None)
+        raise RuntimeError("after the echo")
+
+    assert isinstance(host.store, MemoryStore)
+    with holding(host.store):
+        host.publish_nowait(persistent(b"a")).add_done_callback(confirmed)
+        host.publish_nowait(persistent(b"b"))
+    host.wait_for_commits()
+    host.wait_for_commits()
+    assert echoes == [True]
+    assert bodies(host) == [b"a", b"b", b"echo"]
+    assert "after the echo" in caplog.text
 
 
 def test_what_is_committed_while_the_virtual_host_closes_stays(host: VirtualHost, store: MemoryStore) -> None:
