@@ -12,9 +12,13 @@ class StoreError(MultiQueueError):
 class StoreFull(StoreError):
     """There is no room. Nothing of the submission was stored; try again when something was deleted."""
 
+    exit_status = 3  # of a command: see docs/reference/command-line.md
+
 
 class StoreFailed(StoreError):
     """The disk failed. What was not committed is lost, nothing more is accepted: open the store again."""
+
+    exit_status = 3
 
 
 class StoreClosed(StoreError):
@@ -23,6 +27,8 @@ class StoreClosed(StoreError):
 
 class StoreLocked(StoreError):
     """Another process, or another part of this one, has the store open."""
+
+    exit_status = 2
 
 
 class StoreDamaged(StoreError):

@@ -64,8 +64,13 @@ INSERT INTO meta VALUES ('next_id', 1), ('clean', 1), ('redeliver_floor', 0);
 UPGRADES: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
 
 
-def connect(file: Path, *, read_only: bool = False, cache_bytes: int) -> sqlite3.Connection:
-    """A connection to the file, in autocommit mode, for any thread, one at a time."""
+def connect(
+    file: Path, *, cache_bytes: int, read_only: bool = False, even_if_short: bool = False
+) -> sqlite3.Connection:
+    """A connection to the file, in autocommit mode, for any thread, one at a time.
+
+    `even_if_short`: also where the file is shorter than it says, which SQLite else refuses.
+    """
     mode = "ro" if read_only else "rwc"
     connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?mode={mode}",
@@ -74,8 +79,14 @@ def connect(file: Path, *, read_only: bool = False, cache_bytes: int) -> sqlite3
         check_same_thread=False,
         timeout=10,  # readers hold what a checkpoint needs for moments only
     )
-    connection.execute(f"PRAGMA cache_size = {-(cache_bytes // 1024)}")
-    connection.execute("PRAGMA temp_store = MEMORY")  # a full disk must not stop a reader that sorts
+    try:
+        if even_if_short:
+            connection.execute("PRAGMA writable_schema = ON")
+        connection.execute(f"PRAGMA cache_size = {-(cache_bytes // 1024)}")
+        connection.execute("PRAGMA temp_store = MEMORY")  # a full disk must not stop a reader that sorts
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -1,0 +1,191 @@
+"""A store as lines of JSON, and back; and its file made as small as it can be.
+
+Promise     What `dump` writes, `load` makes a store of that has the same messages with the same ids, the same
+            definitions in the same order, and gives no id again. Of a damaged store everything is dumped that can be
+            read; what cannot is told. Transient messages and dropped queues are not part of it: they end with the
+            opening that knew them.
+State       The first line has "multiqueue store" and the numbers; then a line per definition, then per message.
+            Bytes are base64. docs/reference/store-tools.md has the fields.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ._errors import StoreError
+from ._lock_file import DirectoryLock
+from ._log import renew_log
+from ._protocol import Define, Operation, Put
+from ._salvage import Message, NoStore, Salvage
+from ._schema import FILE_NAME, check_format, connect
+from ._sqlite import SqliteStore
+
+_DUMP_FORMAT = 1
+_TOGETHER = 500  # messages of one submission while loading
+_CACHE_BYTES = 8 << 20
+
+
+class NotLoaded(StoreError):
+    """The lines are no dump, or the store to load them into is not empty."""
+
+    exit_status = 2
+
+
+def dump(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a dump, each as ("line", text); between them what could not be read, as ("damage", sentence).
+
+    Raises:
+        NoStore: there is none.
+        StoreDamaged: not even its tables can be found.
+    """
+    with Salvage(path) as store:
+        meta, dropped = store.meta(), store.dropped()
+        head = {
+            "multiqueue store": _DUMP_FORMAT,
+            "next_id": meta.get("next_id"),
+            "redeliver_floor": meta.get("redeliver_floor"),
+        }
+        yield "line", json.dumps(head)
+        for definition in store.definitions():
+            yield "line", json.dumps({"definition": list(definition)}, ensure_ascii=False)
+        for message in store.messages():
+            if not message.transient and message.queue not in dropped:
+                yield "line", json.dumps(_fields(message))
+            yield from _damages(store)
+        yield from _damages(store)
+
+
+def load(path: Path, lines: Iterable[str]) -> tuple[int, int]:
+    """Make a store in the directory `path` of a dump. How many messages it has, and how many were too damaged for that.
+
+    Raises:
+        NotLoaded: the lines are no dump, or the store there is not empty. What was loaded until then is there.
+        StoreError: as for `SqliteStore`.
+    """
+    numbered = enumerate(lines, start=1)
+    head = _parsed(next(numbered, (1, "")))
+    if head.get("multiqueue store") != _DUMP_FORMAT:
+        raise NotLoaded("line 1 does not begin a dump of a multiqueue store of a format that is known")
+    _prepare(path, head)
+    loaded = damaged = 0
+    with SqliteStore(path, durability="relaxed") as store:
+        gathered: list[Operation] = []
+        highest = 0
+        for line in numbered:
+            operation = _operation(line)
+            if operation is None:
+                damaged += 1
+                continue
+            gathered.append(operation)
+            if isinstance(operation, Put):
+                loaded += 1
+                highest = max(highest, operation.id)
+            if len(gathered) == _TOGETHER:
+                store.submit(gathered)
+                gathered = []
+        store.submit(gathered).wait()
+    _finish(path, highest)
+    return loaded, damaged
+
+
+def compact(path: Path) -> tuple[int, int]:
+    """Write the file anew, without free space; its size in bytes before and after. Takes as much disk meanwhile.
+
+    Raises:
+        NoStore: there is none.
+        StoreLocked: it is open.
+    """
+    file = path / FILE_NAME
+    if not file.is_file():
+        raise NoStore(f"there is no store in {str(path)!r}: it has no {FILE_NAME}")
+    lock = DirectoryLock(path)
+    try:
+        renew_log(file)
+        with contextlib.closing(connect(file, cache_bytes=_CACHE_BYTES)) as connection:
+            check_format(connection, file)
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            before = file.stat().st_size
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        return before, file.stat().st_size
+    except sqlite3.Error as error:
+        raise StoreError(f"{str(file)!r} could not be compacted and is as it was: {error}") from error
+    finally:
+        lock.release()
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "queue": message.queue,
+        "level": message.level,
+        "expires_at": message.expires_at,
+        "deliveries": message.deliveries,
+        "properties": _text(message.properties),
+        "body": _text(message.body),
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode("ascii")
+
+
+def _damages(store: Salvage) -> Iterator[tuple[str, str]]:
+    found, store.damages[:] = list(store.damages), []
+    for damage in found:
+        yield "damage", damage
+
+
+def _parsed(numbered: tuple[int, str]) -> dict[str, Any]:
+    number, line = numbered
+    try:
+        parsed = json.loads(line)
+    except ValueError as error:
+        raise NotLoaded(f"line {number} is no JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise NotLoaded(f"line {number} is no JSON object")
+    return parsed
+
+
+def _operation(numbered: tuple[int, str]) -> Operation | None:
+    """What a line asks for; None for a message of which a part was not readable."""
+    fields = _parsed(numbered)
+    try:
+        if "definition" in fields:
+            return Define(*fields["definition"])
+        if fields["properties"] is None or fields["body"] is None:
+            return None
+        return Put(
+            fields["queue"],
+            base64.b64decode(fields["properties"], validate=True),
+            base64.b64decode(fields["body"], validate=True),
+            level=fields["level"],
+            expires_at=fields["expires_at"],
+            deliveries=fields["deliveries"],
+            id=fields["id"],
+        )
+    except (KeyError, TypeError, binascii.Error) as error:
+        raise NotLoaded(f"line {numbered[0]} is no line of a dump: {error!r}") from error
+
+
+def _prepare(path: Path, head: dict[str, Any]) -> None:
+    """Make an empty store that gives no id of the dump's again."""
+    with SqliteStore(path) as store:
+        if store.statistics().messages or store.definitions():
+            raise NotLoaded(f"the store {str(path)!r} is not empty; load into a new directory")
+    with contextlib.closing(connect(path / FILE_NAME, cache_bytes=_CACHE_BYTES)) as connection:
+        for key in ("next_id", "redeliver_floor"):
+            connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = ?", (head.get(key) or 0, key))
+
+
+def _finish(path: Path, highest: int) -> None:
+    """Where a damaged dump did not know the next id, it is behind the highest."""
+    with contextlib.closing(connect(path / FILE_NAME, cache_bytes=_CACHE_BYTES)) as connection:
+        connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = 'next_id'", (highest + 1,))

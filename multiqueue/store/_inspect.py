@@ -1,0 +1,127 @@
+"""What a store has, and whether it is what its promises say. Reads only."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ._protocol import Level
+from ._salvage import Salvage
+
+_MOST_PROBLEMS = 100  # of SQLite's own check; a file cut in half has thousands
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """What is known of a store without reading its bodies. Sizes in bytes."""
+
+    file: str
+    format: int
+    is_open_or_crashed: bool
+    next_id: int
+    redeliver_floor: int
+    messages: int
+    bytes: int
+    transient: int
+    levels: tuple[Level, ...]
+    definitions: dict[str, int]  # kind -> how many
+    queues_to_remove: int
+    file_bytes: int
+    log_bytes: int
+    free_bytes: int
+
+
+def info(path: Path) -> StoreInfo:
+    """Look at the store in the directory `path`; it may be open elsewhere.
+
+    Raises:
+        NoStore: there is none.
+        StoreDamaged: it cannot be read that far; `check` says more.
+    """
+    with Salvage(path) as store:
+        meta = store.meta()
+        question = "SELECT queue, level, count(*), sum(size), min(id), max(id) FROM header GROUP BY queue, level"
+        ask = store.connection.execute
+        dropped = store.dropped()
+        levels = [Level._make(row) for row in ask(question).fetchall()]
+        log = store.file.with_name(store.file.name + "-wal")
+        return StoreInfo(
+            file=str(store.file),
+            format=store.version,
+            is_open_or_crashed=not meta["clean"],
+            next_id=meta["next_id"],
+            redeliver_floor=meta["redeliver_floor"],
+            messages=sum(level.messages for level in levels),
+            bytes=sum(level.bytes for level in levels),
+            transient=ask("SELECT count(*) FROM header WHERE transient = 1").fetchone()[0],
+            levels=tuple(level for level in levels if level.queue not in dropped),
+            definitions=dict(ask("SELECT kind, count(*) FROM definition GROUP BY kind ORDER BY kind").fetchall()),
+            queues_to_remove=len(dropped),
+            file_bytes=store.file.stat().st_size,
+            log_bytes=log.stat().st_size if log.exists() else 0,
+            free_bytes=_pragma(store, "freelist_count") * _pragma(store, "page_size"),
+        )
+
+
+def problems(path: Path) -> Iterator[str]:
+    """Everything in the store that is not as promised, a sentence each; nothing if it is sound.
+
+    Checked: SQLite's own structures; that every header has its body and every body its header, with the size and the
+    check sums that were stored; that ids are below the next one; that the file knows how it was closed.
+
+    Raises:
+        NoStore: there is none.
+        StoreDamaged: not even its tables can be found.
+    """
+    with Salvage(path) as store:
+        yield from _structure(store)
+        meta = store.meta()
+        for key in ("next_id", "clean", "redeliver_floor"):
+            if key not in meta:
+                yield f"meta does not say {key}"
+        yield from _take(store.damages)
+        for message in store.messages():
+            yield from _take(store.damages)
+            if message.id >= meta.get("next_id", message.id + 1):
+                yield f"message {message.id} has an id that was not given yet: the next one is {meta['next_id']}"
+        for _ in store.definitions():
+            pass
+        yield from _take(store.damages)
+        yield from _headers_without_body(store)
+
+
+def _structure(store: Salvage) -> Iterator[str]:
+    """What SQLite finds wrong with its own pages."""
+    try:
+        rows = store.connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})").fetchall()
+    except sqlite3.DatabaseError as error:
+        yield f"the structure cannot be checked: {error}"
+        return
+    for (said,) in rows:
+        for line in said.splitlines()[:_MOST_PROBLEMS]:
+            if line != "ok" and not line.startswith("***"):
+                yield f"structure: {line}"
+
+
+def _headers_without_body(store: Salvage) -> Iterator[str]:
+    question = (
+        "SELECT h.queue, h.id FROM header h WHERE NOT EXISTS"
+        " (SELECT 1 FROM body b WHERE b.id = h.id AND b.queue = h.queue AND b.level = h.level)"
+    )
+    try:
+        for queue, message_id in store.connection.execute(question):
+            yield f"message {message_id} of queue {queue} has no body of its own"
+    except sqlite3.DatabaseError as error:
+        yield f"the headers cannot be read to their end: {error}"
+
+
+def _take(damages: list[str]) -> list[str]:
+    """What has been found since, once."""
+    found, damages[:] = list(damages), []
+    return found
+
+
+def _pragma(store: Salvage, name: str) -> int:
+    return int(store.connection.execute(f"PRAGMA {name}").fetchone()[0])

@@ -1,0 +1,210 @@
+"""Reads a store that may be damaged: what can be read comes, and each gap is named.
+
+Promise     Everything that SQLite can still find, and whose check sum is right, is read; nothing is written. What
+            is left out is told, with the file and the ids. One read transaction: beside a store that is open, the
+            answer is of one moment.
+Source      SQLite's `.recover` has the aim; the way is plainer: ask for the next row, and leap over where that fails.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from ._errors import StoreDamaged, StoreError
+from ._plan import check
+from ._protocol import Definition
+from ._schema import FILE_NAME, check_format, connect
+from ._sqlite_reader import shortfall
+
+_CACHE_BYTES = 8 << 20
+_LAST_ID = (1 << 63) - 1
+
+
+class NoStore(StoreError):
+    """There is no store there."""
+
+    exit_status = 2
+
+
+class Message(NamedTuple):
+    """A message as it stands in the file. What could not be read of it is None."""
+
+    id: int
+    queue: int
+    level: int
+    expires_at: float | None
+    deliveries: int
+    transient: bool
+    properties: bytes | None
+    body: bytes | None
+
+
+class Salvage:
+    """A store's file, open for reading whatever state it is in. `damages` has a sentence for each gap, as they are met.
+
+    Raises:
+        NoStore: there is none.
+        StoreDamaged: not even its tables can be found, or it is something else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file = path / FILE_NAME
+        self.damages: list[str] = []
+        if not self.file.is_file():
+            raise NoStore(f"there is no store in {str(path)!r}: it has no {FILE_NAME}")
+        missing = shortfall(self.file)
+        if missing:
+            self.damages.append(f"the file is cut off{missing}")
+        try:
+            self.connection = connect(self.file, read_only=True, even_if_short=True, cache_bytes=_CACHE_BYTES)
+        except sqlite3.DatabaseError as error:
+            raise self._unreadable(error, missing) from error
+        try:
+            self.connection.execute("BEGIN")
+            self.version = check_format(self.connection, self.file)
+        except sqlite3.DatabaseError as error:
+            self.connection.close()
+            raise self._unreadable(error, missing) from error
+        except StoreDamaged:
+            self.connection.close()
+            raise
+        if self.version == 0:
+            self.connection.close()
+            raise NoStore(f"there is no store in {str(path)!r}: {FILE_NAME} has no tables yet")
+
+    def _unreadable(self, error: sqlite3.Error, missing: str) -> StoreDamaged:
+        return StoreDamaged(f"{str(self.file)!r} is damaged beyond reading: {error}{missing}")
+
+    def meta(self) -> dict[str, int]:
+        """What the store knows of itself; less if that is damaged."""
+        try:
+            return dict(self.connection.execute("SELECT key, value FROM meta").fetchall())
+        except sqlite3.DatabaseError as error:
+            self.damages.append(f"the table meta cannot be read: {error}")
+            return {}
+
+    def dropped(self) -> set[int]:
+        """Queues whose messages are still to be removed."""
+        try:
+            return {queue for (queue,) in self.connection.execute("SELECT queue FROM dropped").fetchall()}
+        except sqlite3.DatabaseError as error:
+            self.damages.append(f"the table dropped cannot be read: {error}")
+            return set()
+
+    def definitions(self) -> Iterator[Definition]:
+        """The definitions, in the order in which they were first made."""
+        question = "SELECT place, kind, key, document FROM definition WHERE place > ? ORDER BY place"
+        for row in self._rows(question, "definitions"):
+            yield Definition._make(row[1:])
+
+    def messages(self) -> Iterator[Message]:
+        """The messages by id; then those whose body cannot be read."""
+        seen: set[int] = set()
+        places: set[tuple[int, int]] = set()
+        has_gaps = len(self.damages)
+        question = 'SELECT id, queue, level, "check", data FROM body WHERE id > ? ORDER BY id'
+        for message_id, queue, level, expected, data in self._rows(question, "bodies"):
+            places.add((queue, level))
+            seen.add(message_id)
+            is_right = isinstance(data, bytes) and check(message_id, data) == expected
+            if not is_right:
+                self.damages.append(f"message {message_id}: the body is not the one that was stored")
+            yield self._message(message_id, queue, level, data if is_right else None)
+        if len(self.damages) > has_gaps:
+            yield from self._without_bodies(seen, places)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _message(self, message_id: int, queue: int, level: int, body: bytes | None) -> Message:
+        """A message with what its header says."""
+        question = (
+            'SELECT expires_at, deliveries, transient, properties, "check", size FROM header'
+            " WHERE queue = ? AND level = ? AND id = ?"
+        )
+        try:
+            row = self.connection.execute(question, (queue, level, message_id)).fetchone()
+        except sqlite3.DatabaseError as error:
+            self.damages.append(f"message {message_id}: the header cannot be read: {error}")
+            return Message(message_id, queue, level, None, 0, False, None, body)
+        if row is None:
+            self.damages.append(f"message {message_id} has no header")
+            return Message(message_id, queue, level, None, 0, False, None, body)
+        expires_at, deliveries, transient, properties, expected, size = row
+        if not isinstance(properties, bytes) or check(message_id, properties) != expected:
+            self.damages.append(f"message {message_id}: the properties are not those that were stored")
+            properties = None
+        if body is not None and size != len(body):
+            self.damages.append(f"message {message_id}: the header says {size} bytes, the body has {len(body)}")
+        return Message(message_id, queue, level, expires_at, deliveries, bool(transient), properties, body)
+
+    def _without_bodies(self, seen: set[int], places: set[tuple[int, int]]) -> Iterator[Message]:
+        """The messages that have a header and no readable body, on the levels that are known."""
+        try:
+            places = places | set(self.connection.execute("SELECT DISTINCT queue, level FROM header").fetchall())
+        except sqlite3.DatabaseError:
+            pass  # the damage is told when the rows themselves are read
+        for queue, level in sorted(places):
+            question = f"SELECT id FROM header WHERE queue = {queue} AND level = {level} AND id > ? ORDER BY id"
+            for (message_id,) in self._rows(question, f"headers of queue {queue}, level {level}"):
+                if message_id not in seen:
+                    self.damages.append(f"message {message_id} of queue {queue} has no body that can be read")
+                    yield self._message(message_id, queue, level, None)
+
+    def _rows(self, question: str, what: str) -> Iterator[tuple[Any, ...]]:
+        """The rows of a question that goes on after an id, its first column; leaps over what cannot be read."""
+        after = -1
+        while True:
+            try:
+                for row in self.connection.execute(question, (after,)):
+                    if row[0] <= after:
+                        raise sqlite3.DatabaseError("rows are out of order")
+                    yield row
+                    after = row[0]
+                return
+            except sqlite3.DatabaseError as error:
+                resumed = self._next_readable(question, after)
+                until = "the end" if resumed is None else f"id {resumed}"
+                self.damages.append(f"{what} after id {after} cannot be read up to {until}: {error}")
+                if resumed is None:
+                    return
+                after = resumed - 1
+
+    def _next_readable(self, question: str, after: int) -> int | None:
+        """The first id behind a gap: found by ever wider steps, then by halving the last one."""
+
+        def readable(place: int) -> int | None:
+            try:
+                row = self.connection.execute(question, (place,)).fetchone()
+            except sqlite3.DatabaseError:
+                return None
+            return _LAST_ID if row is None else int(row[0])
+
+        return first_behind(readable, after)
+
+
+def first_behind(readable: Callable[[int], int | None], after: int) -> int | None:
+    """The lowest id that can be read behind a gap: `readable(place)` is the next id after a place, None in the gap."""
+    step = 1
+    while readable(after + step) is None:
+        step *= 2
+        if after + step >= _LAST_ID:
+            return None
+    low, high = after + step // 2, after + step  # low: in the gap, high: behind it
+    while low + 1 < high:
+        middle = (low + high) // 2
+        low, high = (middle, high) if readable(middle) is None else (low, middle)
+    found = readable(high)
+    return None if found == _LAST_ID else found

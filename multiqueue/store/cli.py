@@ -1,0 +1,117 @@
+"""The commands `multiqueue store info|check|dump|load|compact`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import IO
+
+import click
+
+from . import _dump, _inspect
+
+_PATH = click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_MOST_LEVELS = 30
+_MOST_PROBLEMS = 1000
+
+
+@click.group()
+def store() -> None:
+    """Look into a store of messages, check it, take it out and put it back.
+
+    PATH is the store's directory. A store may be open while it is looked at.
+    """
+
+
+@store.command()
+@_PATH
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def info(path: Path, as_json: bool) -> None:
+    """Show what the store in PATH has: messages by queue and level, definitions, sizes, how it was closed."""
+    found = _inspect.info(path)
+    if as_json:
+        levels = [level._asdict() for level in found.levels]
+        click.echo(json.dumps({**dataclasses.asdict(found), "levels": levels}))
+        return
+    state = "open, or crashed" if found.is_open_or_crashed else "closed cleanly"
+    definitions = ", ".join(f"{count} of {kind}" for kind, count in found.definitions.items()) or "none"
+    for name, value in (
+        ("file", f"{found.file}, format {found.format}, {state}"),
+        ("messages", f"{found.messages:,} with {found.bytes:,} bytes; {found.transient:,} of them transient"),
+        ("definitions", definitions),
+        ("next id", f"{found.next_id}; below {found.redeliver_floor} perhaps delivered before"),
+        ("size", f"{found.file_bytes:,} bytes, {found.free_bytes:,} of them free; log {found.log_bytes:,}"),
+        ("to remove", f"{found.queues_to_remove} dropped queues"),
+    ):
+        click.echo(f"{name + ':':<13}{value}")
+    for level in found.levels[:_MOST_LEVELS]:
+        click.echo(
+            f"queue {level.queue}, level {level.level}: {level.messages:,} messages, {level.bytes:,} bytes, "
+            f"ids {level.first} to {level.last}"
+        )
+    if len(found.levels) > _MOST_LEVELS:
+        click.echo(f"and {len(found.levels) - _MOST_LEVELS} more; --json has them all")
+
+
+@store.command(epilog="Exit status: 0 sound, 1 problems found, 2 no store there.")
+@_PATH
+@click.pass_context
+def check(ctx: click.Context, path: Path) -> None:
+    """Check every promise of the store in PATH that can be checked; each problem is a line. Changes nothing."""
+    count = 0
+    for problem in _inspect.problems(path):
+        count += 1
+        if count <= _MOST_PROBLEMS:
+            click.echo(f"{path}: {problem}")
+    if count:
+        click.echo(f"{_many(count, 'problem')}; `multiqueue store dump {path}` reads what can be read", err=True)
+        ctx.exit(1)
+    click.echo(f"{path}: sound")
+
+
+@store.command(epilog="Exit status: 0 all of it, 1 with gaps, 2 no store there.")
+@_PATH
+@click.option(
+    "--output", type=click.File("w", encoding="utf-8"), default="-", help="Where to; standard output unless told."
+)
+@click.pass_context
+def dump(ctx: click.Context, path: Path, output: IO[str]) -> None:
+    """Write the store in PATH as lines of JSON: all that can be read, also of a damaged one."""
+    damages = 0
+    for kind, text in _dump.dump(path):
+        if kind == "line":
+            output.write(text + "\n")
+        else:
+            damages += 1
+            click.echo(f"{path}: {text}", err=True)
+    if damages:
+        click.echo(f"{_many(damages, 'gap')}; what could be read was written", err=True)
+        ctx.exit(1)
+
+
+@store.command(epilog="Exit status: 0 all of it, 1 some messages were damaged, 2 not begun, 3 broken off.")
+@click.argument("path", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--input", "source", type=click.File(encoding="utf-8"), default="-", help="Where from; standard input unless told."
+)
+@click.pass_context
+def load(ctx: click.Context, path: Path, source: IO[str]) -> None:
+    """Make a store in PATH, a new or empty one, of what `dump` wrote."""
+    loaded, damaged = _dump.load(path, source)
+    click.echo(f"{_many(loaded, 'message')} loaded into {path}")
+    if damaged:
+        click.echo(f"{_many(damaged, 'message')} left out: a part of each could not be read", err=True)
+        ctx.exit(1)
+
+
+@store.command()
+@_PATH
+def compact(path: Path) -> None:
+    """Write the file in PATH anew without free space. Nobody may have it open; it takes as much disk meanwhile."""
+    before, after = _dump.compact(path)
+    click.echo(f"{path}: {before:,} bytes before, {after:,} now")
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -1,0 +1,305 @@
+"""The tools that look into a store, check it, take it out and put it back; on damaged files too."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from store_support import ids, put, stored
+
+from multiqueue.store import Define, Delete, DropQueue, MessageStore, SqliteStore, StoreDamaged, StoreError
+from multiqueue.store._salvage import first_behind
+from multiqueue.store.cli import store as command
+
+
+def run(*arguments: object, text: str | None = None) -> Result:
+    """What `multiqueue store ARGUMENTS` does; an error of ours comes as the command line would report it."""
+    result = CliRunner().invoke(command, [str(one) for one in arguments], input=text)
+    if result.exception is not None and not isinstance(result.exception, SystemExit | StoreError):
+        raise result.exception
+    return result
+
+
+def filled(directory: Path, messages: int = 300) -> dict[int, bytes]:
+    """A closed store with messages on two queues, definitions, deliveries; the bodies by id."""
+    random_ = random.Random(1)
+    with SqliteStore(directory, ballast_bytes=0) as store:
+        given = [
+            put(
+                number % 2,
+                random_.randbytes(random_.choice((0, 10, 1000, 20_000))),
+                level=number % 3,
+                deliveries=number,
+            )
+            for number in range(messages)
+        ]
+        given[0].expires_at = 12.5
+        stored(store, *given)
+        store.submit([Define("queue", "ä", '{"a": 1}'), Define("exchange", "b", "{}")]).wait()
+    return {message.id: message.body for message in given}
+
+
+def everything(store: MessageStore) -> object:
+    """All that a store says of itself."""
+    places = [(level.queue, level.level) for level in store.levels()]
+    return (
+        store.levels(),
+        store.definitions(),
+        {place: store.page(place[0], 0, 10_000, level=place[1]) for place in places},
+        store.expired(1e9, 1000),
+        store.redeliver_floor,
+    )
+
+
+def sql(directory: Path, statement: str) -> None:
+    """Change a closed store behind its back."""
+    with sqlite3.connect(directory / "messages.sqlite") as connection:
+        connection.execute(statement)
+    connection.close()
+
+
+# Sound stores
+
+
+def test_info(tmp_path: Path) -> None:
+    """`info` shows what a store has, by queue and level, for people and as JSON."""
+    bodies = filled(tmp_path)
+    shown = run("info", tmp_path)
+    assert shown.exit_code == 0
+    assert "300 with" in shown.output
+    assert "closed cleanly" in shown.output
+    assert "1 of exchange, 1 of queue" in shown.output
+    found = json.loads(run("info", tmp_path, "--json").output)
+    assert found["bytes"] == sum(map(len, bodies.values()))
+    assert sum(level["messages"] for level in found["levels"]) == 300
+
+
+def test_looking_at_an_open_store(tmp_path: Path) -> None:
+    """A store can be looked at, checked and dumped while it is open; the answer is of one moment."""
+    filled(tmp_path)
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        stored(store, put(1))
+        assert "301 with" in run("info", tmp_path).output
+        assert "open, or crashed" in run("info", tmp_path).output
+        assert run("check", tmp_path).output == f"{tmp_path}: sound\n"
+        assert len(run("dump", tmp_path).output.splitlines()) == 1 + 2 + 301
+        stored(store, put(1))
+
+
+def test_a_crashed_store_is_sound(tmp_path: Path) -> None:
+    """What a kill leaves, log included, is sound as it is, and looking does not change it."""
+    with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
+        stored(store, *(put(1, b"x" * 1000, transient=number % 2 == 0) for number in range(500)))
+        store.submit([DropQueue(7)]).wait()
+        shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*-shm"))
+    names = ("messages.sqlite", "messages.sqlite-wal")
+    before = [(tmp_path / "b" / name).read_bytes() for name in names]
+    assert run("check", tmp_path / "b").exit_code == 0
+    assert len(run("dump", tmp_path / "b").output.splitlines()) == 1 + 250
+    assert [(tmp_path / "b" / name).read_bytes() for name in names] == before
+
+
+def test_dump_and_load(tmp_path: Path) -> None:
+    """A store made of a dump is the store that was dumped, and gives no id again."""
+    bodies = filled(tmp_path / "a")
+    dumped = run("dump", tmp_path / "a")
+    assert dumped.exit_code == 0
+    loaded = run("load", tmp_path / "b", text=dumped.output)
+    assert (loaded.exit_code, loaded.output) == (0, f"300 messages loaded into {tmp_path / 'b'}\n")
+    with SqliteStore(tmp_path / "a", ballast_bytes=0) as one, SqliteStore(tmp_path / "b", ballast_bytes=0) as other:
+        assert everything(other) == everything(one)
+        assert other.read(bodies) == bodies
+        assert other.allocate() >= one.allocate()
+    assert run("check", tmp_path / "b").exit_code == 0
+
+
+def test_dump_and_load_by_files(tmp_path: Path) -> None:
+    """The lines may go into a file and come from one."""
+    filled(tmp_path / "a", 10)
+    file = tmp_path / "lines"
+    assert run("dump", tmp_path / "a", "--output", file).exit_code == 0
+    assert run("load", tmp_path / "b", "--input", file).exit_code == 0
+    with SqliteStore(tmp_path / "b", ballast_bytes=0) as store:
+        assert store.statistics().messages == 10
+
+
+def test_load_refuses(tmp_path: Path) -> None:
+    """What is no dump, and a store that is not empty, are refused, with the line."""
+    filled(tmp_path / "a", 1)
+    good = run("dump", tmp_path / "a").output
+    assert "is not empty" in str(run("load", tmp_path / "a", text=good).exception)
+    for text, says in (
+        ("", "line 1 is no JSON"),
+        ("{}\n", "line 1 does not begin a dump"),
+        (good + "{}\n", "line 5 is no line of a dump"),
+        (good + "[]\n", "line 5 is no JSON object"),
+        (good.replace('"body": "', '"body": "%'), "line 4 is no line of a dump"),
+    ):
+        error = run("load", tmp_path / "b", text=text).exception
+        assert says in str(error)
+        assert error.exit_status == 2  # type: ignore[union-attr]
+        shutil.rmtree(tmp_path / "b", ignore_errors=True)
+
+
+def test_compact(tmp_path: Path) -> None:
+    """`compact` makes the file small, and leaves what is in it."""
+    bodies = filled(tmp_path)
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        given = stored(store, *(put(1, b"x" * 10_000) for _ in range(300)))
+        store.submit([Delete(given)]).wait()
+        before = everything(store)
+        assert "open in this process" in str(run("compact", tmp_path).exception)
+    large = (tmp_path / "messages.sqlite").stat().st_size
+    assert run("compact", tmp_path).exit_code == 0
+    assert (tmp_path / "messages.sqlite").stat().st_size < 0.8 * large
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        assert everything(store) == before
+        assert store.read(bodies) == bodies
+
+
+def test_no_store_there(tmp_path: Path) -> None:
+    """Where there is no store every tool says so, with status 2, and makes none."""
+    for tool in ("info", "check", "dump", "compact"):
+        error = run(tool, tmp_path).exception
+        assert "there is no store in" in str(error)
+        assert error.exit_status == 2  # type: ignore[union-attr]
+    assert run("info", tmp_path / "none").exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+# Damaged stores
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("DELETE FROM body WHERE id = 5", "message 5 of queue 0 has no body"),
+        ("DELETE FROM header WHERE id = 5", "message 5 has no header"),
+        ("UPDATE header SET size = 7 WHERE id = 5", "message 5: the header says 7 bytes"),
+        ("UPDATE header SET properties = x'00' WHERE id = 5", "message 5: the properties are not those"),
+        ("UPDATE body SET data = x'00' WHERE id = 5", "message 5: the body is not the one"),
+        ("UPDATE body SET id = 999 WHERE id = 5", "message 999"),
+        ("UPDATE meta SET value = 5 WHERE key = 'next_id'", "message 5 has an id that was not given yet"),
+        ("DELETE FROM meta WHERE key = 'clean'", "meta does not say clean"),
+    ],
+)
+def test_check_finds(tmp_path: Path, statement: str, says: str) -> None:
+    """Each promise that is broken in the file is named, with the message, and the status is 1."""
+    filled(tmp_path, 20)
+    sql(tmp_path, statement)
+    checked = run("check", tmp_path)
+    assert checked.exit_code == 1
+    assert says in checked.output
+
+
+def test_a_body_that_changed_is_never_delivered(tmp_path: Path) -> None:
+    """Reading a message whose bytes are not those that were stored raises, and names the file and the message."""
+    filled(tmp_path, 20)
+    sql(tmp_path, "UPDATE body SET data = x'00' WHERE id = 5")
+    sql(tmp_path, "UPDATE header SET properties = x'00' WHERE id = 6")
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        with pytest.raises(StoreDamaged, match=r"messages\.sqlite' is damaged: the body of message 5"):
+            store.read([4, 5])
+        with pytest.raises(StoreDamaged, match=r"messages\.sqlite' is damaged: the properties of message 6"):
+            store.page(1, 0, 10, level=2)
+        assert set(store.read([4])) == {4}
+
+
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.99])
+def test_a_file_that_was_cut_off(tmp_path: Path, share: float) -> None:
+    """A file that is too short is not opened: the error has its length and what it should be. `dump` reads the rest."""
+    bodies = filled(tmp_path)
+    file = tmp_path / "messages.sqlite"
+    size = file.stat().st_size
+    os.truncate(file, int(size * share))
+    with pytest.raises(StoreDamaged, match=rf"messages\.sqlite.* has {int(size * share)} bytes, .* says {size}"):
+        SqliteStore(tmp_path)
+    assert run("check", tmp_path).exit_code == 1
+    dumped = run("dump", tmp_path)
+    if share > 0.1:
+        assert dumped.exit_code == 1
+        found = read_back(tmp_path / "b", dumped)
+        assert found.items() <= bodies.items()
+        assert len(found) > 0.8 * share * len(bodies) - 30
+        assert "the file is cut off" in dumped.stderr
+
+
+def read_back(directory: Path, dumped: Result) -> dict[int, bytes]:
+    """The bodies that a dump brings into a new store."""
+    assert run("load", directory, text=dumped.stdout).exit_code in (0, 1)
+    with SqliteStore(directory, ballast_bytes=0) as store:
+        known = [one for queue in (0, 1) for level in (0, 1, 2) for one in ids(store, queue, level=level)]
+        return store.read(known)
+
+
+@pytest.mark.slow(selected=True)
+def test_flipped_bytes(tmp_path: Path) -> None:
+    """Wherever a byte is changed: no wrong message is ever read, errors name the file, and the rest is dumped."""
+    bodies = filled(tmp_path / "a", 100)
+    content = (tmp_path / "a" / "messages.sqlite").read_bytes()
+    random_ = random.Random(2)
+    told = rest = 0
+    for number in range(60):
+        place = random_.randrange(len(content)) if number % 2 else random_.randrange(12) * 8192 + random_.randrange(100)
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << random_.randrange(8)
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / "messages.sqlite").write_bytes(flipped)
+        told += run("check", directory).exit_code
+        found, errors = read_carefully(directory)
+        assert found.items() <= bodies.items(), place
+        assert all(str(directory) in error for error in errors)
+        dumped = run("dump", directory)
+        if isinstance(dumped.exception, StoreDamaged):
+            assert str(directory) in str(dumped.exception)
+            continue
+        back = read_back(tmp_path / f"{number} back", dumped)
+        assert back.items() <= bodies.items(), place
+        rest += len(back) >= 90
+    assert told > 20
+    assert rest > 40  # what hits the root of a table takes the table
+
+
+def read_carefully(directory: Path) -> tuple[dict[int, bytes], list[str]]:
+    """What a store gives out of a damaged file, message by message, and what it says where it does not."""
+    found: dict[int, bytes] = {}
+    errors: list[str] = []
+    try:
+        with SqliteStore(directory, ballast_bytes=0) as store:
+            for one in range(1, 101):
+                try:
+                    found.update(store.read([one]))
+                except StoreDamaged as error:
+                    errors.append(str(error))
+    except StoreError as error:
+        errors.append(str(error))
+    return found, errors
+
+
+@pytest.mark.parametrize(
+    ("gap", "after", "last"), [((5, 9), 4, 100), ((5, 5), 4, 100), ((1, 100), 0, 100), ((7, 5000), 6, 9000)]
+)
+def test_leaping_over_a_gap(gap: tuple[int, int], after: int, last: int) -> None:
+    """Behind rows that cannot be read the next one is found exactly, or the end."""
+
+    def readable(place: int) -> int | None:
+        following = place + 1
+        if gap[0] <= following <= gap[1]:
+            return None
+        return following if following <= last else (1 << 63) - 1
+
+    assert first_behind(readable, after) == (gap[1] + 1 if gap[1] < last else None)
+
+
+def test_a_gap_without_an_end() -> None:
+    """Where nothing behind the damage can be read, the search ends."""
+    nothing: Callable[[int], int | None] = lambda place: None  # noqa: E731
+    assert first_behind(nothing, 5) is None
