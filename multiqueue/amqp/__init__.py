@@ -5,6 +5,8 @@ client's room uses them too. Knows `multiqueue.core` and `multiqueue.broker`, th
 (`multiqueue[amqp]`), whose description of the methods the codec of the rare ones reads.
 """
 
+from ._delivery_splitter import DeliverySplitter as DeliverySplitter
+from ._delivery_splitter import WholeDelivery as WholeDelivery
 from ._errors import AmqpError as AmqpError
 from ._errors import ChannelFault as ChannelFault
 from ._errors import ConfigError as ConfigError

@@ -15,7 +15,7 @@ from ..amqp import (
     FRAME_METHOD,
     ConnectionFault,
     Deliver,
-    FrameSplitter,
+    DeliverySplitter,
     GetOk,
     Return,
     decode_header,
@@ -42,7 +42,7 @@ class Assembler:
     """Makes events of what a server sends."""
 
     def __init__(self, frame_max: int) -> None:
-        self._splitter = FrameSplitter(frame_max)
+        self._splitter = DeliverySplitter(frame_max)
         self._contents: dict[int, _Content] = {}
 
     def set_frame_max(self, frame_max: int) -> None:
@@ -57,7 +57,13 @@ class Assembler:
         """
         events: list[Event] = []
         contents = self._contents
-        for kind, number, payload in self._splitter.feed(data):
+        for item in self._splitter.feed_deliveries(data):
+            if len(item) == 4:
+                if item[0] in contents:
+                    raise ConnectionFault(505, f"a method on channel {item[0]} in the middle of a content")
+                events.append(tuple.__new__(Event, item))
+                continue
+            kind, number, payload = item
             if kind == FRAME_METHOD:
                 method = decode_method(payload)
                 if number in contents:

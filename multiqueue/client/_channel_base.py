@@ -7,8 +7,9 @@ Promise     1. One call at a time; acknowledgements and publishes do not wait fo
             4. What a delivery tag means never changes: after a recovery, tags go on from the highest, and settling one
                of before does nothing, for that message is back in its queue.
 State       `_lock` guards all fields but `_turn`. `_turn` is held by the thread whose call is under way.
-Lock order  `_turn` -> `_lock` -> outbox lock. `_lock` is held while frames are appended, so that what is counted under
-            it (confirms, calls) has the order of the wire; appending waits for nothing.
+Lock order  `_turn` -> `_lock` -> outbox lock, or the locks of the work pool's multi-queue. `_lock` is held while frames
+            are appended, so that what is counted under it (confirms, calls) has the order of the wire, and while
+            deliveries are handed on, so that what ends a consumer comes behind them; neither waits for anything.
 Who runs    `arrived`, `interrupted` and `finish` on the reader thread mostly; `begin` and `run_callback` on the work
             pool; the rest on any thread.
 Waiting     Calls: see `_call`. `_ended` is set by `finish`. `_changed` is notified when the last unconfirmed message is
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("multiqueue.client")
 
+BATCH = 16  # deliveries of one channel before others have their turn; a hand-over costs about two of them
+
 
 class ChannelBase:
     """What `Channel` stands on."""
@@ -71,6 +74,8 @@ class ChannelBase:
         self._is_flowing = True
         self._stopped_at: float | None = None  # when the server stopped the flow
         self._queued = 0
+        # Deliveries that the lane does not have yet; in `connection.to_flush` if there are any.
+        self._batch: list[tuple[Consumer, Message]] = []
         self._running_since: float | None = None
         self.on_returned: Callable[[Returned], object] | None = None
         self.on_closed: Callable[[Exception | None], object] | None = None
@@ -164,33 +169,36 @@ class ChannelBase:
             call.give(method, event)
 
     def _delivered(self, event: Event) -> None:
-        method: Deliver = event.method
+        _, (consumer_tag, wire_tag, redelivered, exchange, routing_key), block, body = event
+        inbox: Inbox | None = None
         with self._lock:
-            consumer = self._consumers.get(method.consumer_tag)
-            tag = self._highest_tag = method.delivery_tag + self._tag_offset
+            consumer = self._consumers.get(consumer_tag)
+            tag = self._highest_tag = wire_tag + self._tag_offset
             if consumer is None or self._state in _ENDING:
-                consumer = None  # cancelled or closed meanwhile; the server takes the message back with the channel
+                message = None  # cancelled or closed meanwhile: the server takes it back with the channel
             else:
+                auto_ack = consumer.request.auto_ack
+                message = Message(self, body, block, exchange, routing_key, tag, consumer_tag, redelivered, auto_ack)  # type: ignore[arg-type]
                 self._queued += 1
-                if not consumer.request.auto_ack:
+                if not auto_ack:
                     self._unsettled[tag] = None
-        if consumer is None:
-            _log.debug("%r: delivery %d for %r, which is no consumer any more", self, tag, method.consumer_tag)
+                if isinstance(consumer, Inbox):
+                    inbox = consumer
+                else:
+                    self._add_to_batch_locked(consumer, message)
+        if message is None:
+            _log.debug("%r: delivery %d for %r, which is no consumer any more", self, tag, consumer_tag)
             return
-        self.connection.intake.hold(len(event.body))
-        consumer.accept(
-            Message(
-                self,  # type: ignore[arg-type] # a Channel
-                event.body,
-                event.properties,
-                method.exchange,
-                method.routing_key,
-                tag,
-                method.consumer_tag,
-                method.redelivered,
-                consumer.request.auto_ack,
-            )
-        )
+        self.connection.intake.hold(len(body))
+        if inbox is not None:
+            inbox.accept(message)
+
+    def _add_to_batch_locked(self, consumer: Consumer, message: Message) -> None:
+        self._batch.append((consumer, message))
+        if len(self._batch) == 1:
+            self.connection.to_flush.append(self)
+        elif len(self._batch) >= BATCH:
+            self._flush_locked()
 
     def _got(self, event: Event) -> None:
         """A message that was asked for; its tag is ours before the asker wakes."""
@@ -294,10 +302,22 @@ class ChannelBase:
 
     # ---- callbacks --------------------------------------------------------------------------------------------
 
+    def flush(self) -> None:
+        """Hand what was delivered on to the work pool, to be announced later. The reader, when it has read."""
+        with self._lock:
+            self._flush_locked()
+
+    def _flush_locked(self) -> None:
+        if self._batch:
+            batch, self._batch = self._batch, []
+            self._lane.put((_run_batch, batch))
+
     def queue_work(self, function: Callable[[Any], object], argument: Any) -> None:
-        """Put a job into the channel's lane, to be announced later."""
+        """Put a job into the channel's lane, behind what was delivered, to be announced later."""
         try:
-            self._lane.put((function, argument))
+            with self._lock:
+                self._flush_locked()
+                self._lane.put((function, argument))
         except ShutDown:
             _log.debug("%r has ended; %r is dropped", self, argument)
 
@@ -465,6 +485,15 @@ class ChannelBase:
 
 
 _ENDING = (State.CLOSING, State.CLOSED)
+
+
+def _run_batch(batch: list[tuple[Consumer, Message]]) -> None:
+    """A job of the work pool: deliveries that were read together."""
+    for consumer, message in batch:
+        try:
+            consumer.run(message)
+        except BaseException as error:  # noqa: BLE001  # SystemExit of a callback must not cost the others
+            _log.critical("a callback of %r raised %r", consumer.channel, error, exc_info=error)
 
 
 def _fail(messages: list[Unconfirmed], error: Exception) -> None:

@@ -31,6 +31,7 @@ from ..core import MultiQueueExecutor
 from ..errors import ShutDown
 from ._address import parse_address
 from ._channel import Channel
+from ._channel_base import ChannelBase
 from ._direct_host import Host
 from ._direct_link import DirectLink
 from ._errors import ConnectionClosed, ConnectionInterrupted, TooManyChannels
@@ -77,6 +78,7 @@ class Connection:
         self._link: Link | None = None
         self._error: Exception | None = None
         self._channels: dict[int, Channel] = {}
+        self.to_flush: list[ChannelBase] = []  # the reader's: channels with deliveries that the pool does not have
         self._numbers: list[int] = []  # a heap of those below _next_number that are free
         self._next_number = 1
         self._blocked: tuple[str, float] | None = None  # why, and since when
@@ -173,7 +175,11 @@ class Connection:
                 channel.arrived(event)
             else:
                 _log.debug("%r: %s for channel %d, which is closed", self, type(event.method).__name__, event.number)
-        self.pool.announce()
+        if self.to_flush:
+            for each in self.to_flush:
+                each.flush()
+            self.to_flush.clear()
+            self.pool.announce()
 
     def _heard(self, link: Link, method: Any) -> None:
         """A method on channel 0."""

@@ -1,11 +1,11 @@
 """Consumers: what happens to a delivery between the reader thread and the application.
 
-Promise     1. The reader calls `accept` and is never made to wait.
-            2. Every delivery that was accepted is handed on once, or dropped because its connection is gone and the
+Promise     1. The reader is never made to wait.
+            2. Every delivery is handed on once, or dropped because its connection is gone and the
                server will deliver it again.
             3. `ended` comes after the last delivery, once.
-Who runs    `accept` and `ended` are called by the reader; callbacks run on the work pool, in the lane of the channel;
-            an inbox is emptied by whoever takes from it.
+Who runs    `accept` and `ended` are called by the reader; `run` and its callback on the work pool, in the lane of the
+            channel; an inbox is emptied by whoever takes from it.
 """
 
 from __future__ import annotations
@@ -52,16 +52,13 @@ class Consumer:
         self._callback = callback
         self._on_ended = on_ended
 
-    def accept(self, message: Message) -> None:
-        """Queue a delivery for the work pool. The reader announces it, after all that it has read."""
-        self.channel.queue_work(self._run, message)
-
     def ended(self, error: Exception | None) -> None:
         """No delivery will follow: `error` says why, None when it was asked for."""
         if self._on_ended is not None:
             self.channel.dispatch(self._on_ended, error)
 
-    def _run(self, message: Message) -> None:
+    def run(self, message: Message) -> None:
+        """Call back for one delivery. On the work pool."""
         channel = self.channel
         if channel.begin(message):
             channel.run_callback(self._callback, message)

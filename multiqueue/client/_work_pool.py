@@ -12,7 +12,7 @@ Waiting     Nobody waits. A run that finds nothing ends. Why no job is left behi
             2. Somebody puts a job, then announces: `_news` rises.
             3. The run compares under the lock before it leaves: it sees the rise and looks again; or it has left,
                `_runners` is lower, and the announcement starts another.
-            A lane in flight is looked at again by its run, when that is done with its block.
+            A lane in flight is looked at again by its run, when that is done with its job.
             An announcement starts one run; a run that takes and leaves more behind starts the next.
 Membership  A lane that is removed keeps its jobs, which nobody runs. Its own last job removes it, so there are none.
 Source      WorkPool of RabbitMQ's Java client, for dormant, ready and in progress.
@@ -32,8 +32,7 @@ from ..errors import Empty, ShutDown
 Job = tuple[Callable[[Any], object], Any]
 Lane = SubQueue[Job]
 
-BLOCK = 16  # jobs of one lane before the next lane has its turn: the hand-over costs about two of them
-BLOCKS = 16  # before an executor that others use too gets its thread back
+TURNS = 16  # jobs before an executor that others use too gets its thread back
 
 _log = logging.getLogger("multiqueue.client")
 _inside = threading.local()
@@ -92,12 +91,12 @@ class WorkPool:
             self._on_broken(error)
 
     def _run(self) -> None:
-        """What a thread of the executor does: blocks of jobs until there are none, or others should have a turn."""
+        """What a thread of the executor does: jobs until there are none, or others should have a turn."""
         _inside.is_running = True
         try:
-            for _ in range(BLOCKS):
+            for _ in range(TURNS):
                 seen = self._news
-                if not self._run_block():
+                if not self._run_one():
                     with self._lock:
                         if self._news == seen:
                             self._runners -= 1
@@ -106,23 +105,16 @@ class WorkPool:
             _inside.is_running = False
         self._submit()
 
-    def _run_block(self) -> bool:
+    def _run_one(self) -> bool:
         try:
             lane, job = self._work.take(block=False)
         except (Empty, ShutDown):
             return False
-        jobs = [job]
         try:
             self._spread()
-            try:
-                jobs += lane.get_many(BLOCK - 1, block=False)
-            except (Empty, ShutDown):
-                pass
-            for function, argument in jobs:
-                _run_job(function, argument)
+            _run_job(*job)
         finally:
-            for _ in jobs:
-                lane.task_done()
+            lane.task_done()
         return True
 
     def _spread(self) -> None:
@@ -139,7 +131,7 @@ class WorkPool:
         with self._lock:
             assert 0 <= self._runners <= self._parallel, self._runners
             for lane in self._work.subqueues.values():
-                assert lane.in_flight <= BLOCK, lane
+                assert lane.in_flight <= 1, lane
 
 
 def _run_job(function: Callable[[Any], object], argument: Any) -> None:

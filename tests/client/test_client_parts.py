@@ -30,7 +30,7 @@ from multiqueue.client._outbox import Outbox
 from multiqueue.client._settings import settings_for
 from multiqueue.client._states import TABLE, Happening, IllegalHappening, State, after
 from multiqueue.client._topology import Declaration, Topology
-from multiqueue.client._work_pool import BLOCK, BLOCKS, WorkPool
+from multiqueue.client._work_pool import TURNS, WorkPool
 from multiqueue.testing import wait_until_blocked
 
 # ---- addresses
@@ -149,7 +149,7 @@ def test_frames_out_of_place_are_refused() -> None:
     start = data.index(b"\x01\x00\x03")
     whole.feed(data[:start])
     with pytest.raises(AmqpError, match="in the middle of a content"):
-        whole.feed(data[start : start + 40].split(b"\xce")[0] + b"\xce" + encode_method(3, commands.Queue.PurgeOk))
+        whole.feed(data[start : start + 40].split(b"\xce")[0] + b"\xce" + encode_method(3, commands.Queue.PurgeOk) * 2)
 
 
 # ---- confirms
@@ -349,12 +349,12 @@ def test_one_announcement_starts_one_run_that_does_all() -> None:
     executor, done = ByHand(), list[Any]()
     pool = WorkPool(executor, 4)
     lane = pool.add_lane("a")
-    for number in range(BLOCK * 2 + 3):
+    for number in range(TURNS * 2 + 3):
         pool.put(lane, done.append, number)
     assert len(executor.submitted) <= 4
     while executor.submitted:
         executor.run_next()
-    assert done == list(range(BLOCK * 2 + 3))
+    assert done == list(range(TURNS * 2 + 3))
     pool.put(lane, done.append, "more")
     assert len(executor.submitted) == 1
     executor.run_next()
@@ -396,20 +396,18 @@ def test_no_more_runs_than_asked_for() -> None:
 
 
 def test_lanes_take_turns() -> None:
-    """After a block of one lane the next lane has its turn, and an executor gets its thread back between times."""
+    """After a job of one lane the next lane has its turn, and an executor gets its thread back between times."""
     executor, order = ByHand(), list[Any]()
     pool = WorkPool(executor, 1)
     lanes = [pool.add_lane(number) for number in range(2)]
-    jobs = BLOCK * BLOCKS
     for lane in lanes:
-        for _ in range(jobs):
+        for _ in range(TURNS):
             pool.put(lane, order.append, lane.key)
     executor.run_next()
-    assert order[: 2 * BLOCK] == [0] * BLOCK + [1] * BLOCK
-    assert len(order) == BLOCK * BLOCKS
+    assert order == [0, 1] * (TURNS // 2)
     assert len(executor.submitted) == 1
     executor.run_next()
-    assert len(order) == 2 * jobs
+    assert order == [0, 1] * TURNS
 
 
 def test_a_job_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
