@@ -1,0 +1,68 @@
+"""What a channel keeps: its consumers, what is unacked, its modes.
+
+State       Everything on a channel belongs to the I/O thread of its connection. What other threads have to say (a
+            commit, a deleted queue) is posted to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._channel_machine import ChannelMachine, ChannelState
+from ._confirms import Confirms
+from ._methods import encode_method
+from ._window import ChannelWindow
+
+if TYPE_CHECKING:
+    from ..broker import Entry, Published
+    from ._connection import ServerConnection
+    from ._consumer import ServerConsumer
+    from ._transaction import ChannelTransaction
+
+
+class Held(NamedTuple):
+    """A message in a client's hands: its entry, who has it by the queue's books, and the consumer if there is one."""
+
+    entry: Entry
+    owner: object
+    consumer: ServerConsumer | None
+
+
+class ChannelBase:
+    """A channel that does nothing yet: `_channel_publishing`, `_channel_delivering` and `_channel` do."""
+
+    def __init__(self, connection: ServerConnection, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        self.machine = ChannelMachine(connection.settings.max_message_bytes)
+        self.consumers: dict[str, ServerConsumer] = {}
+        self.unacked: dict[int, Held] = {}  # by delivery tag, rising
+        self.window = ChannelWindow()
+        self.prefetch: int | None = None  # of consumers that start from now on
+        self.confirms: Confirms | None = None
+        self.transaction: ChannelTransaction | None = None
+        self.last_queue = ""  # what an empty queue name means
+        self.reply_consumer: ServerConsumer | None = None
+        self._last_tag = 0
+        self._last_published: Published | None = None  # the last one that had to be committed
+        # The publish of before: its payload, and what was found out about it. Most publishers repeat themselves.
+        self._last_publish = b""
+        self._address: tuple[str, str, bytes, bool, bool] = ("", "", b"", False, False)
+
+    def reply(self, method: Any, **fields: Any) -> None:
+        """Send a method."""
+        self.connection.send(encode_method(self.number, method, **fields))
+
+    def confirmed(self, number: int, *, refused: bool = False) -> None:
+        """A publish is done; the client is told when the connection's turn ends."""
+        if number and self.confirms is not None and self.machine.state is not ChannelState.CLOSING:
+            self.confirms.end(number, refused=refused)
+            self.connection.confirming[self] = None
+
+    def next_tag(self) -> int:
+        """The delivery tag of the next delivery."""
+        self._last_tag = tag = self._last_tag + 1
+        return tag
+
+    def __repr__(self) -> str:
+        return f"<channel {self.number} of {self.connection!r}>"

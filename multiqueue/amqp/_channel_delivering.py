@@ -1,0 +1,185 @@
+"""Delivering and settling: who has what until it is acked.
+
+Promise     A message that was delivered and not acked stands in `unacked` under its delivery tag, in order of delivery,
+            and is settled once. Those of one consumer are settled in one step of their queue.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ..broker import IllegalStep
+from ._channel_base import ChannelBase, Held
+from ._errors import ChannelFault
+from ._hot import Ack, Nack, Reject, encode_deliver
+from ._message import body_of, names_of, properties_of
+from ._methods import commands
+
+if TYPE_CHECKING:
+    from ..broker import BrokerQueue, Entry
+    from ._consumer import ServerConsumer
+
+_log = logging.getLogger("multiqueue.amqp")
+
+Settle = Callable[["BrokerQueue", "list[Entry]", object], object]
+
+
+class ChannelDelivering(ChannelBase):
+    """The part of a channel that consumers and their acks use."""
+
+    # -- delivering
+
+    def deliver(self, consumer: ServerConsumer, entry: Entry) -> None:
+        """Write a message's frames."""
+        message = entry.message
+        try:
+            names, properties, body = names_of(message), properties_of(message), body_of(message)
+        except ValueError as error:
+            self._cannot_deliver(consumer, entry, error)
+            return
+        self._last_tag = tag = self._last_tag + 1
+        if not consumer.no_ack:
+            self.unacked[tag] = Held(entry, consumer.consumer, consumer)
+        self.connection.send(
+            encode_deliver(
+                self.number,
+                consumer.prefix,
+                tag,
+                entry.redelivered,
+                names,
+                properties,
+                body,
+                self.connection.frame_max,
+            )
+        )
+
+    def _cannot_deliver(self, consumer: ServerConsumer, entry: Entry, error: ValueError) -> None:
+        _log.error("message of %s cannot go over a wire, and is rejected: %s", entry.queue.label, error)
+        if not consumer.no_ack:
+            entry.queue.reject(entry, consumer.consumer)
+            consumer.settled(1)
+
+    def consumer_cancelled(self, consumer: ServerConsumer) -> None:
+        """The queue of a consumer was deleted."""
+        if self.consumers.get(consumer.tag) is not consumer:
+            return
+        del self.consumers[consumer.tag]
+        if self.connection.can("consumer_cancel_notify"):
+            self.reply(commands.Basic.Cancel, consumer_tag=consumer.tag, nowait=True)
+            self.connection.flush()
+
+    def unused_tag(self) -> str:
+        """A consumer tag that the client did not choose."""
+        return "amq.ctag-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+
+    # -- settling
+
+    def _on_ack(self, ack: Ack) -> None:
+        if ack.multiple or self.transaction is not None:
+            self._settle(ack.delivery_tag, ack.multiple, accept)
+            return
+        held = self.unacked.pop(ack.delivery_tag, None)
+        if held is None:
+            raise _unknown_tag(ack.delivery_tag)
+        entry, owner, consumer = held
+        try:
+            entry.queue.accept(entry, owner)
+        except IllegalStep:
+            if not entry.queue.is_deleted:
+                raise
+        if consumer is not None and consumer.settled(1):
+            self.look_again(consumer)
+
+    def _on_nack(self, nack: Nack) -> None:
+        self._settle(nack.delivery_tag, nack.multiple, release if nack.requeue else reject)
+
+    def _on_reject(self, rejected: Reject) -> None:
+        self._settle(rejected.delivery_tag, False, release if rejected.requeue else reject)
+
+    def _settle(self, tag: int, multiple: bool, how: Settle) -> None:
+        taken = self.take_unacked(tag, multiple)
+        if self.transaction is not None:
+            self.transaction.settle(taken, how)
+        else:
+            self.settle(taken.values(), how)
+
+    def take_unacked(self, tag: int, multiple: bool) -> dict[int, Held]:
+        """Take out what a tag means: one, or with `multiple` everything up to it, 0 being everything.
+
+        Raises:
+            ChannelFault: nothing unacked has this tag.
+        """
+        unacked = self.unacked
+        if not multiple:
+            if tag not in unacked:
+                raise _unknown_tag(tag)
+            return {tag: unacked.pop(tag)}
+        if tag == 0:
+            self.unacked = {}
+            return unacked
+        if tag > self._last_tag:
+            raise _unknown_tag(tag)
+        taken: dict[int, Held] = {}
+        for each in unacked:
+            if each > tag:
+                break
+            taken[each] = unacked[each]
+        if not taken:
+            raise _unknown_tag(tag)
+        for each in taken:
+            del unacked[each]
+        return taken
+
+    def settle(self, held: Iterable[Held], how: Settle) -> None:
+        """Settle messages, those of one consumer in one step of the queue."""
+        groups: dict[tuple[BrokerQueue, object], list[Held]] = {}
+        for each in held:
+            groups.setdefault((each.entry.queue, each.owner), []).append(each)
+        stopped: ServerConsumer | None = None
+        for (queue, owner), group in groups.items():
+            try:
+                how(queue, [each.entry for each in group], owner)
+            except IllegalStep:
+                if not queue.is_deleted:
+                    raise
+            consumer = group[0].consumer
+            if consumer is not None and consumer.settled(len(group)):
+                stopped = consumer
+        if stopped is not None:
+            self.look_again(stopped)
+
+    def look_again(self, but: ServerConsumer | None = None) -> None:
+        """The channel's window may have opened: its other consumers look again."""
+        if self.window.limit is None and but is not None:
+            return
+        for consumer in self.consumers.values():
+            if consumer is not but:
+                consumer.queue.credit_changed(consumer.consumer)
+
+    def recover(self) -> None:
+        """Everything unacked goes back."""
+        unacked, self.unacked = self.unacked, {}
+        self.settle(unacked.values(), release)
+
+
+def accept(queue: BrokerQueue, entries: list[Entry], owner: object) -> object:
+    """Be done with messages."""
+    return queue.accept(entries, owner)
+
+
+def release(queue: BrokerQueue, entries: list[Entry], owner: object) -> object:
+    """Put messages back at their places."""
+    return queue.release(entries, owner)
+
+
+def reject(queue: BrokerQueue, entries: list[Entry], owner: object) -> object:
+    """Dead-letter messages."""
+    return queue.reject(entries, owner)
+
+
+def _unknown_tag(tag: int) -> ChannelFault:
+    return ChannelFault(406, f"unknown delivery tag {tag}")

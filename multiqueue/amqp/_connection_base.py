@@ -1,0 +1,168 @@
+"""What a connection of the server consists of, how it writes, and how it ends.
+
+State       All of a connection belongs to its I/O thread. Other threads come in through `io.post`, but for
+            `post_committed`, whose list is guarded by `_commits_lock` (a leaf).
+Ending      `fault` sends a close and ends the channels; what keeps the connection from reading no longer matters, for
+            only the answer does. `_end` is the last thing: channels, then exclusive queues, then the server forgets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from ..broker import BrokerError
+from ._connection_machine import ConnectionMachine, ConnectionState, HeartbeatMonitor
+from ._errors import AmqpError, ConnectionFault
+from ._frames import MIN_FRAME_MAX, Frame, FrameSplitter
+from ._message import Digests
+from ._methods import commands, encode_method
+from ._security import Rights, User
+
+if TYPE_CHECKING:
+    from ..broker import VirtualHost
+    from ._channel import ServerChannel
+    from ._channel_base import ChannelBase
+    from ._io import IoThread
+    from ._server import Server
+
+_log = logging.getLogger("multiqueue.amqp")
+_numbers = itertools.count(1)
+
+
+class Owner:
+    """Who owns a connection's exclusive queues, and published its messages. It outlives the connection cheaply."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<connection {self.name}>"
+
+
+class ConnectionBase(asyncio.Protocol):
+    """A connection without a way in: `_connection_reading` has that, `_connection` the rest."""
+
+    # Set by the handshake, before any channel exists.
+    user: User
+    rights: Rights
+    host: VirtualHost
+
+    def __init__(self, server: Server, io: IoThread) -> None:
+        self.server = server
+        self.settings = server.settings
+        self.io = io
+        self.machine = ConnectionMachine()
+        self.frame_max = self.settings.frame_max
+        self.channels: dict[int, ServerChannel] = {}
+        self.confirming: dict[ChannelBase, None] = {}  # channels with confirms to be told
+        self.digests = Digests()
+        self.is_held_back = False  # the peer reads too slowly: its consumers want nothing
+        self.has_published = False
+        self.client_properties: dict[str, object] = {}
+        self._transport = cast(asyncio.Transport, None)  # until connection_made
+        self._splitter = FrameSplitter(MIN_FRAME_MAX)
+        self._beginning: bytes | None = b""  # of the protocol header; None once it has come
+        self._tail = b""
+        self._is_deaf = False  # what comes from now on cannot be read as frames
+        self._out: list[bytes] = []
+        self._pending: deque[Frame] = deque()
+        self._holds: set[object] = set()
+        self._set_aside: dict[ServerChannel, bytes] = {}  # methods that wait for commits
+        self._commits_lock = threading.Lock()
+        self._commits: list[tuple[ChannelBase, int, bool]] = []
+        self._is_aside = False  # something of this connection runs on another thread
+        self._put_off: tuple[AmqpError | BrokerError, bytes] | None = None  # a fault that waits for it
+        self._is_lost = False
+        self._monitor = HeartbeatMonitor()
+        self._heartbeat = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._channel_max = self.settings.channel_max
+        self._offered: tuple[str, ...] = ()
+        self.name = f"#{next(_numbers)}"
+        self.owner = Owner(self.name)
+
+    def send(self, data: bytes) -> None:
+        """Frames to be written when the present turn ends."""
+        self._out.append(data)
+
+    def flush(self) -> None:
+        """Write what there is to write. Whoever begins a turn on the I/O thread ends it with this."""
+        while self.confirming:
+            channel, _ = self.confirming.popitem()
+            if channel.confirms is not None:
+                self._out.append(channel.confirms.frames(channel.number))
+        if self._out and not self._is_lost:
+            data = b"".join(self._out)
+            self._out.clear()
+            self._monitor.said = True
+            self._transport.write(data)
+
+    def can(self, capability: str) -> bool:
+        """Whether the client said that it knows an extension."""
+        capabilities = self.client_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(capability) is True
+
+    def _reply(self, method: Any, **fields: Any) -> None:
+        self.send(encode_method(0, method, **fields))
+
+    def failed(self, error: Exception) -> None:
+        """A fault of ours."""
+        _log.error("%s: failed", self.name, exc_info=error)
+        self.fault(ConnectionFault(541, "an internal error; see the broker's log"))
+        self.flush()
+
+    def fault(self, error: AmqpError | BrokerError, method: bytes = b"\0\0\0\0") -> None:
+        """Close the connection for a fault of the client's, or of ours."""
+        if self.machine.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            return
+        if self._is_aside:  # a commit is another thread's until it is back
+            self._put_off = error, method
+            return
+        _log.log(logging.INFO if error.reply_code == 320 else logging.WARNING, "%s: closed: %s", self.name, error)
+        self._end_channels()
+        self.machine.closed_by_server()
+        self._reply(
+            commands.Connection.Close,
+            reply_code=error.reply_code,
+            reply_text=error.reply_text.encode()[:255].decode(errors="ignore"),
+            class_id=int.from_bytes(method[:2]),
+            method_id=int.from_bytes(method[2:4]),
+        )
+        self._set_timer(self.settings.handshake_timeout, self._transport.abort)
+        # What keeps us from reading no longer matters: only the answer does.
+        self._holds.clear()
+        self._pending.clear()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _set_timer(self, seconds: float, action: Callable[[], object]) -> None:
+        self._cancel_timer()
+        self._timer = self.io.loop.call_later(seconds, action)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close_transport(self) -> None:
+        self.flush()
+        self._transport.close()
+        if not self._is_lost:
+            # A peer that does not read would keep what is left to be written, and us, for ever.
+            self._set_timer(self.settings.handshake_timeout, self._transport.abort)
+
+    def _end_channels(self) -> None:
+        channels, self.channels = self.channels, {}
+        for channel in channels.values():
+            channel.end()
+
+    def __repr__(self) -> str:
+        return f"<connection {self.name}>"

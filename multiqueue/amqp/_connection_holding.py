@@ -1,0 +1,167 @@
+"""Why a connection is not read from, and how it goes on.
+
+Holding     `_holds` are the reasons for which nothing is read: something runs aside (a password, a commit), a method
+            waits for commits, a queue has no room, an alarm, replies that are not fetched. While there is one,
+            frames that came before wait in `_pending`. Whoever adds a reason takes it away: the thread that ran
+            aside, the store, the queue, the alarm's end, the transport.
+Threads     `post_committed` is for the store's thread, and `when_room`'s callback may come on any; both only pass the
+            word on to the I/O thread, where everything else runs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..broker import BrokerQueue
+from ._connection_base import ConnectionBase
+from ._frames import Frame
+from ._methods import commands
+
+if TYPE_CHECKING:
+    from ._channel import ServerChannel
+    from ._channel_base import ChannelBase
+
+_Result = TypeVar("_Result")
+
+
+class ConnectionHolding(ConnectionBase):
+    """The part of a connection that stops reading and goes on."""
+
+    def _process(self, frames: list[Frame]) -> None:
+        """Deal with frames in order; those behind a new reason to hold are kept."""
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        """Nothing is left to do but to let go."""
+        raise NotImplementedError
+
+    def _fail(self, channel: ServerChannel | None, error: BaseException, method: bytes) -> None:
+        """Close what an error costs."""
+        raise NotImplementedError
+
+    # -- reasons
+
+    def _hold(self, reason: object) -> None:
+        if not self._holds and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._holds.add(reason)
+
+    def _let_go(self, reason: object) -> None:
+        if reason not in self._holds:
+            return
+        self._holds.discard(reason)
+        if self._holds or self._is_lost:
+            return
+        frames, self._pending = list(self._pending), deque()
+        self._process(frames)
+        if not self._holds and not self._transport.is_closing():
+            self._transport.resume_reading()
+        self.flush()
+
+    # -- aside
+
+    def run_aside(
+        self, work: Callable[[], _Result], then: Callable[[_Result], object], channel: ServerChannel | None = None
+    ) -> None:
+        """Run `work` on a thread of the server's, then `then` here; nothing is read meanwhile."""
+        self._is_aside = True
+        self._hold("aside")
+
+        def run() -> None:
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001  # belongs to the connection
+                self.io.post(self._came_back, then, None, error, channel)
+            else:
+                self.io.post(self._came_back, then, result, None, channel)
+
+        self.server.run_aside(run)
+
+    def _came_back(
+        self, then: Callable[[Any], object], result: object, error: BaseException | None, channel: ServerChannel | None
+    ) -> None:
+        self._is_aside = False
+        if self._is_lost:
+            self._end()
+            return
+        if self._put_off is not None:
+            self.fault(*self._put_off)
+            self.flush()
+            return
+        try:
+            if error is not None:
+                raise error
+            then(result)
+        except Exception as failure:  # noqa: BLE001  # as in _receive
+            self._fail(channel, failure, b"\0\0\0\0")
+        self._let_go("aside")
+        self.flush()
+
+    def set_aside(self, channel: ServerChannel, payload: bytes) -> None:
+        """A method of the channel has to wait for `go_on`; nothing is read meanwhile."""
+        self._set_aside[channel] = payload
+        self._hold(channel)
+
+    def go_on(self, channel: ServerChannel) -> None:
+        """Call what was set aside."""
+        payload = self._set_aside.pop(channel, None)
+        if payload is None or self._is_lost:
+            return
+        try:
+            channel.resume(payload)
+        except Exception as error:  # noqa: BLE001  # as in _receive
+            self._fail(channel, error, payload[:4])
+        self._let_go(channel)
+        self.flush()
+
+    # -- publishers
+
+    def throttle(self, queues: tuple[BrokerQueue, ...]) -> None:
+        """Queues ask their producers to wait for room. Nothing is read until they have it.
+
+        But a connection that consumes from such a queue goes on: the room may be for its own acks to make.
+        """
+        consumed = {consumer.queue for channel in self.channels.values() for consumer in channel.consumers.values()}
+        for queue in queues:
+            if queue in consumed or queue in self._holds:
+                continue
+            if queue.when_room(lambda queue=queue: self.io.post(self._let_go, queue)):  # type: ignore[misc]
+                self._hold(queue)
+
+    def publishes(self) -> None:
+        """The client has published; from now on alarms concern it."""
+        if not self.has_published:
+            self.has_published = True
+            self.alarm_changed()
+
+    def alarm_changed(self) -> None:
+        """An alarm has begun or ended."""
+        alarms = self.server.alarms
+        if self._is_lost or not self.has_published:
+            return
+        if alarms and "alarm" not in self._holds:
+            self._hold("alarm")
+            if self.can("connection.blocked"):
+                self._reply(commands.Connection.Blocked, reason=f"low on {' & '.join(sorted(alarms))}")
+        elif not alarms and "alarm" in self._holds:
+            if self.can("connection.blocked"):
+                self._reply(commands.Connection.Unblocked)
+            self._let_go("alarm")
+        self.flush()
+
+    def post_committed(self, channel: ChannelBase, number: int, refused: bool) -> None:
+        """A publish was committed, or not. Any thread; must not block."""
+        with self._commits_lock:
+            self._commits.append((channel, number, refused))
+            if len(self._commits) > 1:
+                return  # whoever put the first one in has posted
+        self.io.post(self._take_commits)
+
+    def _take_commits(self) -> None:
+        with self._commits_lock:
+            commits, self._commits = self._commits, []
+        for channel, number, refused in commits:
+            channel.confirmed(number, refused=refused)
+        self.flush()

@@ -1,0 +1,145 @@
+"""From bytes to frames, and from frames to channels.
+
+Promise     Whatever a peer sends ends at most its own connection. Bytes that cannot be frames end it once what came
+            before them is done.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from ..broker import BrokerError
+from ._channel import ServerChannel
+from ._channel_machine import ChannelState
+from ._connection_holding import ConnectionHolding
+from ._connection_machine import ConnectionState
+from ._errors import AmqpError, ChannelFault, ConnectionFault, FrameError
+from ._frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER, Frame
+from ._hot import PUBLISH
+from ._methods import commands, encode_method
+
+_FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
+_REPLIES: Final = 4  # times the write buffer that replies may wait in before nothing further is read
+_CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
+
+
+class ConnectionReading(ConnectionHolding):
+    """The part of a connection that bytes come into."""
+
+    def _start(self) -> None:
+        """The protocol header has come."""
+        raise NotImplementedError
+
+    def _new_channel(self, number: int) -> ServerChannel:
+        """A channel of a number that has none."""
+        raise NotImplementedError
+
+    def _call(self, payload: bytes) -> None:
+        """A method of channel 0 may come now, and has."""
+        raise NotImplementedError
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._monitor.heard = True
+        if self._is_deaf:
+            self._listen_for_close_ok(data)
+            return
+        if self._beginning is not None:
+            rest = self._receive_beginning(data)
+            if rest is None:
+                return
+            data = rest
+        try:
+            frames = self._splitter.feed(data)
+        except FrameError as error:
+            self._process(error.frames)
+            self._is_deaf = True
+            self.fault(error)
+        else:
+            self._process(frames)
+        self.flush()
+
+    def _receive_beginning(self, data: bytes) -> bytes | None:
+        """What follows the protocol header once it is whole; None while it is not, or when it is wrong."""
+        self._beginning = begun = cast(bytes, self._beginning) + data
+        if not PROTOCOL_HEADER.startswith(begun[:8]):
+            self._is_deaf = True
+            self._transport.write(PROTOCOL_HEADER)  # the version that is spoken here
+            self._close_transport()
+            return None
+        if len(begun) < 8:
+            return None
+        self._beginning = None
+        self._start()
+        return begun[8:]
+
+    def _listen_for_close_ok(self, data: bytes) -> None:
+        """The stream is out of step, but the answer to our close may be in it: then all has been said."""
+        self._tail = (self._tail + data)[-2 * len(_CLOSE_OK_FRAME) :] if len(data) < 64 else data
+        if _CLOSE_OK_FRAME in self._tail:
+            self._close_transport()
+
+    def _process(self, frames: list[Frame]) -> None:
+        if self._pending:
+            self._pending.extend(frames)
+            return
+        if self._holds:
+            self._pending.extend(frames)
+            return
+        for at, (kind, number, payload) in enumerate(frames):
+            self._receive(kind, number, payload)
+            if len(self._out) > _FLUSH_PIECES:
+                self._write_replies()
+            if self._holds:
+                self._pending.extend(frames[at + 1 :])
+                return
+
+    def _write_replies(self) -> None:
+        self.flush()
+        if self.is_held_back:
+            waiting = self._transport.get_write_buffer_size()
+            if waiting > _REPLIES * self.settings.write_buffer_bytes:
+                self._hold("replies")
+
+    def _receive(self, kind: int, number: int, payload: bytes) -> None:
+        channel: ServerChannel | None = None
+        try:
+            if number and kind <= FRAME_BODY:
+                if self.machine.state is not ConnectionState.RUNNING and not self.machine.check_channel_frame():
+                    return
+                channel = self.channels.get(number)
+                if channel is None:
+                    channel = self._new_channel(number)
+                    channel.receive(kind, payload)
+                    if channel.machine.state is ChannelState.OPEN:
+                        self.channels[number] = channel
+                else:
+                    channel.receive(kind, payload)
+            elif kind == FRAME_METHOD:
+                if self.machine.receive(payload[:4]):
+                    self._call(payload)
+            elif kind in (FRAME_HEADER, FRAME_BODY):
+                raise ConnectionFault(505, "a content frame on channel 0")
+        except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
+            self._fail(channel, error, payload[:4] if kind == FRAME_METHOD else PUBLISH)
+
+    def _fail(self, channel: ServerChannel | None, error: BaseException, method: bytes) -> None:
+        """Close what an error costs: the channel, or the connection."""
+        if isinstance(error, BrokerError):
+            if error.closes == "channel" and channel is not None:
+                channel.fault(error.reply_code, error.reply_text, method)
+            else:
+                self.fault(error, method)
+        elif isinstance(error, ChannelFault) and channel is not None:
+            channel.fault(error.reply_code, error.reply_text, method)
+        elif isinstance(error, AmqpError):
+            self.fault(error, method)
+        elif isinstance(error, Exception):
+            self.failed(error)
+        else:
+            raise error
+
+    def forget_channel(self, channel: ServerChannel) -> None:
+        """A channel is closed on both sides."""
+        if self.channels.get(channel.number) is channel:
+            del self.channels[channel.number]
