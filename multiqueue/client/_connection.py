@@ -48,6 +48,8 @@ from ._work_pool import WorkPool
 
 _log = logging.getLogger("multiqueue.client")
 
+LINGER = 5.0  # seconds that a thread of our own pool waits for the next callback before it goes back to its executor
+
 Connector = Callable[[Listener], Link]
 
 # Reply codes after which another attempt can help: lost, forced by an operator, an internal error. The others say that
@@ -66,7 +68,8 @@ class Connection:
         self._connector = connector
         self._own_executor = settings.executor is None
         self._executor, parallel = _executor_for(settings)
-        self.pool = WorkPool(self._executor, parallel, self._pool_broke)
+        linger = LINGER if self._own_executor else 0.0
+        self.pool = WorkPool(self._executor, parallel, self._pool_broke, linger=linger)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._ended = threading.Event()
@@ -77,6 +80,7 @@ class Connection:
         # Invariant: None while INTERRUPTED and no new link has been found, and when CLOSED.
         self._link: Link | None = None
         self._error: Exception | None = None
+        self._is_finished = False
         self._channels: dict[int, Channel] = {}
         self.to_flush: list[ChannelBase] = []  # the reader's: channels with deliveries that the pool does not have
         self._numbers: list[int] = []  # a heap of those below _next_number that are free
@@ -342,8 +346,9 @@ class Connection:
     def _finish(self, error: Exception | None) -> None:
         """There is no link, and there will be none. `error` is None when that was asked for."""
         with self._lock:
-            if self._ended.is_set():
+            if self._is_finished:
                 return
+            self._is_finished = True
             self._error = error
             self._state = after(self._state, Happening.ENDED)
             channels = list(self._channels.values())
@@ -351,14 +356,10 @@ class Connection:
         for channel in channels:
             channel.finish(None if error is None else ConnectionClosed(str(error), **_reply_of(error)))
         self._tell(self.settings.on_closed, error)
-        try:
-            self.pool.put(self._lane, lambda _: self._leave_pool(), None)
-        except ShutDown:
-            pass  # another thread was as fast
+        self.pool.put(self._lane, lambda _: self._leave_pool(), None)
         self._ended.set()
-        if error is not None and not self._own_executor:
-            return
-        if error is not None:
+        if error is not None and self._own_executor:  # nobody need call `close` now
+            self.pool.close()
             self._executor.shutdown(wait=False)
 
     def _leave_pool(self) -> None:
@@ -376,6 +377,7 @@ class Connection:
     def _leave(self) -> None:
         """Wait for callbacks, unless we are one, and let our threads go."""
         inside = self.pool.is_inside()
+        self.pool.close()
         are_done = inside or self._lanes_left.wait(self.settings.close_timeout)
         if self._own_executor:
             self._executor.shutdown(wait=are_done and not inside)

@@ -4,14 +4,17 @@ Promise     1. At most one job of a lane runs at a time, in the order they were 
                `max_in_flight=1`, and that is all the machinery there is for it.
             2. Jobs of different lanes run in parallel, as many as the executor has threads.
             3. A job that raises ends neither its thread nor the jobs behind it.
-State       `_lock` guards `_runners`, how many runs are submitted or running, and `_news`, which counts announcements.
-            The jobs are the multi-queue's. A lane is dormant (nothing in it), ready, or in progress (in flight).
+State       `_lock` guards `_runners`, how many runs are submitted or running; `_news`, which counts announcements; and
+            `_is_lingering`, whether one of the runs is waiting for a job on the multi-queue. The jobs are the
+            multi-queue's. A lane is dormant (nothing in it), ready, or in progress (in flight).
 Lock order  `_lock` -> the multi-queue's own.
-Waiting     Nobody waits. A run that finds nothing ends. Why no job is left behind:
+Waiting     On an executor of ours, one run that finds nothing waits `linger` seconds for the next job: to submit
+            another costs more than a job. Every other run that finds nothing ends. Why no job is left behind:
             1. A run reads `_news`, then finds nothing to take.
             2. Somebody puts a job, then announces: `_news` rises.
             3. The run compares under the lock before it leaves: it sees the rise and looks again; or it has left,
-               `_runners` is lower, and the announcement starts another.
+               `_runners` is lower, and the announcement starts another. An announcement that finds a run lingering
+               starts none: that run was woken by the put, or compares after its wait.
             A lane in flight is looked at again by its run, when that is done with its job.
             An announcement starts one run; a run that takes and leaves more behind starts the next.
 Membership  A lane that is removed keeps its jobs, which nobody runs. Its own last job removes it, so there are none.
@@ -45,16 +48,23 @@ class WorkPool:
     """
 
     def __init__(
-        self, executor: Executor, parallel: int, on_broken: Callable[[Exception], object] = lambda error: None
+        self,
+        executor: Executor,
+        parallel: int,
+        on_broken: Callable[[Exception], object] = lambda error: None,
+        *,
+        linger: float = 0.0,
     ) -> None:
         self._executor = executor
         self._parallel = parallel
         self._on_broken = on_broken
+        self._linger = linger
         self._work: LinkedBlockingMultiQueue[Job] = LinkedBlockingMultiQueue()
         self._lock = threading.Lock()
         # Invariant: 0 <= _runners <= _parallel, and 0 only if nothing is ready or an announcement is on its way.
         self._runners = 0
         self._news = 0
+        self._is_lingering = False
 
     def add_lane(self, key: Hashable) -> Lane:
         """A new lane, dormant."""
@@ -73,10 +83,14 @@ class WorkPool:
         """Something was put into lanes: one announcement after many puts is enough."""
         with self._lock:
             self._news += 1
-            if self._runners >= self._parallel or self._work.empty():
+            if self._is_lingering or self._runners >= self._parallel or self._work.empty():
                 return
             self._runners += 1
         self._submit()
+
+    def close(self) -> None:
+        """Let a run that lingers go. Jobs that are there still run."""
+        self._work.shutdown()
 
     def is_inside(self) -> bool:
         """Is this thread running a job of a work pool?"""
@@ -96,31 +110,48 @@ class WorkPool:
         try:
             for _ in range(TURNS):
                 seen = self._news
-                if not self._run_one():
-                    with self._lock:
-                        if self._news == seen:
-                            self._runners -= 1
-                            return
+                if not self._run_one(0.0) and self._leaves(seen):
+                    return
         finally:
             _inside.is_running = False
         self._submit()
 
-    def _run_one(self) -> bool:
+    def _leaves(self, seen: int) -> bool:
+        """Nothing was there: linger, then end this run, unless there is news."""
+        with self._lock:
+            if self._news != seen:
+                return False
+            if not self._linger or self._is_lingering:
+                self._runners -= 1
+                return True
+            self._is_lingering = True
+        if self._run_one(self._linger):
+            return False
+        with self._lock:
+            self._is_lingering = False
+            if self._news != seen:
+                return False
+            self._runners -= 1
+            return True
+
+    def _run_one(self, patience: float) -> bool:
         try:
-            lane, job = self._work.take(block=False)
+            lane, job = self._work.take(patience > 0, patience or None)
         except (Empty, ShutDown):
             return False
         try:
-            self._spread()
+            self._spread(has_lingered=patience > 0)
             _run_job(*job)
         finally:
             lane.task_done()
         return True
 
-    def _spread(self) -> None:
+    def _spread(self, has_lingered: bool) -> None:
         """Another lane may be ready: its jobs need not wait for ours."""
         with self._lock:
-            if self._runners >= self._parallel or self._work.empty():
+            if has_lingered:
+                self._is_lingering = False
+            if self._is_lingering or self._runners >= self._parallel or self._work.empty():
                 return
             self._runners += 1
         self._submit()

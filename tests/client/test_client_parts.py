@@ -410,6 +410,39 @@ def test_lanes_take_turns() -> None:
     assert order == [0, 1] * TURNS
 
 
+def test_one_run_lingers_and_is_woken_by_the_next_job() -> None:
+    """On a pool of ours: no second submission while it waits; a second lane still gets a run of its own."""
+    submitted: list[threading.Thread] = []
+
+    class Threads(Executor):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            submitted.append(threading.Thread(target=fn))
+            submitted[-1].start()
+            return Future()
+
+    pool = WorkPool(Threads(), 2, linger=60.0)
+    lanes, both, done = [pool.add_lane(number) for number in range(2)], threading.Barrier(2), threading.Semaphore(0)
+    for _ in range(3):
+        pool.put(lanes[0], lambda _: done.release(), None)
+        assert done.acquire(timeout=PATIENCE)
+        wait_until_blocked(submitted[0])
+        assert len(submitted) == 1
+
+    def meet(_: object) -> None:
+        both.wait(PATIENCE)
+        done.release()
+
+    for lane in lanes:
+        pool.put(lane, meet, None)
+    for _ in lanes:
+        assert done.acquire(timeout=PATIENCE)
+    pool.close()
+    for thread in submitted:
+        thread.join(PATIENCE)
+    assert len(submitted) == 2
+    pool.check_invariants()
+
+
 def test_a_job_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """SystemExit of a callback neither: the jobs behind it run, and it is logged."""
     executor, done = ByHand(), list[Any]()
