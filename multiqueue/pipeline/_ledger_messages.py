@@ -33,7 +33,7 @@ class LedgerMessages:
     def keep(self, lane: str, path: str, payload: Payload) -> None:
         """Keep the body of a message."""
         self._connection.execute(
-            "INSERT OR REPLACE INTO messages (lane, path, id, routing_key, headers, body) VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO messages (lane, path, id, routing_key, headers, body) VALUES (?, ?, ?, ?, ?, ?)",
             (lane, path, payload.id, payload.routing_key, json.dumps(payload.headers), payload.body),
         )
 

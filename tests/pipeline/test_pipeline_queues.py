@@ -105,6 +105,19 @@ def test_no_more_than_the_prefetch_is_under_way(tmp_path: Path, host: Host) -> N
     assert rows_in(run.output) == words(50)
 
 
+def test_a_run_ends_when_the_queue_is_empty_and_not_when_its_hands_are(tmp_path: Path, host: Host) -> None:
+    """All that a run may hold is done at once: it fetches more, and ends when the broker says that there is none."""
+    host.publish(*words(9))
+
+    def all_at_once(run: Pipeline) -> None:
+        while run.dispatcher.run_next():
+            pass
+
+    run = pipeline(tmp_path, host, prefetch=2, on_idle=all_at_once)
+    run.run()
+    assert rows_in(run.output) == words(9)
+
+
 def test_acknowledged_when_done_and_not_before(tmp_path: Path, host: Host) -> None:
     """A run that dies before the end of an item is committed has acknowledged nothing of it; afterwards it is known."""
     host.publish(*words(6))
