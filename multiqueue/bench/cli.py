@@ -97,6 +97,18 @@ def broker(**options: Any) -> None:
 
 
 @_suite
+def store(**options: Any) -> None:
+    """The store: what it costs that a message survives.
+
+    Beside it a raw log, which appends and syncs and can do nothing else, and persist-queue's SQLite queues.
+    Works in MULTIQUEUE_BENCH_DIR, or in the directory for temporary files: choose a real disk.
+
+    Exits with 1 if a message was lost, or a queue raised or got stuck: the table says which.
+    """
+    _measure("store", _Options(**options))
+
+
+@_suite
 @click.option("--against", metavar="URL", help="A server to measure beside ours: amqp://user:password@host:port/vhost.")
 def amqp(against: str | None, **options: Any) -> None:
     """Our AMQP server and our client, beside pika's clients and the server at --against.
@@ -112,7 +124,12 @@ def amqp(against: str | None, **options: Any) -> None:
 
 def _load(name: str) -> Suite:
     """The suite of that name; each loads its own room alone."""
-    module = {"core": "._core_suite", "broker": "._broker", "amqp": "._amqp"}[name]
+    module = {
+        "core": "._core_suite",
+        "broker": "._broker",
+        "store": "._store",
+        "amqp": "._amqp",
+    }[name]
     return cast(Suite, importlib.import_module(module, __package__).SUITE)
 
 

@@ -1,0 +1,326 @@
+"""The suite `store`: what it costs that a message survives.
+
+Bodies of 1 KiB. Beside the store on disk run a raw log, which appends and syncs and can do nothing else (no order by
+queue, no removal, no reading back), and the SQLite queues of persist-queue. All of them work in a directory under
+MULTIQUEUE_BENCH_DIR, or where the system keeps temporary files: the figures are those of that disk.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from multiqueue.store import Delete, Put, SqliteStore
+
+from ._crew import Crew
+from ._model import RATE, Attempt, Figures, Goal, ItemsLost, Metric, Rival, Suite, Workload
+
+PIPELINED = 50_000
+BATCH = 1_000  # of the raw log; the store's own come to two or three times as many
+WAITING = 6_400
+WAITING_ALONE = 500
+PUBLISHERS = 64
+STANDING = 1_000_000
+
+_BODY = bytes(range(256)) * 4
+_PROPERTIES = b"p" * 60
+_OURS = "SqliteStore"
+_RELAXED = "SqliteStore, relaxed"
+_RAW = "raw log"
+_PERSIST = "persist-queue SQLiteQueue"
+_PERSIST_ACK = "persist-queue SQLiteAckQueue"
+
+Body = Callable[[], object]
+
+
+def _directory() -> Path:
+    return Path(tempfile.mkdtemp(prefix="multiqueue-bench-", dir=os.environ.get("MULTIQUEUE_BENCH_DIR")))
+
+
+@dataclass
+class _OnDisk:
+    """Bodies that run together on something in a directory, which is removed afterwards."""
+
+    n: int
+    directory: Path
+    bodies: list[Body]
+    count: Callable[[], int]  # how much is there afterwards
+    expected: int
+    on_close: list[Callable[[], object]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._crew = Crew(self.bodies)
+
+    def run(self) -> Figures:
+        return self._crew.race().rates(self.n)
+
+    def check(self) -> None:
+        found = self.count()
+        if found != self.expected:
+            raise ItemsLost(f"{found} messages are there, and {self.expected} should be")
+
+    def close(self) -> None:
+        self._crew.abandon()
+        for action in self.on_close:
+            action()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+# The store
+
+
+def _message() -> Put:
+    return Put(1, _PROPERTIES, _BODY)
+
+
+def _publish(n: int, *, durability: str = "sync") -> Attempt:
+    """One publisher that does not wait for each commit, but for the last."""
+    directory = _directory()
+    store = SqliteStore(directory, durability=durability)
+
+    def body() -> None:
+        for _ in range(n):
+            store.submit([_message()])
+        store.submit([]).wait()
+
+    return _OnDisk(n, directory, [body], lambda: store.statistics().messages, n, [store.close])
+
+
+def _publish_waiting(n: int, publishers: int) -> Attempt:
+    """Publishers of which each waits for the commit of each message."""
+    directory = _directory()
+    store = SqliteStore(directory)
+
+    def body() -> None:
+        for _ in range(n // publishers):
+            store.submit([_message()]).wait()
+
+    return _OnDisk(n, directory, [body] * publishers, lambda: store.statistics().messages, n, [store.close])
+
+
+def _acknowledge(n: int) -> Attempt:
+    """Removals, one by one, that are not waited for but for the last."""
+    directory = _directory()
+    store = SqliteStore(directory)
+    messages = [_message() for _ in range(n)]
+    for start in range(0, n, BATCH):
+        store.submit(messages[start : start + BATCH])
+    store.submit([]).wait()
+
+    def body() -> None:
+        for message in messages:
+            store.submit([Delete([message.id])])
+        store.submit([]).wait()
+
+    return _OnDisk(n, directory, [body], lambda: store.statistics().messages, 0, [store.close])
+
+
+@cache
+def _standing(n: int) -> Path:
+    """A closed store with n messages, made once and removed at the end of the process."""
+    directory = _directory()
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    with SqliteStore(directory, durability="relaxed") as store:
+        for start in range(0, n, BATCH):
+            store.submit([_message() for _ in range(min(BATCH, n - start))])
+    return directory
+
+
+class _Reopening:
+    """Open a store, learn what is there, read the first headers and bodies."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self._directory = _standing(n)
+        self._found = 0
+
+    def run(self) -> Figures:
+        wall, cpu = time.perf_counter(), time.process_time()
+        store = SqliteStore(self._directory)
+        self._found = sum(level.messages for level in store.levels())
+        store.read([header.id for header in store.page(1, 0, 100)])
+        figures = {"open": time.perf_counter() - wall, "open_cpu": time.process_time() - cpu}
+        store.close()
+        return figures
+
+    def check(self) -> None:
+        if self._found != self._n:
+            raise ItemsLost(f"{self._found} of {self._n} messages came back")
+
+    def close(self) -> None:
+        pass
+
+
+# The raw log
+
+
+class _RawLog:
+    """A file that is appended to: length, number, check sum, body; then synced."""
+
+    def __init__(self, directory: Path) -> None:
+        self._descriptor = os.open(directory / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._lock = threading.Lock()
+        self.records = 0
+
+    def append(self, bodies: list[bytes]) -> None:
+        """Have them on the disk."""
+        with self._lock:
+            parts: list[bytes] = []
+            for number, body in enumerate(bodies, self.records):
+                parts += (struct.pack("<IQI", len(body), number, crc32(body)), body)
+            os.write(self._descriptor, b"".join(parts))
+            os.fdatasync(self._descriptor)
+            self.records += len(bodies)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def _raw(n: int, *, batch: int, size: int = len(_BODY), publishers: int = 1) -> Attempt:
+    directory = _directory()
+    log = _RawLog(directory)
+    bodies = [_BODY[:size]] * batch
+
+    def body() -> None:
+        for start in range(0, n // publishers, batch):
+            log.append(bodies[: n // publishers - start])
+
+    return _OnDisk(n, directory, [body] * publishers, lambda: log.records, n, [log.close])
+
+
+# persist-queue
+
+
+def _persist(n: int, publishers: int = 1) -> Attempt:
+    """Each put is a commit, as its documentation has it for a queue that must survive."""
+    import persistqueue
+
+    directory = _directory()
+    persistent: Any = persistqueue.SQLiteQueue(str(directory), auto_commit=True, multithreading=True)
+
+    def body() -> None:
+        for _ in range(n // publishers):
+            persistent.put(_BODY)
+
+    return _OnDisk(n, directory, [body] * publishers, lambda: int(persistent.size), n, [persistent.close])
+
+
+def _persist_acknowledge(n: int) -> Attempt:
+    import persistqueue
+
+    directory = _directory()
+    persistent: Any = persistqueue.SQLiteAckQueue(str(directory), auto_commit=True, multithreading=True)
+    for _ in range(n):
+        persistent.put(_BODY)
+
+    def body() -> None:
+        for _ in range(n):
+            persistent.ack(persistent.get())
+
+    return _OnDisk(n, directory, [body], lambda: int(persistent.size), 0, [persistent.close])
+
+
+def _ours(name: str, open_attempt: Callable[[int], Attempt]) -> Rival:
+    return Rival(name, open_attempt, role="ours")
+
+
+def _yardstick(open_attempt: Callable[[int], Attempt], note: str) -> Rival:
+    return Rival(_RAW, open_attempt, role="yardstick", note=note)
+
+
+def _rival(name: str, open_attempt: Callable[[int], Attempt], share: float) -> Rival:
+    return Rival(name, open_attempt, requires="persistqueue", share=share)
+
+
+SUITE = Suite(
+    "store",
+    (
+        Workload(
+            "publish",
+            "one publisher of 1 KiB, pipelined: it waits for the last commit",
+            PIPELINED,
+            (
+                _yardstick(partial(_raw, batch=BATCH), f"{BATCH} messages a write and a sync, no thread between"),
+                _ours(_OURS, _publish),
+                _ours(_RELAXED, partial(_publish, durability="relaxed")),
+                _rival(_PERSIST, _persist, share=0.02),
+            ),
+            _RAW,
+            n_unit="messages",
+            threads="1 and the writer",
+            goals=(Goal(RATE.name, 0.4, _OURS, _RAW),),
+            note="The goal beside the ratio is 50,000 messages a second.",
+        ),
+        Workload(
+            "publish-64",
+            f"{PUBLISHERS} publishers of 1 KiB, each waits for each of its commits",
+            WAITING,
+            (
+                _rival(_PERSIST, partial(_persist, publishers=PUBLISHERS), share=0.1),
+                _ours(_OURS, partial(_publish_waiting, publishers=PUBLISHERS)),
+                _yardstick(partial(_raw, batch=1, publishers=PUBLISHERS), "a sync for each message"),
+            ),
+            _PERSIST,
+            n_unit="messages",
+            threads=f"{PUBLISHERS} and the writer",
+            goals=(Goal(RATE.name, 10.0, _OURS, _PERSIST),),
+            divisor=PUBLISHERS,
+        ),
+        Workload(
+            "publish-1",
+            "one publisher of 1 KiB that waits for each commit: the disk's own pace",
+            WAITING_ALONE,
+            (
+                _yardstick(partial(_raw, batch=1), "a sync for each message"),
+                _ours(_OURS, partial(_publish_waiting, publishers=1)),
+                _rival(_PERSIST, _persist, share=1.0),
+            ),
+            _RAW,
+            n_unit="messages",
+            threads="1 and the writer",
+        ),
+        Workload(
+            "acknowledge",
+            "removals one by one, pipelined",
+            PIPELINED,
+            (
+                _yardstick(partial(_raw, batch=BATCH, size=16), "a record of 32 bytes for each"),
+                _ours(_OURS, _acknowledge),
+                _rival(_PERSIST_ACK, _persist_acknowledge, share=0.01),
+            ),
+            _RAW,
+            n_unit="messages",
+            threads="1 and the writer",
+        ),
+        Workload(
+            "reopen",
+            "open a store, count it by queue, read the first hundred messages",
+            STANDING,
+            (_ours(_OURS, _Reopening),),
+            _OURS,
+            metrics=(
+                Metric("open_cpu", "CPU s", better="less", has_ratio=False),
+                Metric("open", "s", better="less", has_ratio=False),
+            ),
+            n_unit="messages",
+            note="The goal is below one second of CPU for a million.",
+        ),
+    ),
+    does_not_show=(
+        "a disk that is slower or faster, or lies about its syncs: the raw log is beside every figure to tell",
+        "exchanges, queues and consumers: nothing but the store is in it; `multiqueue bench broker` has the rest",
+        "cold files: the page cache knows what was written a moment ago",
+        "what the raw log would cost if it could remove, find and read what it has",
+    ),
+)
