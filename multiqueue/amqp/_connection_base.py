@@ -65,7 +65,6 @@ class ConnectionBase(asyncio.Protocol):
         self.confirming: dict[ChannelBase, None] = {}  # channels with confirms to be told
         self.digests = Digests()
         self.is_held_back = False  # the peer reads too slowly: its consumers want nothing
-        self.has_published = False
         self.client_properties: dict[str, object] = {}
         self._transport = cast(asyncio.Transport, None)  # until connection_made
         self._splitter = FrameSplitter(MIN_FRAME_MAX)

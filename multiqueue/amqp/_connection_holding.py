@@ -131,24 +131,25 @@ class ConnectionHolding(ConnectionBase):
                 self._hold(queue)
 
     def publishes(self) -> None:
-        """The client has published; from now on alarms concern it."""
-        if not self.has_published:
-            self.has_published = True
-            self.alarm_changed()
+        """The client publishes. While there is an alarm, this was the last that is read of it.
+
+        A client that only consumes is never held: its acks are what makes room.
+        """
+        alarms = self.server.alarms
+        if not alarms or "alarm" in self._holds or self._is_lost:
+            return
+        self._hold("alarm")
+        if self.can("connection.blocked"):
+            self._reply(commands.Connection.Blocked, reason=f"low on {' & '.join(sorted(alarms))}")
+        self.flush()
 
     def alarm_changed(self) -> None:
-        """An alarm has begun or ended."""
-        alarms = self.server.alarms
-        if self._is_lost or not self.has_published:
+        """An alarm has begun or ended. Where one begins, `publishes` looks."""
+        if self._is_lost or self.server.alarms or "alarm" not in self._holds:
             return
-        if alarms and "alarm" not in self._holds:
-            self._hold("alarm")
-            if self.can("connection.blocked"):
-                self._reply(commands.Connection.Blocked, reason=f"low on {' & '.join(sorted(alarms))}")
-        elif not alarms and "alarm" in self._holds:
-            if self.can("connection.blocked"):
-                self._reply(commands.Connection.Unblocked)
-            self._let_go("alarm")
+        if self.can("connection.blocked"):
+            self._reply(commands.Connection.Unblocked)
+        self._let_go("alarm")
         self.flush()
 
     def post_committed(self, channel: ChannelBase, number: int, refused: bool) -> None:

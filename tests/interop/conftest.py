@@ -27,7 +27,7 @@ WRITTEN_WITH = {
     "celery": ["test_interop_celery.py"],
     "kombu": ["test_interop_kombu.py"],
     "pamqp": ["test_interop_*.py"],
-    "pika": ["test_interop_pika.py", "test_interop_blocking.py"],
+    "pika": ["test_interop_pika.py"],
 }
 collect_ignore_glob: list[str] = []
 if not os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):

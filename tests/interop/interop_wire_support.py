@@ -125,6 +125,16 @@ class Wire:
                 return number, what
             self.heartbeats += 1
 
+    def wait_for_heartbeat(self) -> None:
+        """The next frame is a heartbeat; any other would be lost, and is an error.
+
+        Raises:
+            Hangup: no frame will come.
+        """
+        _, what = frame_of(self._whole_frame())
+        assert isinstance(what, Heartbeat), what
+        self.heartbeats += 1
+
     def read_bytes(self) -> bytes:
         """Whatever comes next, at least one byte; empty at the end of the connection."""
         try:
