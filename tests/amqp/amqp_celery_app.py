@@ -6,8 +6,8 @@ import os
 import time
 from typing import Any
 
-from celery import Celery
-from kombu import Queue
+from celery import Celery  # type: ignore[import-untyped]
+from kombu import Queue  # type: ignore[attr-defined]
 
 app = Celery("house", broker=os.environ.get("HOUSE_BROKER", "memory://"), backend="rpc://")
 app.conf.update(
@@ -17,7 +17,9 @@ app.conf.update(
     task_queue_max_priority=9,
     task_default_priority=0,
     broker_connection_retry_on_startup=True,
-    task_queues=[Queue("house", routing_key="house", queue_arguments={"x-max-priority": 9})],
+    task_queues=[
+        Queue("house", routing_key="house", queue_arguments={"x-max-priority": 9}),  # type: ignore[no-untyped-call]
+    ],
     task_default_queue="house",
     result_expires=60,
 )

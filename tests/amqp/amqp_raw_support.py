@@ -238,9 +238,9 @@ class RawClient:
 
     def ready(self, queue: str) -> int:
         """How many messages nobody has."""
-        answer = self.declare(queue, passive=True)
+        answer: Any = self.declare(queue, passive=True)
         assert isinstance(answer, commands.Queue.DeclareOk), answer
-        return int(answer.message_count)
+        return int(answer.message_count or 0)
 
     def exchange(self, name: str, type: str = "direct", **fields: Any) -> Any:
         """An exchange.declare."""
@@ -264,22 +264,22 @@ class RawClient:
     def channel_error(self, channel: int = 1) -> tuple[int, str]:
         """The next method is a channel.close: answer it, open the channel again, return code and text."""
         close = self.method()
-        assert isinstance(close, commands.Channel.Close), close
+        assert type(close) is commands.Channel.Close, close
         self.send_method(channel, commands.Channel.CloseOk)
         self.channel(channel)
-        return close.reply_code, close.reply_text
+        return int(close.reply_code or 0), close.reply_text
 
     def connection_error(self) -> tuple[int, str]:
         """The next method is a connection.close, and after its answer the socket is closed."""
         close = self.method()
-        assert isinstance(close, commands.Connection.Close), close
+        assert type(close) is commands.Connection.Close, close
         try:
             self.send_method(0, commands.Connection.CloseOk)
             while True:
                 self.frame()
         except (Closed, OSError):
             self.socket.close()
-        return close.reply_code, close.reply_text
+        return int(close.reply_code or 0), close.reply_text
 
     def is_cut(self) -> bool:
         """True once the peer has closed the socket; everything before that is dropped."""

@@ -33,7 +33,8 @@ def test_pika_select(url: str, need_module: Need) -> None:
     """pika's SelectConnection publishes a thousand messages with confirms and consumes them with acks in batches."""
     pika = needed(need_module, "pika", "pika")
     count = 1000
-    confirmed, got = set(), []
+    confirmed: set[int] = set()
+    got: list[int] = []
 
     def opened(connection: Any) -> None:
         connection.channel(on_open_callback=channel_opened)
@@ -77,7 +78,12 @@ def test_pika_blocked(broker: Broker, need_module: Need) -> None:
     server = broker.listen(settings=ServerSettings(alarm_interval=0.01), measure=lambda: set(low))
     connection = pika.BlockingConnection(pika.URLParameters(server.url))
     said: list[Any] = []
-    connection.add_on_connection_blocked_callback(lambda _, frame: (said.append(frame.method.reason), low.clear()))
+
+    def on_blocked(_: Any, frame: Any) -> None:
+        said.append(frame.method.reason)
+        low.clear()
+
+    connection.add_on_connection_blocked_callback(on_blocked)
     connection.add_on_connection_unblocked_callback(lambda _, frame: said.append("unblocked"))
     channel = connection.channel()
     while not server.alarms:
@@ -178,7 +184,12 @@ def test_kombu(url: str, need_module: Need) -> None:
         for priority in (1, 5, 3):
             producer.publish({"n": priority}, routing_key="p", priority=priority, declare=[queue], retry=True)
         got = []
-        with connection.Consumer([queue], callbacks=[lambda body, message: (got.append(body["n"]), message.ack())]):
+
+        def on_message(body: Any, message: Any) -> None:
+            got.append(body["n"])
+            message.ack()
+
+        with connection.Consumer([queue], callbacks=[on_message]):
             while len(got) < 3:
                 connection.drain_events(timeout=5)
     assert got == [5, 3, 1]

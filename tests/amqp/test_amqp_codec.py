@@ -132,7 +132,13 @@ FIELD_VALUES = {
     "longstr": st.binary(max_size=40),
     "table": tables,
 }
-ALL_METHODS = sorted(commands.INDEX_MAPPING.values(), key=lambda method: method.index)
+
+
+def _index(method: Any) -> int:
+    return int(method.index)
+
+
+ALL_METHODS: list[Any] = sorted(commands.INDEX_MAPPING.values(), key=_index)
 COLD = [method for method in ALL_METHODS if method.index.to_bytes(4) not in _hot._DECODERS]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -112,6 +113,7 @@ def test_every_method_of_the_specification_has_its_place() -> None:
     }.pop()
     channels = {"Channel.Open", "Channel.Close", "Channel.CloseOk", "Basic.Publish"}
     known = set(_channel.HANDLERS) | set(_channel._HOT)
+    method: Any
     for method in commands.INDEX_MAPPING.values():
         if method.name.startswith("Connection."):
             continue
@@ -276,7 +278,8 @@ def test_the_page_shows_the_channels_table() -> None:
 
 def test_the_page_shows_the_connections_table() -> None:
     """The same for connections."""
-    called = {method.index.to_bytes(4): method.name for method in commands.INDEX_MAPPING.values()}
+    methods: list[Any] = list(commands.INDEX_MAPPING.values())
+    called = {method.index.to_bytes(4): method.name for method in methods}
     moves = [
         [state.name, called[method], to.name]
         for state, moves in CONNECTION_MOVES.items()
