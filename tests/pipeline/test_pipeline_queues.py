@@ -44,7 +44,8 @@ class Host:
 
     def publish(self, *bodies: str, **properties: Any) -> None:
         for body in bodies:
-            self.channel.publish(body.encode(), routing_key="work", **{"message_id": f"id-{body}", **properties})
+            fields = {"message_id": f"id-{body}", **properties}
+            self.channel.publish_confirmed(body.encode(), routing_key="work", **fields).result(30)
 
     def depth(self, queue: str) -> int:
         """Messages that are in the queue and nobody has."""
