@@ -1,0 +1,63 @@
+"""What the operating system is asked for: a sync for each batch at sync, none for a commit below that."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_fault_support import do_without
+
+PROGRAM = """
+import sys; from multiqueue.store import Put, SqliteStore
+directory, durability, pace = sys.argv[1:]
+store = SqliteStore.scratch(directory) if durability == "scratch" else SqliteStore(directory, durability=durability)
+print("BEGIN", file=sys.stderr, flush=True)
+for number in range(100 if pace == "waiting" else 20_000):
+    commit = store.submit([Put(1, b"", b"x" * 100)])
+    if pace == "waiting":
+        commit.wait()
+store.submit([]).wait()
+print("END", file=sys.stderr, flush=True)
+print(store.statistics().commits)
+store.close()
+"""
+
+
+def syncs(directory: Path, durability: str, pace: str) -> tuple[int, int]:
+    """How often a program that publishes synced something while it did, and how many commits it counted."""
+    if shutil.which("strace") is None:
+        do_without("there is no strace to count what the operating system is asked for")
+    trace = directory / "trace"
+    command = ["strace", "-f", "-e", "trace=fsync,fdatasync,write", "-o", str(trace), sys.executable, "-c", PROGRAM]
+    done = subprocess.run(
+        [*command, str(directory / "store"), durability, pace], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0 and "ptrace" in done.stderr:
+        do_without("strace may not trace here")
+    assert done.returncode == 0, done.stderr
+    between = trace.read_text().partition('"BEGIN')[2].partition('"END')[0]
+    return between.count("fdatasync(") + between.count("fsync("), int(done.stdout)
+
+
+def test_at_sync_each_batch_is_one_sync(tmp_path: Path) -> None:
+    """Who waits for each commit has a sync for each; pipelined there is one for each batch, not for each message."""
+    (tmp_path / "waiting").mkdir()
+    found, commits = syncs(tmp_path / "waiting", "sync", "waiting")
+    assert 100 <= commits <= 102
+    assert 100 <= found <= commits + 4  # the last commit is a barrier and writes nothing
+    (tmp_path / "pipelined").mkdir()
+    found, commits = syncs(tmp_path / "pipelined", "sync", "pipelined")
+    assert commits < 1000
+    assert commits <= found <= 2 * commits + 10  # and what copies the log into the file
+
+
+@pytest.mark.parametrize("durability", ["relaxed", "scratch"])
+def test_below_sync_no_commit_waits_for_the_disk(tmp_path: Path, durability: str) -> None:
+    """At relaxed nothing is synced for a commit, and a scratch store never syncs."""
+    (tmp_path / "store").mkdir()
+    found, commits = syncs(tmp_path, durability, "waiting")
+    assert 100 <= commits <= 102
+    assert found <= 3
