@@ -17,7 +17,10 @@ from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import Server, ServerSettings
+from multiqueue.amqp._transaction import ChannelTransaction
 from multiqueue.broker import Broker, Message
+
+Gate = tuple[threading.Event, threading.Event]
 
 
 @pytest.fixture
@@ -380,3 +383,53 @@ def test_an_error_of_ours_costs_one_connection(server: Server, monkeypatch: pyte
     assert client.connection_error()[0] == 541
     assert "nobody thought of this" in caplog.text
     RawClient(server.url).close()
+
+
+@pytest.fixture
+def commit_gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """Commits of transactions set the first event, and wait for the second."""
+    begun, gate = threading.Event(), threading.Event()
+    commit = ChannelTransaction.commit
+
+    def slow_commit(transaction: ChannelTransaction) -> None:
+        begun.set()
+        gate.wait()
+        commit(transaction)
+
+    monkeypatch.setattr(ChannelTransaction, "commit", slow_commit)
+    return begun, gate
+
+
+def test_a_close_waits_for_a_commit_under_way(broker: Broker, commit_gate: Gate) -> None:
+    """While a transaction is committed on another thread, its channel is not touched; the close follows it."""
+    begun, gate = commit_gate
+    broker.declare_queue("q")
+    server = amqp.serve(broker)
+    client = RawClient(server.url)
+    client.call(1, commands.Tx.Select)
+    client.publish("", "q", b"x")
+    client.send_method(1, commands.Tx.Commit)
+    begun.wait()
+    closing = threading.Thread(target=server.close, args=(10,))
+    closing.start()
+    while not server.is_closed:
+        threading.Event().wait(0.001)
+    gate.set()
+    assert client.connection_error()[0] == 320
+    closing.join()
+    assert len(broker.queue("q")) == 1
+
+
+def test_a_client_that_leaves_during_its_commit(broker: Broker, server: Server, commit_gate: Gate) -> None:
+    """Its commit is finished, and then its channels end."""
+    begun, gate = commit_gate
+    broker.declare_queue("q")
+    client = RawClient(server.url)
+    client.call(1, commands.Tx.Select)
+    client.publish("", "q", b"x")
+    client.send_method(1, commands.Tx.Commit)
+    begun.wait()
+    client.socket.close()
+    gate.set()
+    wait_until_nobody_is_connected(server)
+    assert len(broker.queue("q")) == 1
