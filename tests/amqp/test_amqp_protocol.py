@@ -187,6 +187,25 @@ def test_closing_a_channel(any_url: str) -> None:
             client.channel(1)
 
 
+def test_nothing_answers_nowait(any_url: str, name: Name) -> None:
+    """Methods with no-wait are not answered (P18)."""
+    mine, exchange = name("w"), name("we")
+    with RawClient(any_url) as client:
+        for method, fields in (
+            (commands.Queue.Declare, {"queue": mine}),
+            (commands.Exchange.Declare, {"exchange": exchange, "exchange_type": "fanout"}),
+            (commands.Queue.Bind, {"queue": mine, "exchange": exchange}),
+            (commands.Basic.Consume, {"queue": mine, "consumer_tag": "t"}),
+            (commands.Basic.Cancel, {"consumer_tag": "t"}),
+            (commands.Queue.Purge, {"queue": mine}),
+            (commands.Queue.Delete, {"queue": mine}),
+            (commands.Exchange.Delete, {"exchange": exchange}),
+            (commands.Confirm.Select, {}),
+        ):
+            client.send_method(1, method, nowait=True, **fields)
+        assert client.is_silent()
+
+
 # -- frames
 
 
