@@ -148,21 +148,25 @@ class Runner:
     # From files to lanes
 
     def _take_in(self) -> None:
-        def found(lane: str, scanned: Scanned) -> None:
-            self._tally.found(lane, scanned)
-            if scanned.added or scanned.reopened:
-                self.steps.touch(lane)
-                self._moisten(lane)
-
         # Whatever the first scan finds was there when the run began.
         known_s = self.clock() if self.intake.is_following else self._known_s
         for lane in self.intake.begin_if_due():
             self._add_lane(lane)
-        self.intake.step(known_s, found)
-        self.queues.step(self.clock(), found)
+        self.intake.step(known_s, self._found_in_lane)
+        self.queues.step(self.clock(), self._found_in_lane)
         self._tally.scanning = self._tally.scanning and not self.intake.stands_still
         if self.intake.stands_still and self.queues.stands_still:
-            self.steps.take_in(self.clock(), found)
+            self.steps.take_in(self.clock(), self._found)
+
+    def _found_in_lane(self, lane: str, scanned: Scanned) -> None:
+        self._found(lane, scanned)
+        if scanned.added or scanned.reopened:
+            self.steps.touch(lane)
+
+    def _found(self, lane: str, scanned: Scanned) -> None:
+        self._tally.found(lane, scanned)
+        if scanned.added or scanned.reopened:
+            self._moisten(lane)
 
     def _add_lane(self, lane: Lane) -> None:
         self.on_new_lane(lane)
@@ -264,7 +268,7 @@ class Runner:
             was_running=flight.started_s is not None,
             split_into=outcome.split_into,
         )
-        self.steps.touch(item.lane)
+        self.steps.touch(item.lane, item.part)
         if outcome.state is ItemState.WAITING:
             self._moisten(item.lane)
         return outcome

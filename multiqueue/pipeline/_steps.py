@@ -3,11 +3,11 @@
 Promise     A step's item exists for what the step reads as it is now: when that changes, the item waits again. It is
             made or reopened only while everything before it stands still: no item waits or runs there, none is set
             aside (unless the step allows that), and steps before it are up to date themselves.
-State       What has changed since the last look, by lane and part; and why steps are held back. The ledger has the
-            rest: a step's item has a `FileSeen` that names the part and carries a digest of what it reads.
+State       What has changed since the last look, by lane and part: with a part also the lane as a whole. The ledger
+            has the rest: a step's item has a `FileSeen` that names the part and carries a digest of what it reads.
 Threads     One, the runner's.
-Cost        A look asks, for each step behind a change, a few indexed questions. The digest, which goes through all
-            items that the step reads, is made only once they stand still.
+Cost        A look asks a few indexed questions for each part behind a change. The digest, which goes through all items
+            that the part reads, is made only once they stand still.
 """
 
 from __future__ import annotations
@@ -32,30 +32,31 @@ class Steps:
         self._steps = {step.name: step for step in steps}
         self._ledger = ledger
         self._lanes: dict[str, list[str]] = {}
-        # Every step at first: a dead run may have ended between what a step needs and the step.
-        self._changed = set(self._steps)
+        self._changed: set[Source] = set()
+        # At first everything is looked at: a dead run may have ended between what a step needs and the step.
+        self._looked = False
         for lane in lanes:
             self.add_lane(lane)
 
     def add_lane(self, lane: Lane) -> None:
         """Know one more lane."""
         self._lanes.setdefault(lane.section, []).append(lane.name)
-        self._changed.add(lane.name)
+        self.touch(lane.name)
 
-    def touch(self, lane: str) -> None:
-        """Something came in for the lane or step, or ended there."""
-        self._changed.add(lane)
+    def touch(self, lane: str, part: str | None = None) -> None:
+        """Something came in for the lane, or ended there; for a step, in this part of it."""
+        self._changed |= {(lane, ALL), (lane, part or ALL)}
 
     def take_in(self, now_s: float, found: Callable[[str, Scanned], None]) -> None:
         """Make or reopen the items of steps that may run now, and tell `found` of each step that has some.
 
         Call it while no scan is under way: files that are not yet known cannot be waited for.
         """
-        for step in self._steps.values() if self._changed else ():
-            # The step itself too: what it reads may have changed while it ran.
-            if any(self._names(source) & self._changed for source in (step.name, *step.after)):
+        if self._changed or not self._looked:
+            for step in self._steps.values():
                 self._look_at(step, now_s, found)
-        self._changed.clear()
+            self._changed.clear()
+            self._looked = True
 
     def held_back(self) -> list[str]:
         """Why steps did not run: a sentence each. Ask at the end of a run."""
@@ -67,14 +68,20 @@ class Steps:
         ]
 
     def _look_at(self, step: Step, now_s: float, found: Callable[[str, Scanned], None]) -> None:
-        refs = [ref for part in self._parts(step) if self._is_ready(step, part) and (ref := self._ref(step, part))]
+        parts = [part for part in self._parts(step) if self._may_have_changed(step, part)]
+        refs = [ref for part in parts if self._is_ready(step, part) and (ref := self._ref(step, part))]
         if not refs:
             return
         with self._ledger.transaction():
             scanned = self._ledger.record_scan(step.name, refs, 1, now_s)
         if scanned.added or scanned.reopened:
-            self._changed.add(step.name)
+            for part in parts:
+                self.touch(step.name, part)
         found(step.name, scanned)
+
+    def _may_have_changed(self, step: Step, part: str) -> bool:
+        """Whether anything has that this part reads; or the part itself: what it reads may have while it ran."""
+        return not self._looked or not self._changed.isdisjoint([(step.name, part), *self._sources(step, part)])
 
     def _parts(self, step: Step) -> list[str]:
         """What the step has items for."""

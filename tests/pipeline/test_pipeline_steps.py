@@ -215,3 +215,20 @@ def test_steps_in_order(tmp_path: Path) -> None:
     head, daily, total = TOML.partition("[steps.daily]")[0], *TOML.split("[steps.")[1:]
     path.write_text(f"{head}[steps.{total}[steps.{daily}")
     assert [step.name for step in load_config(path).steps()] == ["daily", "total"]
+
+
+def test_what_is_done_is_not_read_again_for_each_item_of_another_lane(tmp_path: Path) -> None:
+    """While a lane goes on, the step of another lane that is done is left alone: looking costs what has changed."""
+    make_tree(tmp_path, {"big": 40, "small": 5})
+    run = pipeline(tmp_path, DAILY, TOTALS, lanes={"big": 40, "small": 5})
+    reads: list[str] = []
+    done_of = run.ledger.done_of
+
+    def counted(lane: str, part: str | None = None) -> Any:
+        reads.append(lane)
+        return done_of(lane, part)
+
+    run.ledger.done_of = counted  # type: ignore[method-assign]
+    run.run()
+    assert reads.count("small") <= 4
+    assert reads.count("big") <= 4
