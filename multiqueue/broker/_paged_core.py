@@ -293,7 +293,8 @@ class PagedCore(QueueCore):
         if found or self.deleted or target is None:
             self._note_hunger(self.getter, willing=False)
             return False
-        return target.direct > 0 or target.is_incomplete  # a loader may just have brought something
+        # In this order: a loader may bring the rest between the two questions, never take it back.
+        return target.is_incomplete or target.direct > 0
 
     @property
     def list_for_get(self) -> TargetList | None:
