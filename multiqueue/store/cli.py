@@ -101,7 +101,7 @@ def load(ctx: click.Context, path: Path, source: IO[str]) -> None:
     loaded, damaged = _dump.load(path, source)
     click.echo(f"{_many(loaded, 'message')} loaded into {path}")
     if damaged:
-        click.echo(f"{_many(damaged, 'message')} left out: a part of each could not be read", err=True)
+        click.echo(f"{_many(damaged, 'message')} left out: not all of it could be read", err=True)
         ctx.exit(1)
 
 
