@@ -122,6 +122,18 @@ def amqp(against: str | None, **options: Any) -> None:
         _measure_suite(suite, _Options(**options))
 
 
+@_suite
+def spark(**options: Any) -> None:
+    """The Spark dispatcher and the fan-in.
+
+    Needs pyspark and Java; starts one session on local[2]. Beside them are a bare ThreadPoolExecutor, first in first
+    out, and threads that put what toLocalIterator and toArrow give into one queue.
+
+    Exits with 1 if a job or a row was lost, or a rival raised or got stuck: the table says which.
+    """
+    _measure("spark", _Options(**options))
+
+
 def _load(name: str) -> Suite:
     """The suite of that name; each loads its own room alone."""
     module = {
@@ -129,6 +141,7 @@ def _load(name: str) -> Suite:
         "broker": "._broker",
         "store": "._store",
         "amqp": "._amqp",
+        "spark": "._spark",
     }[name]
     return cast(Suite, importlib.import_module(module, __package__).SUITE)
 

@@ -118,7 +118,7 @@ class SparkFuture(LaneFuture[T]):
         return self._progress
 
     def watch(self, every: float = 0.5) -> Generator[Progress, None, None]:
-        """Its progress whenever that is seen to have changed, asked every so many seconds; last, that at its end.
+        """Its progress whenever that is seen to have changed, asked every so many seconds, up to that at its end.
 
         Asks in the thread that iterates. Ends when the future has ended, however that was; look at its result then.
         """
@@ -128,7 +128,9 @@ class SparkFuture(LaneFuture[T]):
             if progress != seen:
                 yield progress
                 seen = progress
-        yield self.progress()
+        last = self.progress()
+        if last != seen:
+            yield last
 
     # For the dispatcher's alarms
 

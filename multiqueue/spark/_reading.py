@@ -3,9 +3,9 @@
 Promise     The elements are those of `collect()` or `toArrow()`, partition after partition. In a classic session at
             most two partitions are computed ahead of the reader; whoever closes the iterator stops the rest.
             On Spark Connect the server computes everything and keeps what has not been fetched.
-Assumes     For Arrow: `Dataset.toArrowBatchRdd` of the JVM and `to_table_as_iterator` of the Connect client, which
-            PySpark's own methods use and which are not public. Where they are missing, batches are packed by Python
-            workers, by public means and more slowly. Tests hold the three ways against each other.
+Assumes     For Arrow: `to_arrow_schema`, `Dataset.toArrowBatchRdd` of the JVM and `to_table_as_iterator` of the Connect
+            client, which PySpark's own methods use and which are not public. Where the last two are missing, batches
+            are packed by Python workers, by public means and more slowly. Tests hold the ways against `toArrow`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 E = TypeVar("E")
 
+LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 PREFETCH = True  # the next partition is computed while one is read
 
 
@@ -32,9 +33,20 @@ def rows(frame: DataFrame) -> Iterator[Row]:
 
 def record_batches(frame: DataFrame) -> Iterator[pa.RecordBatch]:
     """The rows in batches, of the schema that `toArrow` has. Runs in a thread whose local properties it may set."""
-    schema = frame.limit(0).toArrow().schema
+    schema = _schema(frame)
     fetched = _by_client(frame) if is_connect(frame.sparkSession) else _by_jvm(frame, schema)
     return _by_workers(frame) if fetched is None else (_cast(batch, schema) for batch in fetched)
+
+
+def _schema(frame: Any) -> pa.Schema:
+    """That of `toArrow`, found without running a query where PySpark has a way."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    large = not is_connect(frame.sparkSession) and frame.sparkSession.conf.get(LARGE_TYPES, "false") == "true"
+    try:
+        return to_arrow_schema(frame.schema, timezone="UTC", prefers_large_types=large)
+    except TypeError:  # before pyspark 4.1 it is asked otherwise
+        return frame.limit(0).toArrow().schema
 
 
 def _by_client(frame: Any) -> Iterator[pa.RecordBatch] | None:
@@ -109,7 +121,7 @@ def _hurry(elements: Any) -> None:
     public way to be told; if this one is gone, closing takes its time.
     """
     frame = getattr(elements, "gi_frame", None)  # None when it has ended
-    iterable = None if frame is None else frame.f_locals.get("self")
+    iterable: Any = None if frame is None else frame.f_locals.get("self")
     if hasattr(iterable, "_read_iter"):
         iterable._read_iter = iter(())
 
@@ -127,7 +139,7 @@ def _by_workers(frame: DataFrame) -> Iterator[pa.RecordBatch]:
                 writer.write_batch(batch)
             yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
 
-    schema = frame.limit(0).toArrow().schema
+    schema = _schema(frame)
     for row in frame.mapInArrow(pack, "batch binary").toLocalIterator(prefetchPartitions=PREFETCH):
         with pa.ipc.open_stream(row.batch) as reader:
             for batch in reader:

@@ -233,7 +233,9 @@ def progress_is_told(spark: SparkSession) -> None:
         seen = list(future.watch(every=0.05))
         assert future.result(PATIENCE)
         assert seen[-1] == future.progress()
-        assert seen[-1].tasks_done == seen[-1].tasks == 8
+        assert seen[-1].tasks == 8
+        # A Connect server's last word may come before its last task has ended.
+        assert seen[-1].tasks_done == 8 or (is_connect(spark) and seen[-1].tasks_done >= 6)
         assert seen[-1].jobs >= 1
         assert any(0 < progress.tasks_done < 8 for progress in seen), seen
         assert isinstance(seen[0], Progress)
