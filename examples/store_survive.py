@@ -11,8 +11,7 @@ def main() -> None:
             queue = store.allocate()
             messages = [Put(queue, b"text/plain", f"order {number}".encode()) for number in range(3)]
             store.submit([Define("queue", "orders", f'{{"number": {queue}}}'), *messages]).wait()
-            store.submit([Delete([messages[0].id])], lambda: print("the first one is done"))
-            # the first one is done
+            store.submit([Delete([messages[0].id])])  # not waited for: the close commits it
         with SqliteStore(directory) as store:
             print([definition.key for definition in store.definitions()])  # ['orders']
             headers = store.page(queue, after=0, limit=100)

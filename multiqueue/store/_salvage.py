@@ -103,19 +103,17 @@ class Salvage:
 
     def messages(self) -> Iterator[Message]:
         """The messages by id; then those whose body cannot be read."""
-        seen: set[int] = set()
         places: set[tuple[int, int]] = set()
         has_gaps = len(self.damages)
         question = 'SELECT id, queue, level, "check", data FROM body WHERE id > ? ORDER BY id'
         for message_id, queue, level, expected, data in self._rows(question, "bodies"):
             places.add((queue, level))
-            seen.add(message_id)
             is_right = isinstance(data, bytes) and check(message_id, data) == expected
             if not is_right:
                 self.damages.append(f"message {message_id}: the body is not the one that was stored")
             yield self._message(message_id, queue, level, data if is_right else None)
         if len(self.damages) > has_gaps:
-            yield from self._without_bodies(seen, places)
+            yield from self._without_bodies(places)
 
     def close(self) -> None:
         self.connection.close()
@@ -150,7 +148,7 @@ class Salvage:
             self.damages.append(f"message {message_id}: the header says {size} bytes, the body has {len(body)}")
         return Message(message_id, queue, level, expires_at, deliveries, bool(transient), properties, body)
 
-    def _without_bodies(self, seen: set[int], places: set[tuple[int, int]]) -> Iterator[Message]:
+    def _without_bodies(self, places: set[tuple[int, int]]) -> Iterator[Message]:
         """The messages that have a header and no readable body, on the levels that are known."""
         try:
             places = places | set(self.connection.execute("SELECT DISTINCT queue, level FROM header").fetchall())
@@ -159,9 +157,16 @@ class Salvage:
         for queue, level in sorted(places):
             question = f"SELECT id FROM header WHERE queue = {queue} AND level = {level} AND id > ? ORDER BY id"
             for (message_id,) in self._rows(question, f"headers of queue {queue}, level {level}"):
-                if message_id not in seen:
+                if not self._has_body(message_id):
                     self.damages.append(f"message {message_id} of queue {queue} has no body that can be read")
                     yield self._message(message_id, queue, level, None)
+
+    def _has_body(self, message_id: int) -> bool:
+        """Whether a message's body was found: it has been read, or could have been."""
+        try:
+            return self.connection.execute("SELECT 1 FROM body WHERE id = ?", (message_id,)).fetchone() is not None
+        except sqlite3.DatabaseError:
+            return False
 
     def _rows(self, question: str, what: str) -> Iterator[tuple[Any, ...]]:
         """The rows of a question that goes on after an id, its first column; leaps over what cannot be read."""
