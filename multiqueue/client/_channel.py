@@ -21,7 +21,7 @@ from ._call import Call
 from ._channel_base import ChannelBase
 from ._confirms import Confirm, Ledger, Unconfirmed
 from ._consumers import Consumer, ConsumerRequest, Inbox, MessageCallback
-from ._errors import ConfirmTimeout, ConnectionInterrupted, PublishTimeout, UnknownDelivery
+from ._errors import ConfirmTimeout, PublishTimeout, UnknownDelivery
 from ._link import Link
 from ._message import Message
 from ._states import Happening, State, after
@@ -235,7 +235,7 @@ class Channel(ChannelBase):
             is_sent = link.publish(prepared)
             is_kept = self._ledger is not None
         if not is_sent and not is_kept:
-            raise ConnectionInterrupted(f"{self!r}: the connection was lost; the message was not sent", reply_code=320)
+            raise self._lost()
 
     def _writable_link(self, timeout: float | None) -> Link:
         """The link, when it has room and the flow goes on."""

@@ -33,7 +33,15 @@ from ..errors import ShutDown
 from ._call import Call
 from ._confirms import Ledger, Unconfirmed
 from ._consumers import Consumer, Inbox
-from ._errors import CallTimeout, ChannelClosed, Closed, ConnectionInterrupted, ConsumerCancelled, Nacked
+from ._errors import (
+    CallTimeout,
+    ChannelClosed,
+    Closed,
+    ConnectionClosed,
+    ConnectionInterrupted,
+    ConsumerCancelled,
+    Nacked,
+)
 from ._failures import CallbackFailure
 from ._link import Event, Link
 from ._message import Message, Returned
@@ -102,8 +110,9 @@ class ChannelBase:
         try:
             with self._lock:
                 to = link or self._open_link_locked()
-                to.send(self.number, method, **fields)
-                self._call = call  # the answer cannot overtake us: the reader needs the lock
+                if not to.send(self.number, method, **fields):
+                    raise self._lost()  # nobody will tell us: the link had ended before
+                self._call = call  # the answer cannot overtake us: the reader needs the lock, and so does a loss
             self._wait_for(call, deadline, f"{method.name} was not answered within {limit:g} s")
         finally:
             self._turn.release()
@@ -134,6 +143,10 @@ class ChannelBase:
         if self._state is not State.OPEN or self._link is None:
             raise self._refusal_locked()
         return self._link
+
+    def _lost(self) -> ConnectionClosed:
+        kind = ConnectionInterrupted if self._settings.recover else ConnectionClosed
+        return kind(f"{self!r}: the connection was lost; nothing was sent", reply_code=320)
 
     def _refusal_locked(self) -> Exception:
         """Why nothing can be sent now."""
@@ -403,6 +416,7 @@ class ChannelBase:
             unconfirmed = [] if self._ledger is None else self._ledger.renew()
             self._unsettled.clear()
             self._changed.notify_all()
+        self.connection.forget_channel(self)  # type: ignore[arg-type] # a Channel
         if call is not None:
             call.fail(self._error)
         _fail(unconfirmed, self._error)
@@ -410,7 +424,6 @@ class ChannelBase:
             consumer.ended(error)
         if self.on_closed is not None:
             self.dispatch(self.on_closed, error)
-        self.connection.forget_channel(self)  # type: ignore[arg-type] # a Channel
         self.queue_work(lambda _: self._leave_pool(), None)
         self.connection.pool.announce()
         self._ended.set()

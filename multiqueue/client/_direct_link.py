@@ -53,8 +53,8 @@ class DirectLink:
 
     # ---- for the client, on any thread ----------------------------------------------------------------------------
 
-    def send(self, number: int, method: type[Any], /, **fields: Any) -> None:
-        self._outbox.append(partial(self._handle, number, method, fields), 0)
+    def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
+        return self._outbox.append(partial(self._handle, number, method, fields), 0)
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes

@@ -42,8 +42,11 @@ class Link(Protocol):
     def start(self) -> None:
         """Begin to read."""
 
-    def send(self, number: int, method: type[Any], /, **fields: Any) -> None:
-        """Send a method without content; `method` is a class of `pamqp.commands`."""
+    def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
+        """Send a method without content, a class of `pamqp.commands`; False when the link has ended.
+
+        After True either the method arrives, or `Listener.lost` comes.
+        """
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes

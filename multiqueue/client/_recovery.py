@@ -69,6 +69,7 @@ class Recovery:
     def _restore(self, link: Link) -> bool:
         """True when the connection is as it was; False when the link did not live that long."""
         connection = self._connection
+        self._drop_scratch()
         channels = connection.channels_to_recover()
         try:
             for channel in channels:
@@ -112,6 +113,12 @@ class Recovery:
             _log.error("%r: could not restore %s: %s", self._connection, declaration, error)
         if self._scratch is not None:
             self._scratch.close()
+            self._scratch = None
+
+    def _drop_scratch(self) -> None:
+        """The link of the attempt before is gone, and with it the channel that we declared on."""
+        if self._scratch is not None:
+            self._scratch.finish(None)
             self._scratch = None
 
     def _declare(self, link: Link, declaration: Declaration) -> str:

@@ -108,8 +108,8 @@ class WireLink:
 
     # ---- what goes out ------------------------------------------------------------------------------------------
 
-    def send(self, number: int, method: type[Any], /, **fields: Any) -> None:
-        self._append(encode_method(number, method, **fields))
+    def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
+        return self._append(encode_method(number, method, **fields))
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes

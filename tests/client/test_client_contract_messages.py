@@ -10,6 +10,7 @@ import pytest
 from client_contract_support import PATIENCE, Seen, ack, numbered, publish
 
 from multiqueue import Empty, LinkedBlockingMultiQueue
+from multiqueue.broker import Broker
 from multiqueue.client import (
     Channel,
     ChannelClosed,
@@ -20,6 +21,7 @@ from multiqueue.client import (
     Returned,
     TooManyChannels,
     UnknownDelivery,
+    connect,
 )
 
 
@@ -427,3 +429,15 @@ def _next(channel: Channel, queue: str) -> Message:
     while (message := channel.basic_get(queue, auto_ack=True)) is None:
         pass
     return message
+
+
+def test_in_process_a_confirm_means_that_it_is_kept(tmp_path: Any) -> None:
+    """A broker that keeps its data in a directory: what was confirmed is there when it is opened again."""
+    with Broker(data=tmp_path) as broker, connect(broker) as connection:
+        channel = connection.channel()
+        channel.queue_declare("kept", durable=True)
+        confirms = [channel.publish_confirmed(body, routing_key="kept", delivery_mode=2) for body in numbered(20)]
+        assert [confirm.exception(PATIENCE) for confirm in confirms] == [None] * 20
+    with Broker(data=tmp_path) as broker, connect(broker) as connection:
+        channel = connection.channel()
+        assert [_next(channel, "kept").body for _ in range(20)] == numbered(20)

@@ -235,6 +235,36 @@ def test_a_server_that_closes_is_asked_again_when_that_can_help(code: int) -> No
     listener.close()
 
 
+def test_a_link_that_dies_before_the_first_call_is_replaced() -> None:
+    """Nobody tells a call that begins on a link that has ended: it must notice by itself, and recovery begin anew."""
+    listener = Listener()
+    recovered, attempts = Seen(), []
+    connection, server = listener.connect(recovery_interval=0.01, on_recovered=recovered, call_timeout=PATIENCE * 3)
+    with playing(server.open_channel):
+        channel = connection.channel()
+    adopt = connection.adopt
+
+    def adopt_too_late(link: Any) -> bool:
+        adopted = adopt(link)
+        attempts.append(link)
+        if len(attempts) == 1:
+            link.end(ConnectionClosed("lost before anything was asked"))
+            link.join(PATIENCE)
+        return adopted
+
+    connection.adopt = adopt_too_late  # type: ignore[method-assign]
+    server.socket.close()
+    listener.accept().handshake()
+    again = listener.accept()
+    again.handshake()
+    again.open_channel()
+    recovered.wait_for(1)
+    assert channel.is_open
+    with playing(again.agree_to_close):
+        connection.close()
+    listener.close()
+
+
 def test_republished_messages_come_first_and_in_order() -> None:
     """Before anybody else may publish, numbered from one again."""
     listener = Listener()
