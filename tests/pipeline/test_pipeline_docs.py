@@ -77,15 +77,18 @@ def test_the_states() -> None:
 def test_the_configurations_in_the_guide_and_the_example(tmp_path: Path) -> None:
     """The configurations that the guide and the example show are valid."""
     guide = (DOCS / "guides" / "pipeline.md").read_text()
-    (block,) = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
-    (tmp_path / "pipeline.toml").write_text(block)
+    blocks = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
+    assert len(blocks) == 3
+    (tmp_path / "pipeline.toml").write_text("\n".join(blocks))
     for name in ("acme", "umbrella"):
         (tmp_path / "inbox" / name).mkdir(parents=True)
     assert [lane.name for lane in load_config(tmp_path / "pipeline.toml").lanes()] == [
         "acme",
         "umbrella",
         "corrections",
+        "orders",
     ]
+    assert [step.name for step in load_config(tmp_path / "pipeline.toml").steps()] == ["per_customer", "total"]
     load_config(DOCS.parent / "examples" / "pipeline" / "pipeline.toml")
 
 

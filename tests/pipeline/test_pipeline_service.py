@@ -22,6 +22,8 @@ from multiqueue.amqp import Server, serve
 from multiqueue.broker import Broker
 from multiqueue.client import Channel, connect
 
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
 TOML = """\
 [spark]
 master = "local[2]"
@@ -94,15 +96,23 @@ def started(base: Path) -> Any:
     )
 
 
-@pytest.mark.spark
-@pytest.mark.timeout(900)
 @pytest.mark.slow(selected=True)
 def test_a_service(tmp_path: Path, server: Server, channel: Channel) -> None:
-    """Messages, files that messages name and files that come are each in the output once, although it is killed.
+    """Messages, files that messages name and files that come are each in the output once.
 
     What cannot be done is dead-lettered by the broker and by us; SIGTERM ends the service in peace, and its numbers
     are in the file.
     """
+    serve_and_stop(tmp_path, server, channel, is_killed=False)
+
+
+@pytest.mark.slow
+def test_a_service_that_is_killed(tmp_path: Path, server: Server, channel: Channel) -> None:
+    """All that holds as well when the service is killed in the middle and started again."""
+    serve_and_stop(tmp_path, server, channel, is_killed=True)
+
+
+def serve_and_stop(tmp_path: Path, server: Server, channel: Channel, *, is_killed: bool) -> None:
     (tmp_path / "p.toml").write_text(TOML % {"url": server.url})
     (tmp_path / "service_job.py").write_text(JOB)
     (tmp_path / "drop").mkdir()
@@ -112,11 +122,12 @@ def test_a_service(tmp_path: Path, server: Server, channel: Channel) -> None:
     publish(channel, "work", *first, "poison")
     publish(channel, "paths", "elsewhere.txt")
     drop("f0")
-    with started(tmp_path) as service:
-        try:
-            wait_for_done(tmp_path, 5, service)
-        finally:
-            service.kill()
+    if is_killed:
+        with started(tmp_path) as service:
+            try:
+                wait_for_done(tmp_path, 5, service)
+            finally:
+                service.kill()
     with started(tmp_path) as service:
         try:
             publish(channel, "work", "m0", "late")
