@@ -85,6 +85,7 @@ def connect_server(directory: Path, master: str = "local[2]") -> Iterator[str]:
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",  # compiling code for seven rows takes longer than reading them
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     command = [_spark("sbin/start-connect-server.sh")]

@@ -32,6 +32,8 @@ max_running = 4
 "spark.executor.extraJavaOptions" = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 "spark.sql.execution.pythonUDF.arrow.enabled" = false
 "spark.sql.shuffle.partitions" = 1
+"spark.sql.codegen.wholeStage" = false
+"spark.sql.adaptive.enabled" = false
 [lanes.inbox]
 directories = "inbox/*"
 files = "*.csv"
