@@ -27,6 +27,7 @@ _COMMANDS = {
     "broker": ("multiqueue.amqp.cli:broker", "Serve AMQP 0-9-1 clients; say how a broker does."),
     "publish": ("multiqueue.client.cli:publish", "Publish lines or files to a broker."),
     "consume": ("multiqueue.client.cli:consume", "Write a queue's messages to standard output."),
+    "store": ("multiqueue.store.cli:store", "Look into a broker's store, check it, dump and load it."),
     "bench": ("multiqueue.bench.cli:bench", "Measure what multiqueue claims, on this machine."),
 }
 
