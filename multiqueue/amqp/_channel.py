@@ -102,6 +102,9 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
         """
         if self.confirms is not None and self.confirms.is_waiting:
             self.connection.send(self.confirms.frames(self.number))
+        # A commit that ends later has nobody to tell, and nothing to hold up.
+        self.confirms = None
+        self._last_published = None
         consumers, self.consumers = self.consumers, {}
         for consumer in consumers.values():
             consumer.stop()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ._channel_machine import ChannelMachine, ChannelState
+from ._channel_machine import ChannelMachine
 from ._confirms import Confirms
 from ._methods import encode_method
 from ._window import ChannelWindow
@@ -55,7 +55,7 @@ class ChannelBase:
 
     def confirmed(self, number: int, *, refused: bool = False) -> None:
         """A publish is done; the client is told when the connection's turn ends."""
-        if number and self.confirms is not None and self.machine.state is not ChannelState.CLOSING:
+        if number and self.confirms is not None:
             self.confirms.end(number, refused=refused)
             self.connection.confirming[self] = None
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..broker import BrokerQueue
 from ._connection_base import ConnectionBase
+from ._connection_machine import ConnectionState
 from ._frames import Frame
 from ._methods import commands
 
@@ -107,7 +108,7 @@ class ConnectionHolding(ConnectionBase):
     def go_on(self, channel: ServerChannel) -> None:
         """Call what was set aside."""
         payload = self._set_aside.pop(channel, None)
-        if payload is None or self._is_lost:
+        if payload is None or self._is_lost or self.machine.state is not ConnectionState.RUNNING:
             return
         try:
             channel.resume(payload)

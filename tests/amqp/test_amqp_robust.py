@@ -154,8 +154,8 @@ def test_any_methods_in_any_order(server: Server, caplog: pytest.LogCaptureFixtu
 
 def test_a_slow_handshake_is_cut(broker: Broker) -> None:
     """Whoever has not opened its connection in time is cut, however it spends that time; others go on."""
-    quick = ServerSettings(handshake_timeout=0.3)
-    with amqp.serve(broker, settings=quick) as server, RawClient(server.url) as good:
+    with amqp.serve(broker) as server, RawClient(server.url) as good:
+        server.settings = ServerSettings(handshake_timeout=0.3)
         silent, begun, trickling = (connected(server) for _ in range(3))
         begun.sendall(amqp.PROTOCOL_HEADER)
         for byte in amqp.PROTOCOL_HEADER:
