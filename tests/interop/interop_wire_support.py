@@ -42,6 +42,7 @@ class Closed(Exception):
         super().__init__(method.reply_code, method.reply_text)
         self.code: int = method.reply_code
         self.text: str = method.reply_text
+        self.cause: tuple[int, int] = (method.class_id, method.method_id)
 
     @property
     def name(self) -> str:
