@@ -23,13 +23,13 @@ from multiqueue.store import Put
 from ._consumer import QueueConsumer
 from ._entry import Entry, EntryState
 from ._entry_list_kinds import plain_key
-from ._journal import Submission
 from ._message_codec import decode_stored
 from ._queue_delivery import QueueDelivery
 from ._queue_outcome import PutOutcome
 from ._queue_settings import Overflow, QueueKind
 from ._queue_stock import After
 from ._stored_entry import StoredEntry
+from ._submission import Submission
 
 if TYPE_CHECKING:
     from multiqueue.store import Header, Level

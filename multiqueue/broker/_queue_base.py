@@ -25,11 +25,12 @@ from threading import Lock  # by name, so that tests can put another one in its 
 from typing import TYPE_CHECKING
 
 from ._alerts import Alert, AlertMonitor
-from ._journal import QueueJournal, Submission
+from ._journal import QueueJournal
 from ._queue_core import QueueCore
 from ._queue_outcome import DeadLetterReason
 from ._queue_settings import QueueSettings
 from ._queue_stock import After
+from ._submission import Submission
 
 if TYPE_CHECKING:
     from ._consumer import Predicate
@@ -149,9 +150,7 @@ class QueueBase:
         submission.delete(entry.number)
         _chain.run(lambda: self._bury(journal, entry.message, reason, submission))
 
-    def _bury(
-        self, journal: QueueJournal, message: Message, reason: DeadLetterReason, submission: Submission
-    ) -> None:
+    def _bury(self, journal: QueueJournal, message: Message, reason: DeadLetterReason, submission: Submission) -> None:
         done: list[object] = []
 
         def bury() -> None:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ._entry import Entry
-from ._journal import Submission
 from ._queue_paging import QueuePaging
 from ._queue_settings import QueueKind
 from ._selector import Selector
+from ._submission import Submission
 
 if TYPE_CHECKING:
     from multiqueue.store import Put

@@ -27,10 +27,10 @@ from ._errors import MessageRefused, Unroutable
 from ._queue_outcome import DeadLetterReason, PutOutcome
 
 if TYPE_CHECKING:
-    from ._journal import Submission
     from ._message import Message
     from ._queue import BrokerQueue
     from ._received import HeldDelivery, Holder, Received
+    from ._submission import Submission
     from ._virtual_host import VirtualHost
 
 

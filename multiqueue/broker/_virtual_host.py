@@ -35,7 +35,7 @@ from ._definitions import KeptQueue
 from ._errors import MessageRefused, NoConsumers, NotFound, Unroutable
 from ._exchange import ExchangeStatistics
 from ._housekeeping import Housekeeping
-from ._journal import Journal, QueueJournal, Submission, follow
+from ._journal import Journal, QueueJournal, follow
 from ._memory import MemoryManager, MemoryStatistics
 from ._message import Message
 from ._queue import BrokerQueue
@@ -49,6 +49,7 @@ from ._scheduler import Scheduler
 from ._selector import compile_selector
 from ._stored_expiry import StoredExpiry
 from ._stored_topology import StoredTopology
+from ._submission import Submission
 from ._subscription import (
     CallbackSubscription,
     FailureHandler,
