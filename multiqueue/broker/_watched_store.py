@@ -37,6 +37,43 @@ class _Here(threading.local):
 _here = _Here()
 
 
+class _Change:
+    """What a submission does to memory. One small object: thousands of them wait for one commit."""
+
+    __slots__ = ("_committed", "_failed", "_gone", "_memory", "_writing")
+
+    def __init__(
+        self,
+        memory: MemoryManager,
+        writing: int,
+        gone: list[int] | None,
+        committed: Callable[[], object] | None,
+        failed: Callable[[BaseException], object] | None,
+    ) -> None:
+        self._memory = memory
+        self._writing = writing  # bytes
+        self._gone = gone  # numbers of messages
+        self._committed = committed
+        self._failed = failed
+
+    def written(self) -> None:
+        _here.is_store_thread = True
+        self.end_writing()
+        if self._gone is not None:
+            self._memory.deleted(self._gone)
+        if self._committed is not None:
+            self._committed()
+
+    def refused(self, error: BaseException) -> None:
+        self.end_writing()
+        if self._failed is not None:
+            self._failed(error)
+
+    def end_writing(self) -> None:
+        if self._writing:
+            self._memory.end_writing(self._writing)
+
+
 class WatchedStore:
     """A `MessageStore` around another one."""
 
@@ -51,35 +88,23 @@ class WatchedStore:
         failed: Callable[[BaseException], object] | None = None,
     ) -> Commit:
         """As `MessageStore.submit`; waits also while too much of the budget waits for commits."""
-        # A Put that comes with its id is of a message that is in memory anyway, and charged there.
-        writing = sum(_cost(each) for each in operations if isinstance(each, Put) and not each.id)
-        gone = [number for each in operations if isinstance(each, Delete) for number in each.ids]
-        if not writing and not gone:
+        writing = 0
+        gone: list[int] | None = None
+        for each in operations:
+            # A Put that comes with its id is of a message that is in memory anyway, and charged there.
+            if type(each) is Put and not each.id:
+                writing += _cost(each)
+            elif type(each) is Delete:
+                gone = [*(gone or ()), *each.ids]
+        if not writing and gone is None:
             return self.inner.submit(operations, committed, failed)
-        memory = self._memory
-
-        def written() -> None:
-            _here.is_store_thread = True
-            if writing:
-                memory.end_writing(writing)
-            if gone:
-                memory.deleted(gone)
-            if committed is not None:
-                committed()
-
-        def refused(error: BaseException) -> None:
-            if writing:
-                memory.end_writing(writing)
-            if failed is not None:
-                failed(error)
-
+        change = _Change(self._memory, writing, gone, committed, failed)
         if writing:
-            memory.begin_writing(writing, may_wait=not _here.is_store_thread)
+            self._memory.begin_writing(writing, may_wait=not _here.is_store_thread)
         try:
-            return self.inner.submit(operations, written, refused)
+            return self.inner.submit(operations, change.written, change.refused)
         except BaseException:
-            if writing:
-                memory.end_writing(writing)
+            change.end_writing()
             raise
 
     # -- as the store has it
