@@ -340,7 +340,7 @@ def test_ten_thousand_channels(server: Server) -> None:
 
 def test_too_many_connections(broker: Broker) -> None:
     """The one beyond the limit is cut before it says a word; when one goes, there is a place."""
-    with amqp.serve(broker, settings=ServerSettings(max_connections=2)) as server:
+    with amqp.serve(broker, settings=ServerSettings(max_connections=2, handshake_timeout=3600)) as server:
         first, second = RawClient(server.url), RawClient(server.url)
         with connected(server) as third:
             assert third.recv(10) == b""
