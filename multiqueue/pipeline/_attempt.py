@@ -36,6 +36,7 @@ class Dispatcher(Protocol):
         max_in_flight: int | None = None,
         weight: int = 1,
         pool: str | None = None,
+        timeout: float | None = None,
     ) -> DispatcherLane: ...
     def cancel_running(self) -> Any: ...
 

@@ -149,6 +149,7 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path) -> Lan
         weight=section.weight,
         max_in_flight=section.max_in_flight,
         pool=section.pool,
+        timeout_s=section.timeout,
     )
 
 
@@ -163,6 +164,7 @@ def _step(name: str, section: StepSection) -> Step:
         priority=section.priority,
         max_in_flight=section.max_in_flight,
         pool=section.pool,
+        timeout_s=section.timeout,
     )
 
 

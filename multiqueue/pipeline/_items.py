@@ -74,6 +74,8 @@ class Lane:
     weight: int = 1
     max_in_flight: int | None = None
     pool: str | None = None
+    timeout_s: float | None = None
+    """How long a job of it may run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,20 @@ class Step:
     priority: int = 0
     max_in_flight: int | None = None
     pool: str | None = None
+    timeout_s: float | None = None
+    """How long a job of it may run."""
 
     def as_lane(self, base: Path) -> Lane:
         """How its items are scheduled."""
-        return Lane(self.name, base, (), priority=self.priority, max_in_flight=self.max_in_flight, pool=self.pool)
+        return Lane(
+            self.name,
+            base,
+            (),
+            priority=self.priority,
+            max_in_flight=self.max_in_flight,
+            pool=self.pool,
+            timeout_s=self.timeout_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,9 @@ def ship_modules(spark: SparkSession, config: PipelineConfig) -> None:
 
     Without this a function that runs there (a UDF) is found in local mode alone. Packages are left to
     `spark.submit.pyFiles`.
+
+    Raises:
+        ConfigError: Spark refuses one; a session takes no second version of a module.
     """
     settings = config.settings
     functions = [settings.job.python, *(step.python for step in settings.steps.values())]
@@ -135,4 +138,8 @@ def ship_modules(spark: SparkSession, config: PipelineConfig) -> None:
     for name in sorted(names):
         path = config.base / f"{name}.py"
         if path.is_file():
-            spark.addArtifacts(str(path), pyfile=True)
+            try:
+                spark.addArtifacts(str(path), pyfile=True)
+            except Exception as error:
+                why = str(error).strip().splitlines()[0]
+                raise ConfigError(f"cannot send {str(path)!r} to the executors: {why}; use a new session") from error

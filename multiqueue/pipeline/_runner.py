@@ -216,6 +216,7 @@ class Runner:
                 max_in_flight=lane.max_in_flight,
                 weight=lane.weight,
                 pool=lane.pool,
+                timeout=lane.timeout_s,
             )
         self._flights[item.seq] = _Flight(item, feed)
         feed.queued += 1

@@ -60,6 +60,7 @@ class LaneSection(_Section):
     weight: int = Field(default=1, ge=1)
     max_in_flight: int | None = Field(default=None, ge=1)
     pool: str | None = None
+    timeout: float | None = Field(default=None, gt=0, strict=False)
 
     @field_validator("source")
     @classmethod
@@ -112,6 +113,7 @@ class StepSection(_Section):
     priority: int = 0
     max_in_flight: int | None = Field(default=None, ge=1)
     pool: str | None = None
+    timeout: float | None = Field(default=None, gt=0, strict=False)
     partition_by: list[str] = Field(default_factory=list)
     files_per_item: int | None = Field(default=None, ge=1)
 

@@ -54,6 +54,7 @@ def test_the_names_are_those_of_the_room_spark() -> None:
     spark = pytest.importorskip("multiqueue.spark")
     assert verdict(spark.SparkSessionStopped("stopped")) is Verdict.SESSION_LOST
     assert verdict(spark.SparkJobCancelled("by the UI")) is Verdict.MAY_PASS
+    assert verdict(spark.SparkJobTimeout("too long")) is Verdict.MAY_PASS
 
 
 def test_pauses() -> None:

@@ -71,6 +71,11 @@ format = "binary"
 [lanes.paths]
 files = "in/*.any"
 format = "paths"
+timeout = 60
+[lanes.stuck]
+files = "in/*.stuck"
+format = "paths"
+timeout = 0.5
 [job]
 python = "formats_job:describe"
 [output]
@@ -85,6 +90,8 @@ FORMATS_JOB = """\
 def describe(spark, frame, item):
     if item.name.endswith("nothing.any"):
         return None
+    if item.lane == "stuck":
+        return frame.join(spark.range(10**12), how="cross").groupBy("path").count()
     if item.name.endswith("wrong.any"):
         return 7
     if item.name.endswith("flaky.any") and item.attempt == 1:
@@ -106,6 +113,7 @@ FILES = {
     "_under.any": "",
     "nothing.any": "",
     "wrong.any": "",
+    "for-ever.stuck": "",
 }
 
 
@@ -134,14 +142,16 @@ def test_every_format(tmp_path: Path) -> None:
         "in/flaky.any": (1, 1),
         "in/_under.any": (1, 1),
     }
+    assert events[-1]["lanes"]["stuck"]["failed"] == 1
     failures = {event["files"][0]: event["error"] for event in events if event.get("state") == "failed"}
+    assert failures.pop("in/for-ever.stuck").startswith("SparkJobTimeout: ")
     assert failures == {
         "in/co:lon.txt": f"JobError: Spark cannot read '{tmp_path}/in/co:lon.txt': its name has a colon; "
         'rename it, or use format = "paths"',
         "in/wrong.any": "JobError: formats_job:describe returned int; a DataFrame or None is expected",
     }
     assert events[-1]["event"] == "result"
-    assert events[-1]["total"] == {"waiting": 0, "running": 0, "done": 10, "failed": 2}
+    assert events[-1]["total"] == {"waiting": 0, "running": 0, "done": 10, "failed": 3}
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()
 
 
