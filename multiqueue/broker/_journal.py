@@ -102,8 +102,8 @@ class Journal:
         """`submit` for callbacks that say themselves where they run, and `note` what failed."""
         try:
             return self.store.submit(operations, committed, failed)
-        except StoreFailed as failure:
-            self.note(failure)
+        except (StoreFailed, StoreClosed) as end:
+            self.note(end)
             raise
 
     def delete(self, numbers: Sequence[int]) -> None:

@@ -204,7 +204,6 @@ class QueueArrival(QueueDelivery):
 
     def recover(self, levels: Iterable[Level]) -> None:
         """Take in what the store has on this queue; nobody else may know the queue yet. Reads."""
-        journal = self._journal_of()
         after: After = []
         if self._core.recover(levels):
             return
@@ -214,7 +213,6 @@ class QueueArrival(QueueDelivery):
                     self._core.append(entry, after)
             self._act(after)
             after.clear()
-        assert journal.number == self.store_number
 
     def deliveries(self) -> list[tuple[int, int]]:
         """Of what the store has and consumers had: number, and how often. For a clean close."""

@@ -132,6 +132,19 @@ def test_a_transient_message_joins_even_when_its_turn_is_refused(host: VirtualHo
     host.queue("q").check_invariants()
 
 
+def test_a_transient_message_that_waits_for_its_turn_goes_with_the_store(host: VirtualHost, store: MemoryStore) -> None:
+    """When the store fails before the turn, the message is on no queue, and no room is kept for it."""
+    store.hold()
+    host.publish_nowait(persistent(b"1"))
+    host.publish(Message(b"2", routing_key="q"))
+    store.fail_at(1, FAILED)
+    store.release()
+    with pytest.raises(StoreFailed):
+        host.wait_for_commits()
+    until(lambda: host._topology.queues()[0].queue._on_the_way == 0)
+    assert len(host._topology.queues()[0].queue) == 0
+
+
 def test_messages_join_in_the_order_in_which_they_were_published(host: VirtualHost) -> None:
     """Pipelined publishes of one thread keep their order, and confirms come in the same."""
     confirmed: list[int] = []
@@ -345,9 +358,11 @@ def test_a_publish_after_the_close_is_refused(host: VirtualHost, store: MemorySt
     store.close()
     with pytest.raises(StoreClosed):
         host.publish(persistent(b"a"))
-    with pytest.raises(StoreClosed):
-        queue.put(persistent(b"a"))
+    for message in (persistent(b"a"), Message(b"a", routing_key="q")):
+        with pytest.raises(StoreClosed):
+            queue.put(message)
     assert len(queue) == 0
+    queue.check_invariants()
 
 
 def test_a_confirm_may_publish(host: VirtualHost, caplog: pytest.LogCaptureFixture) -> None:
