@@ -193,7 +193,7 @@ class Queues:
         lane, by_path = feed.lane, {seen.path: (seen, payload) for seen, payload in feed.short}
         full, rest = cut([seen for seen, _ in feed.short], lane.batch, lane.batch_bytes)
         waited_s = self._clock() - feed.short_since_s
-        if rest and (not self._follow or waited_s >= lane.batch_s):
+        if rest and (waited_s >= lane.batch_s if self._follow else feed.is_drained):
             full, rest = [*full, rest], []
         if full:
             feed.short_since_s = self._clock()

@@ -13,7 +13,7 @@ import pytest
 
 from multiqueue.pipeline import PipelineError, StateInUse, StateMismatch, Unprepared
 from multiqueue.pipeline._errors import IllegalTransition
-from multiqueue.pipeline._items import FileSeen, Item, item_id
+from multiqueue.pipeline._items import FileSeen, Item, Payload, item_id
 from multiqueue.pipeline._ledger import Ledger
 from multiqueue.pipeline._ledger_file import exclusive
 from multiqueue.pipeline._ledger_view import ledger_view
@@ -177,6 +177,22 @@ def test_a_file_of_something_else(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(StateMismatch, match="has version 99, this multiqueue writes version 2"):
         Ledger(path, tmp_path)
+
+
+def test_a_state_of_version_1(tmp_path: Path) -> None:
+    """A state from before there were messages is taken over with what it knows; looking at it changes nothing."""
+    path = tmp_path / "state.sqlite"
+    ledger = Ledger(path, tmp_path)
+    ledger.record_scan("a", seen(2), 1, 0.0)
+    ledger._connection.executescript("DROP TABLE messages; PRAGMA user_version = 1;")
+    ledger.close()
+    with ledger_view(path) as view:
+        assert sum(count.items for count in view.counts()) == 2
+    again = Ledger(path, tmp_path)
+    again.messages.keep("a", "message://1", Payload("1", "key", {}, b"body"))
+    assert again._connection.execute("PRAGMA user_version").fetchone() == (2,)
+    assert len(again.next_waiting("a", 0.0, 9)) == 2
+    again.close()
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:

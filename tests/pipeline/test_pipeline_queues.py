@@ -119,6 +119,15 @@ def test_a_run_ends_when_the_queue_is_empty_and_not_when_its_hands_are(tmp_path:
     assert rows_in(run.output) == words(9)
 
 
+def test_batches_are_full_while_the_queue_has_more(tmp_path: Path, host: Host) -> None:
+    """However little may be under way, only the last item of a run has fewer messages than `batch`."""
+    host.publish(*words(23))
+    run = pipeline(tmp_path, host, batch=4, prefetch=10)
+    run.run()
+    assert [len(item.messages) for item in run.dispatcher.submitted] == [4, 4, 4, 4, 4, 3]
+    assert rows_in(run.output) == words(23)
+
+
 def test_acknowledged_when_done_and_not_before(tmp_path: Path, host: Host) -> None:
     """A run that dies before the end of an item is committed has acknowledged nothing of it; afterwards it is known."""
     host.publish(*words(6))
