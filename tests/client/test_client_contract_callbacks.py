@@ -33,10 +33,11 @@ def test_callbacks_of_a_channel_never_overlap(channel: Channel, queue: str) -> N
         busy.release()
 
     seen = Seen(callback)
+    for body in numbered(200):  # more than are handed on together
+        channel.publish(body, routing_key=queue)
     for _ in range(2):
         channel.basic_consume(queue, seen, auto_ack=True)
-    publish(channel, queue, *numbered(20))
-    seen.wait_for(20)
+    seen.wait_for(200)
     assert not overlaps
 
 

@@ -395,6 +395,29 @@ def test_no_more_runs_than_asked_for() -> None:
     assert order == [0, 1, 2]
 
 
+def test_a_job_that_comes_as_a_run_leaves_is_done() -> None:
+    """1. A run finds nothing.  2. A job is put; no further run may be started.  3. The run looks again."""
+    executor, done = ByHand(), list[Any]()
+    pool = WorkPool(executor, 1)
+    lane = pool.add_lane("a")
+    run_one, moments = pool._run_one, iter([None, None, "between"])
+
+    def run_one_late(patience: float) -> bool:
+        found = run_one(patience)
+        if next(moments, None) == "between":
+            assert not found
+            pool.put(lane, done.append, "late")
+        return found
+
+    pool.put(lane, done.append, 1)
+    pool.put(lane, done.append, 2)
+    pool._run_one = run_one_late  # type: ignore[method-assign]
+    executor.run_next()
+    assert done == [1, 2, "late"]
+    assert not executor.submitted
+    pool.check_invariants()
+
+
 def test_lanes_take_turns() -> None:
     """After a job of one lane the next lane has its turn, and an executor gets its thread back between times."""
     executor, order = ByHand(), list[Any]()

@@ -212,6 +212,7 @@ def test_a_full_buffer_stops_the_reader_and_nothing_else(listener: Listener) -> 
     other.start()
     assert server.answer(commands.Queue.Purge, commands.Queue.PurgeOk).queue == "q"
     other.join(PATIENCE)  # the answer stands behind a hundred deliveries
+    assert not other.is_alive()
     for _ in range(100):
         gate.release()
     seen.wait_for(100)
