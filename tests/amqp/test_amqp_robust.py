@@ -223,6 +223,7 @@ def test_a_client_that_never_reads(broker: Broker, server: Server) -> None:
     assert slow._transport.get_write_buffer_size() < 20_000 + 2 * 256 * 10_100
     lazy.socket.close()
     keen.bodies(held)
+    keen.close()
 
 
 def test_replies_that_nobody_reads(broker: Broker, server: Server) -> None:
@@ -412,7 +413,8 @@ def test_a_close_waits_for_a_commit_under_way(broker: Broker, commit_gate: Gate)
     begun.wait()
     closing = threading.Thread(target=server.close, args=(10,))
     closing.start()
-    while not server.is_closed:
+    (connection,) = server.connections()
+    while connection._put_off is None:
         threading.Event().wait(0.001)
     gate.set()
     assert client.connection_error()[0] == 320
@@ -421,7 +423,7 @@ def test_a_close_waits_for_a_commit_under_way(broker: Broker, commit_gate: Gate)
 
 
 def test_a_client_that_leaves_during_its_commit(broker: Broker, server: Server, commit_gate: Gate) -> None:
-    """Its commit is finished, and then its channels end."""
+    """Its commit is finished, and then its channels end: nobody rolls back what another thread commits."""
     begun, gate = commit_gate
     broker.declare_queue("q")
     client = RawClient(server.url)
@@ -429,7 +431,10 @@ def test_a_client_that_leaves_during_its_commit(broker: Broker, server: Server, 
     client.publish("", "q", b"x")
     client.send_method(1, commands.Tx.Commit)
     begun.wait()
-    client.socket.close()
+    (connection,) = server.connections()
+    connection.io.post(connection.abort)
+    while not connection._is_lost:
+        threading.Event().wait(0.001)
     gate.set()
     wait_until_nobody_is_connected(server)
     assert len(broker.queue("q")) == 1
