@@ -12,7 +12,7 @@ import contextlib
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +92,8 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
             known = _by_lane(ledger.counts(), ItemState.WAITING)
             intake, found = _read_all(config, lanes, ledger)
             Steps(steps, lanes, ledger).take_in(0.0, lambda name, scanned: None)
-            plans = [_lane_plan(lane, known.get(lane.name, 0), found[lane.name], ledger.counts()) for lane in lanes]
+            counts = {(count.lane, count.state): count for count in ledger.counts()}
+            plans = [_lane_plan(lane, known.get(lane.name, 0), found[lane.name], counts) for lane in lanes]
             return Plan(
                 sorted(plans, key=lambda plan: plan.lane.priority),
                 _step_plans(steps, plans, ledger),
@@ -126,13 +127,16 @@ def _by_lane(counts: Sequence[LaneCount], state: ItemState) -> dict[str, int]:
     return {count.lane: count.items for count in counts if count.state is state}
 
 
-def _lane_plan(lane: Lane, known: int, found: Counter[str], counts: Sequence[LaneCount]) -> LanePlan:
-    mine = {count.state: count for count in counts if count.lane == lane.name}
-    waiting = mine.get(ItemState.WAITING)
+def _lane_plan(
+    lane: Lane, known: int, found: Counter[str], counts: Mapping[tuple[str, ItemState], LaneCount]
+) -> LanePlan:
+    done, failed, waiting = (
+        counts.get((lane.name, state)) for state in (ItemState.DONE, ItemState.FAILED, ItemState.WAITING)
+    )
     return LanePlan(
         lane,
-        done=mine[ItemState.DONE].items if ItemState.DONE in mine else 0,
-        failed=mine[ItemState.FAILED].items if ItemState.FAILED in mine else 0,
+        done=done.items if done else 0,
+        failed=failed.items if failed else 0,
         known=known,
         new=found["new"],
         changed=found["changed"],
@@ -162,8 +166,11 @@ def _step_plan(step: Step, busy: set[str], broken: set[str], ledger: Ledger) -> 
     waits = [name for name in step.after if name in busy]
     if waits:
         return StepPlan(step, True, f"after {', '.join(waits)}")
-    if ledger.standing(step.name).is_open:
+    standing = ledger.standing(step.name)
+    if standing.is_open:
         return StepPlan(step, True, "at once")
+    if standing.has_failed:
+        return StepPlan(step, False, "set aside")
     return StepPlan(step, False, "up to date" if any(ledger.done_of(step.name)) else "nothing to read")
 
 

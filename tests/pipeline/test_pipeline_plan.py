@@ -6,12 +6,13 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pipeline_support import Pipeline, make_tree
+from pipeline_support import Pipeline, make_tree, write_names
 
-from multiqueue.pipeline import PipelineConfig, StateMismatch, load_config
+from multiqueue.pipeline import Item, JobError, PipelineConfig, StateMismatch, load_config
 from multiqueue.pipeline._plan import plan_of
 from multiqueue.pipeline.cli import pipeline
 
@@ -121,6 +122,21 @@ def test_held_back(config: PipelineConfig) -> None:
     run.ledger.close()
     assert [step.why for step in plan_of(config).steps] == [
         "held back: items of small are set aside",
+        "held back: items of totals are set aside",
+    ]
+
+
+def test_a_step_that_was_set_aside(config: PipelineConfig) -> None:
+    """A step that failed is told as set aside, and what comes after it as held back."""
+
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        if item.part is not None:
+            raise JobError("bad")
+        return write_names(spark, item, staged)
+
+    Pipeline(config.base, config.lanes(), steps=config.steps(), work=work).run()
+    assert [step.why for step in plan_of(config).steps] == [
+        "set aside",
         "held back: items of totals are set aside",
     ]
 
