@@ -14,6 +14,7 @@ from multiqueue.amqp import (
     NO_PROPERTIES,
     AmqpError,
     DeliverySplitter,
+    Frame,
     FrameError,
     FrameSplitter,
     WholeDelivery,
@@ -54,13 +55,13 @@ _others = st.sampled_from(
 )
 
 
-def frames_of(item: object) -> list[tuple[int, int, object]]:
+def frames_of(item: WholeDelivery | Frame) -> list[tuple[int, int, object]]:
     """What a whole delivery was cut from, decoded; a frame as it is."""
     if isinstance(item, WholeDelivery):
         header = (len(item.body), item.properties)
         channel = item.channel
         return [(FRAME_METHOD, channel, item.method), (FRAME_HEADER, channel, header), (FRAME_BODY, channel, item.body)]
-    kind, channel, payload = item  # type: ignore[misc]
+    kind, channel, payload = item
     if kind == FRAME_METHOD:
         return [(kind, channel, decode_hot(payload) or payload)]
     return [(kind, channel, decode_header(payload)[1:] if kind == FRAME_HEADER else payload)]

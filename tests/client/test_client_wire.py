@@ -319,6 +319,22 @@ def test_the_first_connect_says_why_it_failed(listener: Listener) -> None:
     assert "guest:guest" not in str(caught.value)
 
 
+def test_the_next_host_is_tried(listener: Listener) -> None:
+    """A list of addresses, or one with several hosts: the first that agrees."""
+    dead = Listener()
+    dead.close()
+    for target in ([dead.url, listener.url], f"amqp://guest@127.0.0.1:{dead.port},127.0.0.1:{listener.port}/%2F"):
+        accepted: list[Conversation] = []
+
+        def agree(accepted: list[Conversation] = accepted) -> None:
+            accepted.append(listener.accept())
+            accepted[0].handshake()
+
+        with playing(agree):
+            connection = connect(target)
+        close(connection, accepted[0])
+
+
 def test_an_answer_that_stays_out_ends_close(listener: Listener) -> None:
     """C17: channel and connection close without the server after `close_timeout`."""
     connection, server = listener.connect(close_timeout=0.05)
