@@ -243,8 +243,9 @@ class _Keeper:
 
     def _reason_against_locked(self, operations: Sequence[Operation]) -> StoreError | None:
         puts = [operation for operation in operations if isinstance(operation, Put)]
+        removed = {one for operation in operations if isinstance(operation, Delete) for one in operation.ids}
         for put in puts:
-            if put.id in self._messages:
+            if put.id in self._messages and put.id not in removed:
                 return StoreError(f"message {put.id} is stored already; a message is put once")
         wanted = sum(len(put.body) for put in puts)
         if puts and self._max_bytes is not None and self._bytes + wanted > self._max_bytes:

@@ -54,11 +54,12 @@ class Salvage:
     def __init__(self, path: Path) -> None:
         self.file = path / FILE_NAME
         self.damages: list[str] = []
+        self._noted = 0  # damages ever; whoever reads may empty the list
         if not self.file.is_file():
             raise NoStore(f"there is no store in {str(path)!r}: it has no {FILE_NAME}")
         missing = shortfall(self.file)
         if missing:
-            self.damages.append(f"the file is cut off{missing}")
+            self._note(f"the file is cut off{missing}")
         try:
             self.connection = connect(self.file, read_only=True, even_if_short=True, cache_bytes=_CACHE_BYTES)
         except sqlite3.DatabaseError as error:
@@ -76,6 +77,10 @@ class Salvage:
             self.connection.close()
             raise NoStore(f"there is no store in {str(path)!r}: {FILE_NAME} has no tables yet")
 
+    def _note(self, damage: str) -> None:
+        self.damages.append(damage)
+        self._noted += 1
+
     def _unreadable(self, error: sqlite3.Error, missing: str) -> StoreDamaged:
         return StoreDamaged(f"{str(self.file)!r} is damaged beyond reading: {error}{missing}")
 
@@ -84,7 +89,7 @@ class Salvage:
         try:
             return dict(self.connection.execute("SELECT key, value FROM meta").fetchall())
         except sqlite3.DatabaseError as error:
-            self.damages.append(f"the table meta cannot be read: {error}")
+            self._note(f"the table meta cannot be read: {error}")
             return {}
 
     def dropped(self) -> set[int]:
@@ -92,27 +97,30 @@ class Salvage:
         try:
             return {queue for (queue,) in self.connection.execute("SELECT queue FROM dropped").fetchall()}
         except sqlite3.DatabaseError as error:
-            self.damages.append(f"the table dropped cannot be read: {error}")
+            self._note(f"the table dropped cannot be read: {error}")
             return set()
 
     def definitions(self) -> Iterator[Definition]:
         """The definitions, in the order in which they were first made."""
-        question = "SELECT place, kind, key, document FROM definition WHERE place > ? ORDER BY place"
+        question = "SELECT place, kind, key, document FROM definition WHERE place >= ? ORDER BY place"
         for row in self._rows(question, "definitions"):
             yield Definition._make(row[1:])
 
     def messages(self) -> Iterator[Message]:
         """The messages by id; then those whose body cannot be read."""
         places: set[tuple[int, int]] = set()
-        has_gaps = len(self.damages)
-        question = 'SELECT id, queue, level, "check", data FROM body WHERE id > ? ORDER BY id'
+        noted = self._noted
+        question = 'SELECT id, queue, level, "check", data FROM body WHERE id >= ? ORDER BY id'
         for message_id, queue, level, expected, data in self._rows(question, "bodies"):
+            if not (isinstance(queue, int) and isinstance(level, int)):
+                self._note(f"message {message_id}: its place cannot be read")
+                continue
             places.add((queue, level))
             is_right = isinstance(data, bytes) and check(message_id, data) == expected
             if not is_right:
-                self.damages.append(f"message {message_id}: the body is not the one that was stored")
+                self._note(f"message {message_id}: the body is not the one that was stored")
             yield self._message(message_id, queue, level, data if is_right else None)
-        if len(self.damages) > has_gaps:
+        if self._noted > noted:
             yield from self._without_bodies(places)
 
     def close(self) -> None:
@@ -135,30 +143,33 @@ class Salvage:
         try:
             row = self.connection.execute(question, (queue, level, message_id)).fetchone()
         except sqlite3.DatabaseError as error:
-            self.damages.append(f"message {message_id}: the header cannot be read: {error}")
+            self._note(f"message {message_id}: the header cannot be read: {error}")
             return Message(message_id, queue, level, None, 0, False, None, body)
         if row is None:
-            self.damages.append(f"message {message_id} has no header")
+            self._note(f"message {message_id} has no header")
             return Message(message_id, queue, level, None, 0, False, None, body)
         expires_at, deliveries, transient, properties, expected, size = row
         if not isinstance(properties, bytes) or check(message_id, properties) != expected:
-            self.damages.append(f"message {message_id}: the properties are not those that were stored")
+            self._note(f"message {message_id}: the properties are not those that were stored")
             properties = None
         if body is not None and size != len(body):
-            self.damages.append(f"message {message_id}: the header says {size} bytes, the body has {len(body)}")
+            self._note(f"message {message_id}: the header says {size} bytes, the body has {len(body)}")
         return Message(message_id, queue, level, expires_at, deliveries, bool(transient), properties, body)
 
     def _without_bodies(self, places: set[tuple[int, int]]) -> Iterator[Message]:
         """The messages that have a header and no readable body, on the levels that are known."""
         try:
-            places = places | set(self.connection.execute("SELECT DISTINCT queue, level FROM header").fetchall())
+            question = (
+                "SELECT DISTINCT queue, level FROM header WHERE typeof(queue) = 'integer' AND typeof(level) = 'integer'"
+            )
+            places = places | set(self.connection.execute(question).fetchall())
         except sqlite3.DatabaseError:
             pass  # the damage is told when the rows themselves are read
         for queue, level in sorted(places):
-            question = f"SELECT id FROM header WHERE queue = {queue} AND level = {level} AND id > ? ORDER BY id"
+            question = f"SELECT id FROM header WHERE queue = {queue} AND level = {level} AND id >= ? ORDER BY id"
             for (message_id,) in self._rows(question, f"headers of queue {queue}, level {level}"):
                 if not self._has_body(message_id):
-                    self.damages.append(f"message {message_id} of queue {queue} has no body that can be read")
+                    self._note(f"message {message_id} of queue {queue} has no body that can be read")
                     yield self._message(message_id, queue, level, None)
 
     def _has_body(self, message_id: int) -> bool:
@@ -169,45 +180,56 @@ class Salvage:
             return False
 
     def _rows(self, question: str, what: str) -> Iterator[tuple[Any, ...]]:
-        """The rows of a question that goes on after an id, its first column; leaps over what cannot be read."""
-        after = -1
+        """The rows of a question that begins at an id, its first column; leaps over what cannot be read."""
+        start = 0
         while True:
             try:
-                for row in self.connection.execute(question, (after,)):
-                    if row[0] <= after:
+                for row in self.connection.execute(question, (start,)):
+                    if not isinstance(row[0], int) or row[0] < start:
                         raise sqlite3.DatabaseError("rows are out of order")
                     yield row
-                    after = row[0]
+                    start = row[0] + 1
                 return
             except sqlite3.DatabaseError as error:
-                resumed = self._next_readable(question, after)
+                reason = error
+            row = self._row(question, start)  # sqlite3 reads one row ahead, and lost it with the error
+            if row is None:
+                resumed = first_behind(lambda place: self._id(question, place), start)
                 until = "the end" if resumed is None else f"id {resumed}"
-                self.damages.append(f"{what} after id {after} cannot be read up to {until}: {error}")
+                self._note(f"{what} from id {start} on cannot be read up to {until}: {reason}")
                 if resumed is None:
                     return
-                after = resumed - 1
+                start = resumed
+            elif row:
+                yield row
+                start = row[0] + 1
+            else:
+                return
 
-    def _next_readable(self, question: str, after: int) -> int | None:
-        """The first id behind a gap: found by ever wider steps, then by halving the last one."""
-
-        def readable(place: int) -> int | None:
-            try:
-                row = self.connection.execute(question, (place,)).fetchone()
-            except sqlite3.DatabaseError:
-                return None
-            return _LAST_ID if row is None else int(row[0])
-
-        return first_behind(readable, after)
-
-
-def first_behind(readable: Callable[[int], int | None], after: int) -> int | None:
-    """The lowest id that can be read behind a gap: `readable(place)` is the next id after a place, None in the gap."""
-    step = 1
-    while readable(after + step) is None:
-        step *= 2
-        if after + step >= _LAST_ID:
+    def _row(self, question: str, start: int) -> tuple[Any, ...] | None:
+        """The first row from an id on; () if there is none, None if that cannot be read."""
+        try:
+            row = self.connection.execute(f"{question} LIMIT 1", (start,)).fetchone() or ()
+        except sqlite3.DatabaseError:
             return None
-    low, high = after + step // 2, after + step  # low: in the gap, high: behind it
+        return None if row and (not isinstance(row[0], int) or row[0] < start) else row
+
+    def _id(self, question: str, start: int) -> int | None:
+        row = self._row(question, start)
+        return None if row is None else row[0] if row else _LAST_ID
+
+
+def first_behind(readable: Callable[[int], int | None], gap: int) -> int | None:
+    """The lowest id that can be read behind a gap that begins at an id; None if there is none.
+
+    `readable(place)` is the first id from a place on, None within the gap, 2^63 - 1 behind the last one.
+    """
+    step = 1
+    while readable(gap + step) is None:
+        step *= 2
+        if gap + step >= _LAST_ID:
+            return None
+    low, high = gap + step // 2, gap + step  # low: in the gap, high: behind it
     while low + 1 < high:
         middle = (low + high) // 2
         low, high = (middle, high) if readable(middle) is None else (low, middle)

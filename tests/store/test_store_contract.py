@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from store_support import KINDS, closing, ids, open_store, put, reopen, stored
+from store_support import KINDS, closing, ids, open_store, put, reopen, stored, until
 
 from multiqueue.store import (
     Define,
@@ -121,6 +121,27 @@ def test_put_and_delete_in_one_submission(store: MessageStore) -> None:
     assert store.read([one.id, other.id]) == {}
 
 
+def test_a_message_may_come_back(store: MessageStore) -> None:
+    """What was deleted may be put again under its id, in one submission or in two that are committed together."""
+    (there,) = stored(store, put(1, b"old"))
+    store.submit([Delete([there]), put(1, b"new", id=there)]).wait()
+    assert store.read([there]) == {there: b"new"}
+    store.submit([Delete([there])])
+    store.submit([put(1, b"newer", id=there)]).wait()
+    assert store.read([there]) == {there: b"newer"}
+    assert ids(store, 1) == [there]
+
+
+def test_what_is_left_of_many_is_paged(store: MessageStore) -> None:
+    """After most messages were deleted, here and there, the pages have the rest, in order."""
+    given = stored(store, *(put(1) for _ in range(1000)))
+    left = given[::7]
+    for part in (given[500:], given[:500]):
+        store.submit([Delete([one for one in part if one not in left])])
+    store.submit([]).wait()
+    assert ids(store, 1, page=10) == left
+
+
 def test_a_move_is_one_thing(store: MessageStore) -> None:
     """Delete here and put there in one submission: the message is in one place."""
     (source,) = stored(store, put(1, b"moved"))
@@ -177,7 +198,10 @@ def test_what_is_put_on_a_dropped_queue_later_is_gone(store: MessageStore) -> No
     stored(store, *(put(1) for _ in range(2000)))
     store.submit([DropQueue(1)])
     store.submit([put(1)]).wait()
+    until(lambda: store.statistics().messages == 0)
+    store.submit([put(1)]).wait()
     assert ids(store, 1) == []
+    assert store.statistics().messages == 0
 
 
 def test_callbacks_come_in_order_before_the_waiters(store: MessageStore) -> None:

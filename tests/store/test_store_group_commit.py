@@ -63,7 +63,7 @@ def test_held_commits_go_one_by_one(store: MemoryStore) -> None:
 def test_a_full_pipe_blocks_those_who_put(store: MemoryStore) -> None:
     """A submission with a message waits while too many bytes are on their way; one without never does."""
     store.hold()
-    first = store.submit([put(1, b"x" * 9000)])
+    first = store.submit([put(1, b"x" * 9800)])
     thread, raised = in_thread(lambda: stored(store, put(1, b"y" * 9000)))
     wait_until_blocked(thread)
     store.submit([Delete([1])])

@@ -9,12 +9,10 @@ import subprocess
 import sys
 import sysconfig
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from store_support import ids, put, stored
+from store_support import ids, put, stored, until
 
 from multiqueue.store import (
     Delete,
@@ -27,14 +25,6 @@ from multiqueue.store import (
     _schema,
 )
 from multiqueue.store._sqlite_writer import IDS_RESERVED, SqliteWriter
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for work that a store does by itself when it is idle."""
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, "the store did not come to it"
-        time.sleep(0.005)
 
 
 def crashed_copy(directory: Path, copy: Path) -> Path:
@@ -177,6 +167,15 @@ def test_scratch_leaves_nothing(tmp_path: Path) -> None:
         stored(one, put(1))
         assert ids(other, 1) == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_comes_and_goes_in_one_batch_is_not_written(tmp_path: Path) -> None:
+    """A message that is put and deleted in one batch never reaches the disk."""
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        before = store.statistics().file_bytes
+        message = put(1, b"x" * (5 << 20), id=store.allocate())
+        store.submit([message, Delete([message.id])]).wait()
+        assert store.statistics().file_bytes < before + (1 << 20)
 
 
 def test_the_log_is_bounded(tmp_path: Path) -> None:
