@@ -314,6 +314,22 @@ def test_time_goes_on_while_nobody_has_the_store_open(tmp_path: Path) -> None:
         keeper.close()
 
 
+@pytest.mark.parametrize("kind", [QueueKind.STANDARD, QueueKind.SORTED])
+def test_nobody_gets_what_expired_in_another_life(tmp_path: Path, kind: QueueKind) -> None:
+    """A message past its time is not delivered, though housekeeping has not met it yet; one within its time is."""
+    time = Time()
+    settings = QueueSettings(durable=True, kind=kind, sort_key="key" if kind is QueueKind.SORTED else None)
+    keeper = next(keepers(tmp_path, "sqlite", clock=time.monotonic, wall_clock=time.wall))
+    keeper.host.declare_queue("q", settings=settings)
+    keeper.host.publish(persistent(b"old", expiration=10))
+    keeper.host.publish(persistent(b"young", expiration=20))
+    time.now += 9
+    keeper.restart()
+    time.now += 2
+    assert take_all(keeper.host) == [(b"young", False)]
+    keeper.close()
+
+
 def test_messages_are_moved_in_one_commit_each() -> None:
     """A crash behind any commit of a move finds every message on one of the two queues."""
     store = MemoryStore()
