@@ -76,6 +76,7 @@ def _urgent() -> Workload:
         n_unit="queued jobs",
         threads=str(RUNNING),
         goals=(Goal(LENGTHS.name, 1.0, OURS, ONE_LENGTH),),
+        divisor=RUNNING,
         note="In lengths of the longest job that ran before it. The goal is to wait no longer than one.",
     )
 

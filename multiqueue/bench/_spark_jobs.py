@@ -107,7 +107,9 @@ class Urgent:
             people = dispatcher.lane("people", priority=0) if self.has_lanes else batch
             for _ in range(self.n):
                 batch.submit(self._timed)
-            while len(self.lengths) < RUNNING:  # the first ones are over: all places have jobs of a usual length
+            while len(self.lengths) < min(
+                RUNNING, self.n
+            ):  # the first ones are over: all places have jobs of a usual length
                 time.sleep(0.001)
             self.waited = people.submit(partial(_waited, time.perf_counter())).result()
             dispatcher.cancel()

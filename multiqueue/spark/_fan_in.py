@@ -5,9 +5,10 @@ Promise     Every row (or Arrow batch) of every source is handed out once, with 
             stops makes the readers stop, and Spark behind them in a classic session. Closing, an exception in
             `with`, or letting go of it cancels the jobs and leaves no thread.
             A source's failure is handed out after what the source gave before: `FanInError`, with its name.
-State       `Sources._lock` guards `_left`. The elements wait in the multi-queue; the readers are items of a dispatcher
-            of the fan-in's own. None of this refers to the `FanIn`, so that one which is dropped is gone at once.
-Lock order  `_lock` alone.
+State       `_starting` guards `_futures` and `_close` until they are set; `_Sources._lock` guards `_left`. The elements
+            wait in the multi-queue; the readers are items of a dispatcher of the fan-in's own. None of these refers to
+            the `FanIn`, so that one which is dropped is gone at once.
+Lock order  Each alone.
 Waiting     Readers wait for room in their sub-queue: a take makes it, and the multi-queue's shutdown ends the wait.
             The consumer waits for an element; the end of the last source shuts the multi-queue down, and what is in
             it is drained before the end is seen.
@@ -157,7 +158,7 @@ class FanIn(Generic[E]):
 
     def progress(self) -> dict[Any, Progress]:
         """How far Spark has come with each source that was begun, as `SparkFuture.progress`."""
-        return {name: future.progress() for name, future in (self._futures or {}).items()}
+        return {name: future.progress() for name, future in list((self._futures or {}).items())}
 
     def statistics(self) -> MultiQueueStatistics:
         """What waits and what was taken, source by source: a snapshot."""
@@ -167,27 +168,31 @@ class FanIn(Generic[E]):
         with self._starting:
             if self._futures is not None:
                 return
+            self._futures = {}
             if not self._frames:
-                self._futures = {}
                 self._queue.shutdown()
                 return
             spark = next(iter(self._frames.values())).sparkSession
             dispatcher = SparkDispatcher(spark, self._settings.max_running)
             self._close = partial(_close, self._queue, dispatcher)
-            weakref.finalize(self, _let_go, self._queue, dispatcher).atexit = False
-            _open.add(self)
-            self._futures = self._submit(dispatcher)
+        weakref.finalize(self, _let_go, self._queue, dispatcher).atexit = False
+        _open.add(self)
+        try:
+            self._submit(dispatcher, self._futures)
+        except BaseException as error:
+            was_closed = self._queue.is_shutdown and isinstance(error, RuntimeError)  # meanwhile, by another thread
+            self.close()
+            if not was_closed:
+                raise
 
-    def _submit(self, dispatcher: SparkDispatcher) -> dict[Any, SparkFuture[None]]:
+    def _submit(self, dispatcher: SparkDispatcher, futures: dict[Any, SparkFuture[None]]) -> None:
         sources = _Sources(self._queue, len(self._frames))
         read = READ[self._settings.batches]
-        futures: dict[Any, SparkFuture[None]] = {}
         for name, frame in self._frames.items():
             lane = dispatcher.lane(("fan-in", name), self._priorities[name])
             subqueue = self._subqueues[name]
             futures[name] = lane.submit(_read, read, frame, subqueue)
             futures[name].add_done_callback(partial(sources.ended, subqueue))
-        return futures
 
 
 class _Failure:

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from spark_support import PATIENCE, FakeSpark
 
-from multiqueue.spark import FanIn, FanInError, _dispatcher, _reading, fan_in
+from multiqueue.spark import FanIn, FanInError, SparkSessionStopped, _dispatcher, _reading, fan_in
 from multiqueue.testing import wait_until_blocked
 
 
@@ -158,6 +158,23 @@ def test_nothing_runs_before_it_is_wanted(fake: FakeSpark) -> None:
     fan.close()
     assert list(fan) == []
     assert source.read == 0
+
+
+def test_a_session_that_can_not_be_submitted_to_ends_the_fan_in(fake: FakeSpark) -> None:
+    """What `submit` raises is raised, what was begun is ended, and the iteration is over."""
+    sources = {name: Source(fake, 1000) for name in "ab"}
+    inheriting, calls = fake.inheriting, iter([True, False])
+
+    def refuse_the_second(fn: Any) -> Any:
+        if not next(calls):
+            raise SparkSessionStopped("stopped")
+        return inheriting(fn)
+
+    fake.inheriting = refuse_the_second  # type: ignore[method-assign]
+    fan = fan_of(sources, capacity=1)
+    with pytest.raises(SparkSessionStopped):
+        next(fan)
+    assert list(fan) == []
 
 
 def test_no_sources_give_no_rows() -> None:

@@ -1,0 +1,68 @@
+"""The suite `spark` of the benchmarks does its work, with every rival."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from multiqueue.bench import _spark_session
+from multiqueue.bench._harness import run_workload
+from multiqueue.bench._model import ItemsLost, Workload
+from multiqueue.bench._spark import SUITE
+from multiqueue.bench._spark_fan_in import Reading
+from multiqueue.bench._spark_jobs import Jobs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL = 0.01
+
+
+@pytest.fixture
+def in_the_tests_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The suite's session is the tests' own, and needs no warming up."""
+    monkeypatch.setattr(_spark_session, "WARM_UP", 1)
+    _spark_session.session.cache_clear()
+    yield
+    _spark_session.session.cache_clear()
+
+
+@pytest.mark.spark
+@pytest.mark.slow(selected=True)
+@pytest.mark.parametrize("workload", SUITE.scaled(SMALL).workloads, ids=lambda workload: workload.name)
+@pytest.mark.usefixtures("in_the_tests_session")
+def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
+    """Each rival does every job or reads every row, and has a figure for every metric."""
+    result = run_workload(workload, rounds=1)
+    assert [(failed.rival.name, failed.problem) for failed in result.failures] == []
+    for rival in result.rivals:
+        assert rival.status == "measured"
+        assert set(rival.samples) == {metric.name for metric in workload.metrics}
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("in_the_tests_session")
+def test_lost_work_is_found_out() -> None:
+    """A rival that does not do every job, or loses a row, has no figure."""
+    jobs = Jobs(3, lambda spark, n: [0] * (n - 1))
+    jobs.run()
+    with pytest.raises(ItemsLost, match="2 results of 3 jobs"):
+        jobs.check()
+    reading = Reading(8, lambda frames: iter([7]))
+    reading.run()
+    with pytest.raises(ItemsLost, match="7 of 8 rows came"):
+        reading.check()
+
+
+def test_the_suite_measures_what_is_promised() -> None:
+    """The goals of the dispatcher and the fan-in."""
+    assert {(workload.name, goal.metric, goal.at_least) for workload in SUITE.workloads for goal in workload.goals} == {
+        ("jobs", "rate", 0.95),
+        ("urgent", "wait", 1.0),
+        ("tenants", "wait", 5.0),
+        ("tenants", "total", 0.97),
+        ("fan-in-rows", "rate", 0.9),
+        ("fan-in-arrow", "rate", 0.9),
+    }
