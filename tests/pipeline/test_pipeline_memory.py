@@ -12,14 +12,19 @@ import pytest
 from pipeline_support import Pipeline, lane_of
 
 from multiqueue.pipeline import Silent, _scan
+from multiqueue.pipeline._intake import Follow
 from multiqueue.pipeline._items import Item
+from multiqueue.pipeline._mailbox import StopRequested
 
 # Before Python 3.12 pathlib interns every part of a path: the table of interned strings is resized, not ours to count.
 _NOT_OURS = [tracemalloc.Filter(False, pathlib.__file__), tracemalloc.Filter(False, tracemalloc.__file__)]
 
 
-def held_bytes(base: Path, lanes: int, files: int) -> int:
-    """The most that a run over so many lanes of so many files held, at ten moments between start and end."""
+def held_bytes(base: Path, lanes: int, files: int, *, follow: bool = False) -> int:
+    """The most that a run over so many lanes of so many files held, at ten moments between start and end.
+
+    One that follows looks for files every 100 items, and is stopped when all are done.
+    """
     for lane in range(lanes):
         directory = base / f"lane{lane:03}"
         directory.mkdir(parents=True)
@@ -39,7 +44,14 @@ def held_bytes(base: Path, lanes: int, files: int) -> int:
     names = [f"lane{lane:03}" for lane in range(lanes)]
     tracemalloc.start()
     try:
-        run = Pipeline(base, [lane_of(base, name) for name in names], work=work)
+        all_lanes = [lane_of(base, name) for name in names]
+
+        def stop(run: Pipeline) -> None:
+            if follow and done == lanes * files:
+                run.mailbox.post(StopRequested())
+
+        following = (lambda run: Follow(10.0, 0.0, lambda: all_lanes, run.time)) if follow else None
+        run = Pipeline(base, all_lanes, work=work, follow=following, on_idle=stop)
         run.runner.reporter = Silent()
         run.dispatcher.submitted = _Forgetful()
         run.run()
@@ -59,6 +71,13 @@ def test_more_files_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(_scan, "_SLICE", 100)
     small = held_bytes(tmp_path / "small", 2, 300)
     assert held_bytes(tmp_path / "large", 2, 1500) < small * 1.1
+
+
+def test_following_more_files_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same while following, although all files are looked at again and again."""
+    monkeypatch.setattr(_scan, "_SLICE", 100)
+    small = held_bytes(tmp_path / "small", 2, 200, follow=True)
+    assert held_bytes(tmp_path / "large", 2, 600, follow=True) < small * 1.1
 
 
 @pytest.mark.slow
