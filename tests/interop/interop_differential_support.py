@@ -55,9 +55,10 @@ class Side:
         return self.name(value) if isinstance(value, str) else value
 
     def short(self, value: Any) -> Any:
-        """The reverse of `named`, and times are left out."""
+        """The reverse of `named`. Times are left out, and x-last-death-*, which RabbitMQ writes since 3.13."""
         if isinstance(value, dict):
-            return {key: self.short(each) for key, each in value.items() if key != "time"}
+            kept = (key for key in value if key != "time" and not key.startswith("x-last-death-"))
+            return {key: self.short(value[key]) for key in kept}
         if isinstance(value, list):
             return [self.short(each) for each in value]
         return value.removeprefix(f"{self.prefix}-") if isinstance(value, str) else value
@@ -82,8 +83,7 @@ class Side:
         try:
             return self._watching.count(self.name(queue))
         except ChannelClosed:
-            self.number += 1
-            self._watching = self.wire.channel(self.number)
+            self._watching = self.wire.channel(self._watching.number)
             return None
 
     def shown(self, content: Content) -> Any:

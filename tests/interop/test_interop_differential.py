@@ -1,4 +1,8 @@
-"""Programs made up by Hypothesis, run against RabbitMQ and against this project's server, must see the same."""
+"""Programs made up by Hypothesis, run against RabbitMQ and against this project's server, must see the same.
+
+What is meant to differ is not made up: an expiration that strikes in the middle of a queue (RabbitMQ notices at its
+head), and which message a full queue with priorities drops.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +33,13 @@ Queue, Exchange, Basic = commands.Queue, commands.Exchange, commands.Basic
 HOUR = 3_600_000  # milliseconds
 
 
-def with_dead_letter_key(arguments: dict[str, object]) -> dict[str, object]:
-    """What is dead-lettered to the default exchange goes to the first queue."""
-    to_default = arguments.get("x-dead-letter-exchange") == ""
-    return arguments | {"x-dead-letter-routing-key": "q0"} if to_default else arguments
+def comparable(arguments: dict[str, object]) -> dict[str, object]:
+    """Without what is meant to differ: a full queue with priorities drops its lowest here, its highest in RabbitMQ."""
+    if "x-max-priority" in arguments:
+        arguments = {key: value for key, value in arguments.items() if not key.startswith("x-max-length")}
+    if arguments.get("x-dead-letter-exchange") == "":
+        arguments = arguments | {"x-dead-letter-routing-key": "q0"}
+    return arguments
 
 
 queues = st.sampled_from(QUEUES)
@@ -53,7 +60,7 @@ queue_arguments = st.fixed_dictionaries(
         "x-single-active-consumer": st.booleans(),
         "x-unknown": st.just(1),
     },
-).map(with_dead_letter_key)
+).map(comparable)
 wrong_arguments = st.fixed_dictionaries(
     {},
     optional={
@@ -129,7 +136,7 @@ messages = st.one_of(
         for exchange, key, expiration in (
             (st.just(""), often, st.just("3600000")),
             (st.just(""), often, st.just("3600000")),
-            (st.just(""), queues, st.sampled_from(("0", "x", "-1"))),
+            (st.just(""), queues, st.sampled_from(("x", "-1"))),
             (exchanges, keys, st.just("3600000")),
             (anywhere, keys, st.just("3600000")),
         )
@@ -207,7 +214,7 @@ def test_programs_see_the_same_on_both(ports: tuple[int, int], program: list[tup
 
 
 @pytest.mark.slow
-@settings_for(600)
+@settings_for(300)
 @given(program=programs)
 def test_many_programs_see_the_same_on_both(ports: tuple[int, int], program: list[tuple[object, ...]]) -> None:
     """The same, for minutes."""
