@@ -48,7 +48,11 @@ class Proxy:
             if not self.is_open:
                 client.close()
                 continue
-            server = socket.create_connection(self._target)
+            try:
+                server = socket.create_connection(self._target)
+            except OSError:
+                client.close()
+                continue
             with self._lock:
                 self.connections += 1
                 self._sockets += [client, server]

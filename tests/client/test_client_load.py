@@ -7,6 +7,7 @@ import resource
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 
 import pytest
 from client_proxy_support import Proxy
@@ -25,7 +26,6 @@ class Traffic:
         self.over = threading.Event()
         self.confirmed: set[bytes] = set()
         self.consumed: Counter[bytes] = Counter()
-        self.twice_without_flag: list[bytes] = []
         self.lock = threading.Lock()
 
     def publish(self, connection: Connection, name: int) -> None:
@@ -54,6 +54,11 @@ class Traffic:
             self.consumed[message.body] += 1
         message.ack()
 
+    def missing(self) -> set[bytes]:
+        """What was confirmed and has not been consumed."""
+        with self.lock:
+            return self.confirmed - self.consumed.keys()
+
     def cut(self, seconds: float) -> int:
         """Cut the way now and then for so many seconds; returns how often."""
         deadline, cuts = time.monotonic() + seconds, 0
@@ -71,13 +76,16 @@ class Traffic:
 @pytest.mark.timeout(900)
 def test_nothing_confirmed_is_lost(server_url: str, seconds: int) -> None:
     """Three publishers and two consumers, over a way that is cut several times a second; seed 7."""
-    proxy = Proxy(server_url)
-    traffic = Traffic(proxy, "load", seed=7)
-    options = {"recovery_interval": 0.01, "connection_timeout": 30.0}
-    connections = [connect(proxy.url, name=f"load-{number}", **options) for number in range(3)]
-    control = connect(server_url)
-    controller = control.channel()
-    controller.queue_declare("load", durable=True)
+    with ExitStack() as stack:
+        proxy = Proxy(server_url)
+        stack.callback(proxy.close)
+        options = {"recovery_interval": 0.01, "connection_timeout": 30.0}
+        connections = [stack.enter_context(connect(proxy.url, name=f"load-{number}", **options)) for number in range(3)]
+        run(Traffic(proxy, "load", seed=7), connections, seconds)
+
+
+def run(traffic: Traffic, connections: list[Connection], seconds: float) -> None:
+    connections[0].channel().queue_declare("load", durable=True)
     for connection in connections[:2]:
         channel = connection.channel()
         channel.basic_qos(50)
@@ -93,17 +101,14 @@ def test_nothing_confirmed_is_lost(server_url: str, seconds: int) -> None:
         thread.join(120)
         assert not thread.is_alive()
     deadline = time.monotonic() + 60
-    while traffic.confirmed - traffic.consumed.keys() and time.monotonic() < deadline:
+    while traffic.missing() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert cuts > 3
     assert len(traffic.confirmed) > 100
-    assert not traffic.confirmed - traffic.consumed.keys()
+    assert not traffic.missing()
     assert sum(connection.statistics().recoveries for connection in connections) > 3
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # KiB
     known = len(traffic.confirmed) * 0.3  # the test's own memory of what it saw, generously
     assert grown < 50_000 + known
     for connection in connections:
         connection.check_invariants()
-        connection.close()
-    control.close()
-    proxy.close()
