@@ -266,7 +266,7 @@ def test_flipped_bytes(tmp_path: Path) -> None:
     content = (tmp_path / "a" / "messages.sqlite").read_bytes()
     random_ = random.Random(2)
     told = rest = 0
-    for number in range(60):
+    for number in range(36):
         place = random_.randrange(len(content)) if number % 2 else random_.randrange(12) * 8192 + random_.randrange(100)
         flipped = bytearray(content)
         flipped[place] ^= 1 << random_.randrange(8)
@@ -284,8 +284,8 @@ def test_flipped_bytes(tmp_path: Path) -> None:
         back = read_back(tmp_path / f"{number} back", dumped)
         assert back.items() <= bodies.items(), place
         rest += len(back) >= 90
-    assert told > 20
-    assert rest > 40  # what hits the root of a table takes the table
+    assert told > 12
+    assert rest > 24  # what hits the root of a table takes the table
 
 
 def read_carefully(directory: Path) -> tuple[dict[int, bytes], list[str]]:
