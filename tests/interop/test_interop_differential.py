@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from interop_differential_support import (
     EXCHANGES,
@@ -191,6 +191,7 @@ def settings_for(examples: int) -> settings:
         database=None,
         derandomize=True,
         print_blob=False,
+        phases=[Phase.generate],  # a smaller program is not worth the minutes: the notes tell every step
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     )
 
