@@ -127,9 +127,16 @@ class IoThread:
             return False
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
         finally:
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+            self.loop.run_until_complete(self._end_tasks())
             self.loop.close()
+
+    async def _end_tasks(self) -> None:
+        """Handshakes that are under way are broken off."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # transports that were closed just now let go of their sockets

@@ -85,7 +85,14 @@ class Server:
         Raises:
             ServerError: the address cannot be had.
         """
-        self._listener = _listen(host, port)
+        try:
+            self._listener = _listen(host, port)
+        except ServerError:
+            self._is_closed = True
+            self._aside.shutdown()
+            for thread in self._threads:
+                thread.loop.close()
+            raise
         self.host, self.port = self._listener.getsockname()[:2]
         for thread in self._threads:
             thread.start()
@@ -242,6 +249,9 @@ class Server:
         except (OSError, TimeoutError) as error:
             _log.warning("a client did not get as far as AMQP: %s", error)
             client.close()
+        except asyncio.CancelledError:
+            client.close()
+            raise
 
     def _look_at_alarms(self) -> None:
         if self._is_closed:

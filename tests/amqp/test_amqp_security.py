@@ -213,6 +213,17 @@ def test_tls(broker: Broker, certificates: Path) -> None:
         assert b"AMQP" not in answer
 
 
+def test_a_server_that_closes_during_a_handshake(broker: Broker, certificates: Path) -> None:
+    """A client that has not finished its TLS handshake is cut."""
+    tls = server_tls(certificates / "localhost.pem", certificates / "localhost.key")
+    with amqp.serve(broker, tls=tls) as server:
+        silent = RawClient(server.url.replace("amqps", "amqp"), opens=False)
+        with TlsClient(server.url, trusting(certificates)) as client:  # accepted after the silent one
+            client.start_ok()
+            client.socket.close()
+    assert silent.is_cut()
+
+
 def test_mutual_tls(broker: Broker, certificates: Path) -> None:
     """With a client CA, a certificate is needed, and logs its common name in; a stranger's name does not."""
     paths = certificates / "localhost.pem", certificates / "localhost.key"
