@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from amqp_raw_support import RawClient
 from click.testing import CliRunner
+from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import ConfigError, ServerError, ServerSettings, hash_password
@@ -183,8 +184,6 @@ def test_a_signal_ends_it_cleanly(ending: signal.Signals, tmp_path: Path) -> Non
 
 def test_what_was_confirmed_survives_a_kill(tmp_path: Path) -> None:
     """Persistent messages that were confirmed are there after a kill -9, once each and in order."""
-    from pamqp import commands
-
     with running("--data", str(tmp_path / "data")) as (process, url):
         client = RawClient(url)
         client.declare("q", durable=True)
@@ -244,8 +243,6 @@ def test_what_keeps_it_from_starting(case: str, url: str, tmp_path: Path) -> Non
         "directory": ["--port", "0", "--data", str(blocked / "data")],
         "config": ["--config", str(tmp_path / "nonesuch.toml")],
     }[case]
-    if "broker" not in main.list_commands(None):  # type: ignore[arg-type]
-        pytest.skip("the command is not registered yet")
     done = CliRunner().invoke(main, ["broker", *options])
     assert done.exit_code == 2
     assert done.output.startswith("multiqueue: ")
@@ -259,3 +256,41 @@ def test_hash_password() -> None:
     from multiqueue.amqp._security import Access
 
     assert Access([user]).verify("anna", b"secret")
+
+
+def test_it_does_what_the_file_says(tmp_path: Path) -> None:
+    """Virtual hosts, users and limits of the file are those of the broker that runs."""
+    config = tmp_path / "broker.toml"
+    config.write_text(
+        f"""
+        virtual_hosts = ["staging"]
+        [data]
+        directory = "data"
+        messages_in_memory_bytes = 10_000_000
+        [limits]
+        heartbeat = 7
+        [users.anna]
+        password_hash = "{hash_password("secret")}"
+        permissions.staging = {{ }}
+        """
+    )
+    with running("--config", str(config)) as (_, url):
+        client = RawClient(url, opens=False, user="anna", password="secret", host="staging")
+        client.start_ok()
+        assert client.tune_ok().heartbeat == 7
+        client.call(0, commands.Connection.Open, virtual_host="staging")
+        client.channel(1)
+        client.declare("q", durable=True)
+        client.close()
+        stranger = RawClient(url, opens=False)
+        stranger.start_ok()
+        assert stranger.connection_error()[0] == 403
+    assert (tmp_path / "data").is_dir()
+
+
+def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:
+    """It is named, with the directory of the file."""
+    config = tmp_path / "broker.toml"
+    config.write_text('[tls]\ncertificate = "server.pem"\nclient_ca = "ca.pem"\n')
+    with pytest.raises(ServerError, match=f"cannot use the certificate {tmp_path / 'server.pem'}: No such file"):
+        load_config(config).tls()
