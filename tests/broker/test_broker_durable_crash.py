@@ -60,11 +60,15 @@ def live(directory: Path, witness: Witness, lines: int | None) -> None:
     command = [sys.executable, child.__file__, str(directory), str(witness.highest + 1000), mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        for count, line in enumerate(process.stdout):
-            if count == lines:
-                process.kill()
-            if line.endswith("\n"):  # the last one may be cut
-                witness.hear(line)
+        try:
+            for count, line in enumerate(process.stdout):
+                if count == lines:
+                    process.kill()
+                if line.endswith("\n"):  # the last one may be cut
+                    witness.hear(line)
+        except BaseException:
+            process.kill()
+            raise
     assert process.returncode == (0 if lines is None else -9)
 
 
