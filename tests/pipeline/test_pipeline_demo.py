@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sqlite3
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -132,12 +135,24 @@ def test_a_small_demo_and_the_same_again(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_demo(tmp_path: Path) -> None:
-    """The demo on the standard library ends with 0, and the small lanes' items began earlier than with one queue."""
+    """The demo on the standard library ends with 0, and the small lanes' items began earlier than with one queue.
+
+    Earlier in the order of beginnings: seconds of two runs are not to be compared on a machine that does other things.
+    """
     command = [sys.executable, "-m", "multiqueue.cli", "demo", "--dir", str(tmp_path / "demo")]
     answer = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, ""), answer.stdout
-    (row,) = re.findall(r"^\d+ small lanes +\d+ +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+)$", answer.stdout, re.MULTILINE)
-    fair_median, fair_p95, fifo_median, fifo_p95 = map(float, row)
-    assert fair_median < fifo_median
-    assert fair_p95 < fifo_p95
+    assert re.search(r"^\d+ small lanes +\d+( +[\d.]+){4}$", answer.stdout, re.MULTILINE)
+    fair = places_of_small_lanes(tmp_path / "demo" / "_multiqueue" / "state.sqlite")
+    fifo = places_of_small_lanes(tmp_path / "demo" / "_multiqueue" / "fifo" / "_multiqueue" / "state.sqlite")
+    assert fair[len(fair) // 2] < fifo[len(fifo) // 2]
+    assert fair[len(fair) * 95 // 100] < fifo[len(fifo) * 95 // 100]
     assert (tmp_path / "demo" / "report.html").exists()
+
+
+def places_of_small_lanes(state: Path) -> list[int]:
+    """As the how-manieth item of a run each item of a small lane began, ascending."""
+    with contextlib.closing(sqlite3.connect(state)) as connection:
+        order = [lane for (lane,) in connection.execute("SELECT lane FROM items ORDER BY started_s")]
+    items = Counter(order)
+    return [place for place, lane in enumerate(order) if items[lane] <= max(items.values()) / 10]
