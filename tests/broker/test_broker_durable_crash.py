@@ -57,7 +57,8 @@ class Witness:
 def live(directory: Path, witness: Witness, lines: int | None) -> None:
     """One life of the process, killed after so many lines; None drains and ends cleanly."""
     mode = "work" if lines is not None else "drain"
-    command = [sys.executable, child.__file__, str(directory), str(witness.highest + 1000), mode]
+    witness.highest += 1000  # also above what the life before published and could not tell of
+    command = [sys.executable, child.__file__, str(directory), str(witness.highest), mode]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
