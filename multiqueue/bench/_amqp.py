@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ._amqp_bare import BareConnection
 from ._amqp_programs import BATCH, BODY, PREFETCH, PROGRAMS, Program
 from ._amqp_servers import OURS, THEIRS, Server, listening_server, our_server
 from ._model import CPU_RATE, RATE, Attempt, Figures, Goal, ItemsLost, Metric, Rival, Suite, Workload
@@ -203,25 +204,21 @@ class _Idle:
 
     def __init__(self, server: Server, n: int) -> None:
         self._server, self._n = server, n
-        self._sockets: list[Any] = []
+        self._connections: list[BareConnection] = []
         _allow_files(n + 100)
 
     def run(self) -> Figures:
-        from multiqueue.client import connect
-
         idle = self._server.memory_bytes()
         for _ in range(self._n):
-            connection = connect(self._server.url, recover=False, heartbeat=0)
-            connection.channel()
-            self._sockets.append(connection)
+            self._connections.append(BareConnection(self._server.url))
         return {IDLE.name: idle / 2**20, LOADED.name: self._server.memory_bytes() / 2**20}
 
     def check(self) -> None:
-        if not all(connection.is_open for connection in self._sockets):
-            raise ItemsLost("the server closed connections")
+        for connection in self._connections:
+            connection.check()
 
     def close(self) -> None:
-        for connection in self._sockets:
+        for connection in self._connections:
             connection.close()
 
 
