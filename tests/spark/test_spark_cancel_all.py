@@ -162,7 +162,7 @@ def test_closing_the_iterator_cancels_what_is_under_way() -> None:
         calls = dock.as_completed(call, range(9), buffersize=4)
         gate.set()
         next(calls)
-        spark.wait_until_active()
+        spark.wait_until_active(2)
         calls.close()
         wait_until_blocked(lambda: dock.statistics().running == 0, PATIENCE)
         assert dock.statistics().waiting == 0
