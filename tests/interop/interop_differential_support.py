@@ -191,3 +191,14 @@ def settle(method: type, which: int, **fields: Any) -> Step:
         return "settled"
 
     return step
+
+
+def recover(requeue: bool) -> Step:
+    """Give back everything that is unsettled; without requeue, what nobody implements."""
+
+    def step(side: Side) -> Any:
+        side.channel.call(commands.Basic.Recover(requeue))
+        side.unsettled = []
+        return "recovered"
+
+    return step

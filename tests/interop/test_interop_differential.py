@@ -22,6 +22,7 @@ from interop_differential_support import (
     consume_one,
     get,
     publish,
+    recover,
     settle,
 )
 from pamqp import commands
@@ -90,6 +91,7 @@ MAKERS = {
     "publish": lambda body, fields: publish(body, **fields),
     "get": lambda queue, no_ack: get(queue, no_ack=no_ack),
     "consume": lambda queue, fields: consume_one(queue, **fields),
+    "recover": recover,
     "settle": lambda method, which, fields: settle(method, which, **fields),
 }
 
@@ -148,6 +150,9 @@ messages = st.one_of(
         often,
         st.fixed_dictionaries({}, optional={"exclusive": st.booleans(), "no_ack": st.just(False)}),
     ),
+    st.tuples(st.just("recover"), st.sampled_from((True, True, False))),
+    calls(Basic.Qos, prefetch_size=st.sampled_from((0, 1)), prefetch_count=st.integers(0, 2)),
+    calls(Basic.Cancel, consumer_tag=st.just("nobody")),
     st.tuples(st.just("settle"), st.just(Basic.Ack), which, st.fixed_dictionaries({"multiple": flags})),
     st.tuples(
         st.just("settle"),
