@@ -7,7 +7,7 @@ From a shell, `python tests/rabbitmq_support.py COMMAND...` runs a command with 
 command becomes its address.
 
 The node has its own Erlang port mapper and its own cookie, so it neither finds nor disturbs one that the machine
-runs. Both are children of this process and are ended by their process ids.
+runs. Both are children of this process, ended by their process ids, and when this process dies they end too.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STARTS_WITHIN = 90.0  # seconds; on a quiet machine it takes 5
+# Runs a command until its standard input ends, which it does when whoever holds the other end closes it or dies.
+_WHILE_WE_LIVE = 'trap : TERM; ("$@"; kill -TERM 0) & cat >/dev/null; kill -TERM 0; wait'
 _SERVERS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/local/sbin/rabbitmq-server")
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A broker that runs: where it listens, and the process that is it."""
+    """A broker that runs: where it listens, and the process that leads its process group."""
 
     url: str
     port: int
@@ -105,10 +107,10 @@ def _child(command: list[str], environment: dict[str, str], base: Path) -> Itera
     """A process and whatever it starts, as one group that is ended with the block."""
     with (base / f"{Path(command[0]).name}.out").open("wb") as output:
         process = subprocess.Popen(
-            command,
+            ["/bin/sh", "-c", _WHILE_WE_LIVE, "sh", *command],
             env=environment,
             cwd=base,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -120,16 +122,13 @@ def _child(command: list[str], environment: dict[str, str], base: Path) -> Itera
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    for how, patience in ((signal.SIGTERM, 15.0), (signal.SIGKILL, 15.0)):
-        try:
-            os.killpg(process.pid, how)
-        except ProcessLookupError:
-            pass
-        try:
-            process.wait(patience)
-        except subprocess.TimeoutExpired:
-            continue
-        break
+    assert process.stdin is not None
+    process.stdin.close()
+    try:
+        process.wait(15)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(15)
     try:
         os.killpg(process.pid, signal.SIGKILL)  # what the shell script left behind
     except (ProcessLookupError, PermissionError):
