@@ -1,9 +1,10 @@
 """THE LOADING DOCK: feeds Spark from the driver.
 
-Promises: jobs start by lane, priority and fairness, at most `max_running` at a time; a cancelled future cancels its
-Spark job; nothing one job sets is seen by the next; every outcome has a type of its own.
+Promises: jobs start by lane, priority and fairness, at most `max_running` at a time; a cancelled or timed-out future
+cancels its Spark job; nothing one job sets is seen by the next; every outcome has a type of its own; `fan_in` reads
+many DataFrames into one loop in bounded memory.
 Knows the core. The only room that imports pyspark, which the extra `multiqueue[spark]` installs.
-docs/design/spark.md has the promises and the states.
+docs/design/spark.md and docs/design/fan-in.md have the promises and the states.
 """
 
 try:
