@@ -165,13 +165,13 @@ def test_a_service_connects_again(connection: Any, peer: Peer, name: Name) -> No
         with Consumer(connection, [answers], callbacks=[on_answer]):
             for number in (1, 2):
                 ask(number)
-                while len(answered) < number:
+                while 2 * number not in answered:
                     connection.drain_events(timeout=PATIENCE)
                 proxy.cut()
         service.should_stop = True
         thread.join()
         service.producer_connection.close()
-    assert answered == [2, 4]
+    assert set(answered) == {2, 4}  # the first one twice, where the cut was faster than its acknowledgement
     assert service.connects >= 2
     requests(connection.channel()).delete()
 
