@@ -65,7 +65,7 @@ class Feed:
     def __init__(self, target: TargetList, key: object) -> None:
         self.target = target
         self.key = key  # None for a list that nobody else may join
-        self.readers: set[Reader] = set()
+        self.readers: dict[Reader, int] = {}  # and the credit that was set aside for each
         self.willing: set[Reader] = set()
 
 
@@ -261,6 +261,7 @@ class PagedCore(QueueCore):
         else:
             with self.memory as paging:
                 paging.admit(self.area, consumer.tag, _credit_of(consumer))
+                feed.target.credit += _credit_of(consumer)
         self._enter(consumer, feed)
         super().add_consumer(consumer)
 
@@ -358,15 +359,17 @@ class PagedCore(QueueCore):
 
     def _enter(self, reader: Reader, feed: Feed) -> None:
         self._feeds[reader] = feed
-        feed.readers.add(reader)
+        feed.readers[reader] = _credit_of(reader)
         if isinstance(reader, QueueConsumer) and reader.is_willing:
             self._note_hunger(reader, willing=True)
 
     def _leave(self, reader: Reader) -> None:
         self._note_hunger(reader, willing=False)
         feed = self._feeds.pop(reader)
-        feed.readers.discard(reader)
+        credit = feed.readers.pop(reader)
         if feed.readers:
+            with self.memory:
+                feed.target.credit -= credit
             return
         if feed.key is not None:
             del self._shared[feed.key]

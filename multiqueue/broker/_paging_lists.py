@@ -167,6 +167,7 @@ class PagingLists(PagingBudget):
         area.last[level] = position
         slot = None
         if not backed:
+            self.room(cost, first=True)  # it stays whether there is or not
             slot = self._new_slot(area, position, cost)
             slot.is_backed = False
             slot.payload = payload
