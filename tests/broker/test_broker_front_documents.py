@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 HOUSE = Path(__file__).parents[2]
-GUIDE = HOUSE / "docs" / "guides" / "in-process-broker.md"
+GUIDES = [HOUSE / "docs" / "guides" / f"{name}.md" for name in ("in-process-broker", "bounded-memory")]
 EXAMPLES = sorted(HOUSE.glob("examples/broker_*.py"))
 PRINTED = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 
@@ -23,10 +23,11 @@ def test_an_example_prints_what_it_says(example: Path, capsys: pytest.CaptureFix
     assert capsys.readouterr().out.splitlines() == expected
 
 
-def test_the_guide_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    """The pieces of the guide, one after the other, are a program that does what the guide says."""
-    code = "\n".join(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL))
-    exec(compile(code, str(GUIDE), "exec"), {"__name__": "__main__"})
+@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def test_a_guide_prints_what_it_says(guide: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The pieces of a guide, one after the other, are a program that does what the guide says."""
+    code = "\n".join(re.findall(r"```python\n(.*?)```", guide.read_text(), flags=re.DOTALL))
+    exec(compile(code, str(guide), "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.splitlines() == PRINTED.findall(code)
 
 
