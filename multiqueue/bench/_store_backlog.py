@@ -1,0 +1,134 @@
+"""The workload `backlog`: millions of messages published and drained through a broker with little memory.
+
+Runs in a process of its own, so that its memory is nobody else's: `python -m multiqueue.bench._store_backlog N`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from multiqueue.broker import Message, VirtualHost
+from multiqueue.store import SqliteStore
+
+from ._model import Attempt, Figures, ItemsLost, Metric, Rival, Workload
+
+MESSAGES = 5_000_000
+BODY_BYTES = 1024
+MEMORY_LIMIT = 128 << 20
+_PARTS = 10  # the rate of the last tenth is compared with that of the first
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def _resident_bytes() -> int:
+    """What the process has in memory now, where the system says so; else what it had at most."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+class _Clock:
+    """Rates of the parts of a run, and the most memory that was seen between them."""
+
+    def __init__(self, n: int) -> None:
+        self.part = max(n // _PARTS, 1)
+        self.rates: list[float] = []
+        self.most_bytes = 0
+        self._since = time.perf_counter()
+
+    def passed(self, number: int) -> None:
+        """Message `number`, from 1, is done."""
+        if number % self.part == 0:
+            now = time.perf_counter()
+            self.rates.append(self.part / (now - self._since))
+            self._since = now
+            self.most_bytes = max(self.most_bytes, _resident_bytes())
+
+
+def run_here(n: int) -> dict[str, float]:
+    """Publish n messages, then consume them; rates in messages a second, memory in MiB."""
+    directory = tempfile.mkdtemp(prefix="multiqueue-bench-", dir=os.environ.get("MULTIQUEUE_BENCH_DIR"))
+    host = VirtualHost(store=SqliteStore(directory), memory_limit=MEMORY_LIMIT)
+    try:
+        host.declare_queue("backlog", durable=True)
+        publishing = _Clock(n)
+        for number in range(1, n + 1):
+            body = number.to_bytes(8, "big") + os.urandom(8) * ((BODY_BYTES - 8) // 8)
+            host.publish_nowait(Message(body, routing_key="backlog", persistent=True))
+            publishing.passed(number)
+        host.wait_for_commits()
+        draining = _Clock(n)
+        lost = 0
+        with host.subscribe("backlog", prefetch=1000) as subscription:
+            for number in range(1, n + 1):
+                received = subscription.get(timeout=60)
+                came = received.body
+                assert isinstance(came, bytes)
+                lost += int.from_bytes(came[:8], "big") != number
+                received.accept()
+                draining.passed(number)
+        host.wait_for_commits()
+        return {
+            "publish": sum(publishing.rates) / len(publishing.rates),
+            "drain": sum(draining.rates) / len(draining.rates),
+            "steady": draining.rates[-1] / draining.rates[0],
+            "resident": max(publishing.most_bytes, draining.most_bytes) / 2**20,
+            "lost": lost,
+        }
+    finally:
+        host.close()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+class _Backlog:
+    """One run in a process of its own."""
+
+    def __init__(self, n: int) -> None:
+        self._command = [sys.executable, "-m", "multiqueue.bench._store_backlog", str(n)]
+        self._lost = 0.0
+
+    def run(self) -> Figures:
+        printed = subprocess.run(self._command, check=True, capture_output=True, text=True).stdout
+        figures: dict[str, float] = json.loads(printed)
+        self._lost = figures.pop("lost")
+        return figures
+
+    def check(self) -> None:
+        if self._lost:
+            raise ItemsLost(f"{self._lost:g} messages were lost or out of order")
+
+    def close(self) -> None:
+        pass
+
+
+def _open(n: int) -> Attempt:
+    return _Backlog(n)
+
+
+BACKLOG = Workload(
+    "backlog",
+    f"{BODY_BYTES} bytes each, published, then drained, by a virtual host with {MEMORY_LIMIT >> 20} MiB of memory",
+    MESSAGES,
+    (Rival("VirtualHost", _open, role="ours"),),
+    "VirtualHost",
+    metrics=(
+        Metric("publish", "msg/s", has_ratio=False),
+        Metric("drain", "msg/s", has_ratio=False),
+        Metric("steady", "last tenth / first", has_ratio=False),
+        Metric("resident", "MiB", better="less", has_ratio=False),
+    ),
+    n_unit="messages",
+    threads="1, the writer and 2 loaders",
+    note="The goals: below 300 MiB throughout, and a last tenth at no less than 1/1.3 of the first one's rate.",
+)
+
+if __name__ == "__main__":
+    print(json.dumps(run_here(int(sys.argv[1]))))
