@@ -294,8 +294,8 @@ class PagedCore(QueueCore):
         if found or self.deleted or target is None:
             self._note_hunger(self.getter, willing=False)
             return False
-        # In this order: a loader may bring the rest between the two questions, never take it back.
-        return target.is_incomplete or target.direct > 0
+        with self.memory:  # a loader may be just about to turn what was unknown into something to have
+            return target.is_incomplete or target.direct > 0
 
     @property
     def list_for_get(self) -> TargetList | None:

@@ -155,7 +155,7 @@ def test_a_paged_host_over_sqlite_agrees_with_lists() -> None:
 @pytest.mark.parametrize("machine", [PagingHostMachine, PagingDiskMachine])
 def test_a_paged_host_agrees_with_lists_for_long(machine: type[PagingHostMachine]) -> None:
     """The same for many more histories."""
-    run(machine, 500, 50)
+    run(machine, 200, 50)
 
 
 # One promise at a time
