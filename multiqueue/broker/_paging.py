@@ -78,7 +78,6 @@ class Paging(PagingLists):
 
     def __init__(self, limit: int, entry_bytes: int = 96) -> None:
         super().__init__(limit, entry_bytes)
-        self.served: dict[TargetList, None] = {}  # lists that have new direct references: whoever waits is to be told
         self.loads = 0
 
     # -- planning

@@ -43,6 +43,8 @@ class PagingBudget:
         self.in_flight = 0
         # Numbers of what is settled: the store shows them until it has committed that.
         self.deleting: dict[int, Area] = {}
+        # Lists that have something new to give: whoever waits there is to be told.
+        self.served: dict[TargetList, None] = {}
         # Lists that may need a load. Whoever is not in here has enough, or nothing further to get.
         self.wanting: dict[TargetList, None] = {}
         self.stirred = False  # something happened since the last plan that may let a load go ahead
@@ -281,13 +283,15 @@ class PagingBudget:
             self.recharge(slot)
         return True
 
-    def forget_question(self, target: TargetList, position: int) -> None:
-        """Do not ask the selector again about a message that came back."""
-        if target.asked_again.discard(position):
-            slot = target.area.slots[position]
-            slot.lists -= 1
-            self.charge(Account.ENTRIES, -self.entry_bytes)
-            self.recharge(slot)
+    def forget_question(self, target: TargetList, position: int) -> bool:
+        """Do not ask the selector again about a message that came back; False when that was not to be done."""
+        if not target.asked_again.discard(position):
+            return False
+        slot = target.area.slots[position]
+        slot.lists -= 1
+        self.charge(Account.ENTRIES, -self.entry_bytes)
+        self.recharge(slot)
+        return True
 
     def cut_last(self, target: TargetList) -> None:
         """Let the last entry of a list go and open the tail before it."""

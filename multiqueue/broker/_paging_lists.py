@@ -246,7 +246,9 @@ class PagingLists(PagingBudget):
         slot.in_flight = True  # first: it is not let go when the last list has let go of it
         for target in area.lists:
             self.unlink(target, position)
-            self.forget_question(target, position)
+            if self.forget_question(target, position):
+                self.served[target] = None  # what stands behind the question can be had now
+                self.stirred = True
             self.want_if_low(target)
         self.in_flight += 1
         self.charge(Account.ENTRIES, self.entry_bytes)

@@ -298,7 +298,8 @@ class PagingModel:
         for row in self.rows.values():
             if row.state == "ready" and row.position <= self.area.head_end and row.position not in listed:
                 slot = self.area.slots.get(row.position)
-                assert slot is not None and slot.payload is not None, f"the head cache has a gap at {row}"
+                payload = None if slot is None else slot.payload
+                assert payload is not None, f"the head cache has a gap at {row}"
         for position, slot in self.area.slots.items():
             row = self.rows[position]
             known = row.state == "taken" or position in listed or slot.payload is not None
@@ -338,7 +339,8 @@ class PagingModel:
         self.commit_deletes()
         self.check()
         assert self.paging.amounts == [0] * len(Account), f"I10: {self.paging.amounts}"
-        assert not self.area.slots and not self.paging.deleting
+        assert not self.area.slots
+        assert not self.paging.deleting
 
     def _consumer(self, target: TargetList) -> Consumer | None:
         return next((each for each in self.consumers if each.target is target), None)

@@ -196,6 +196,26 @@ def test_a_returned_message_goes_into_every_list_that_has_passed_it() -> None:
     assert model.take(second) is rows[0]
 
 
+def test_a_list_is_served_when_the_question_before_its_entries_is_settled_by_others() -> None:
+    """While a selector is to be asked about a returned message nothing behind it is given; when somebody else takes
+    that message, the consumers of the list are to be told that they can go on."""
+    model = PagingModel(limit=8000)
+    anyone, reds = model.join(None), model.join(("red",))
+    assert anyone is not None
+    assert reds is not None
+    rows = [model.publish(size=50) for _ in range(3)]
+    model.quiesce()
+    taken = model.take(anyone)
+    assert taken is rows[0]
+    model.requeue(taken)
+    assert model.paging.first(reds.target) is None
+    model.paging.take_served()
+    assert model.take(anyone) is rows[0]
+    assert model.paging.first(reds.target) is not None
+    assert reds.target in model.paging.take_served()
+    assert model.paging.stirred
+
+
 def test_the_budget_can_be_changed_while_running() -> None:
     """A smaller budget is kept at once, a larger one used by the next loads."""
     model = PagingModel(limit=8000)
