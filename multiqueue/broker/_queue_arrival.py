@@ -111,8 +111,9 @@ class QueueArrival(QueueDelivery):
     def join_in_turn(self, entry: StoredEntry, turn: Put) -> None:
         """Let an admitted entry join that is not stored: its turn has come."""
         entry.number = turn.id
-        self._join(entry)
+        # First: joining may write the entry out, as a row with this very number.
         self._journal_of().delete((turn.id,))
+        self._join(entry)
 
     def withdraw(self, entry: StoredEntry) -> None:
         """Give back the room of an admitted entry that will not come."""
