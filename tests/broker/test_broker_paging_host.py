@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from broker_durable_support import InMemory, OnDisk, keepers
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import invariant, rule
 from test_broker_durable_machine import QUEUES, Copy, DurableMachine, run
 
 from multiqueue.broker import ConsumerNotAdmitted, Message, MessageTooLarge, VirtualHost
@@ -59,6 +59,7 @@ class PagingHostMachine(DurableMachine):
                 Message(body, routing_key=name, persistent=True, priority=priority),
             )
             self.lists.add(name, Copy(body, True, priority))
+        self.settled()
 
     @rule(name=st.sampled_from(["plain", "levels"]), selector=st.sampled_from(list(SELECTORS)))
     def subscribe(self, name: str, selector: str | None) -> None:
@@ -123,6 +124,7 @@ class PagingHostMachine(DurableMachine):
         self._stop()
         super().crash()
 
+    @invariant()
     def agrees(self) -> None:
         self.settled()
         host = self.keeper.host
@@ -328,6 +330,24 @@ def test_transient_messages_of_a_durable_queue_are_written_out_and_come_back(hos
             received.accept()
     host.wait_for_commits()
     assert store.statistics().messages == 0
+
+
+def test_transient_and_persistent_messages_keep_their_order_when_written_out() -> None:
+    """A transient message that waited for its turn takes, in the store, the place of the row that kept its turn."""
+    host = VirtualHost(store=MemoryStore(), memory_limit=16_000)
+    host.declare_queue("q", durable=True)
+    expected = [b"%d" % number + b"x" * 300 for number in range(60)]
+    for number, body in enumerate(expected):
+        host.publish_nowait(Message(body, routing_key="q", persistent=number % 3 == 0))
+    for _ in range(3):
+        host.wait_for_commits()
+    assert [message.body for message in host.queue("q").browse()] == expected
+    with host.subscribe("q", prefetch=1) as subscription:
+        for body in expected:
+            received = subscription.get(timeout=10)
+            assert received.body == body
+            received.accept()
+    host.close()
 
 
 def test_nothing_is_in_memory_when_nothing_is_on_the_queue(host: VirtualHost) -> None:
