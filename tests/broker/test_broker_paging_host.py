@@ -295,6 +295,7 @@ def test_a_ring_evicts_what_is_in_the_store_alone() -> None:
     to_dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     host.declare_queue("ring", durable=True, arguments={"x-max-length": 100, "x-overflow": "drop-head", **to_dead})
     _publish(host, 300, queue="ring")
+    host.wait_for_commits()  # of the dead letters, which the commits of the others caused
     assert [len(host.queue(name)) for name in ("ring", "dead")] == [100, 200]
     assert host.queue("ring").browse(limit=1)[0].body == b"200" + b"x" * 100
     host.wait_for_commits()
