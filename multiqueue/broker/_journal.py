@@ -98,10 +98,12 @@ class Journal:
         operations: Sequence[Operation],
         committed: Callable[[], object] | None,
         failed: Callable[[BaseException], object],
+        *,
+        lingers: bool = False,
     ) -> Commit:
         """`submit` for callbacks that say themselves where they run, and `note` what failed."""
         try:
-            return self.store.submit(operations, committed, failed)
+            return self.store.submit(operations, committed, failed, lingers=lingers)
         except (StoreFailed, StoreClosed) as end:
             self.note(end)
             raise
@@ -112,7 +114,7 @@ class Journal:
         A store that has failed or was closed keeps them: they are delivered again when it is opened, flagged.
         """
         try:
-            self.hand_in([Delete(numbers)], None, self.note)
+            self.hand_in([Delete(numbers)], None, self.note, lingers=True)
         except (StoreFailed, StoreClosed):
             pass
 

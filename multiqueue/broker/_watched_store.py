@@ -86,6 +86,8 @@ class WatchedStore:
         operations: Sequence[Operation],
         committed: Callable[[], object] | None = None,
         failed: Callable[[BaseException], object] | None = None,
+        *,
+        lingers: bool = False,
     ) -> Commit:
         """As `MessageStore.submit`; waits also while too much of the budget waits for commits."""
         writing = 0
@@ -97,12 +99,12 @@ class WatchedStore:
             elif type(each) is Delete:
                 gone = [*(gone or ()), *each.ids]
         if not writing and gone is None:
-            return self.inner.submit(operations, committed, failed)
+            return self.inner.submit(operations, committed, failed, lingers=lingers)
         change = _Change(self._memory, writing, gone, committed, failed)
         if writing:
             self._memory.begin_writing(writing, may_wait=not _here.is_store_thread)
         try:
-            return self.inner.submit(operations, change.written, change.refused)
+            return self.inner.submit(operations, change.written, change.refused, lingers=lingers)
         except BaseException:
             change.end_writing()
             raise

@@ -1,22 +1,25 @@
 """The one thread that commits: it takes everything that was submitted meanwhile, and tells everybody at once.
 
 Promise     Submissions are committed in the order in which they were made, each whole. While one batch is on its
-            way to the disk the next one gathers; there is no timer. What happens to a submission is told once:
-            its `committed` or `failed`, then `Commit.wait`, then its done callbacks.
+            way to the disk the next one gathers. What lingers stays for company, `LINGER` seconds
+            at most: it goes with the next submission that does not, or as soon as somebody waits for it. What happens to a submission
+            is told once: its `committed` or `failed`, then `Commit.wait`, then its done callbacks.
 State       `_lock` guards every field of `GroupCommit` that changes, and every `Batch.submissions`, `Batch.is_done` and
             `Submission.callbacks`. A batch that the writer has taken is the writer's alone. Invariants: the pending
             counts are sums over `_batches` and the batch in the writer's hands; `_gathering` is the last of
             `_batches` or None; `_end` is set once, and from then on `_batches` is empty.
 Lock order  `_lock` is a leaf. Callbacks, the backend and every `Event.set` run outside of it.
-Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`
-            and `close` notify. Submissions with a Put wait in `room` for bytes: the writer notifies when half of
-            them are committed, and so does the end. `Commit.wait` waits for its batch: the commit or the end sets it.
+Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`,
+            `close` and whoever begins to wait for a batch notify. Submissions with a Put wait in `room` for bytes: the
+            writer notifies when half of them are committed, and so does the end. `Commit.wait` waits for its batch:
+            the commit or the end sets it.
 Membership  After a fork the child has no writer and may not touch the files: it is refused everything.
             At the end (`_end`) whoever is pending, and whoever waits for room, is told the same error.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -29,6 +32,7 @@ from ._protocol import Delete, Operation, Put
 
 BATCH_BYTES = 4 << 20  # a batch beyond this is closed: the next submission starts another one
 BATCH_OPERATIONS = 4000
+LINGER = 0.02  # seconds: a removal alone is not worth a sync, and a crash within them only redelivers
 OVERHEAD_BYTES = 200  # what an operation itself takes in memory, roughly
 _IDS_BETWEEN_COMMITS = 1 << 18
 _BATCHES_BEFORE_REST = 32  # under unbroken load the backend's own work still gets a turn
@@ -53,15 +57,24 @@ class Backend(Protocol):
 class Batch:
     """Submissions that are committed together, and the one event that their callers wait for."""
 
-    __slots__ = ("bytes", "done", "is_done", "lock", "operations", "submissions")
+    __slots__ = ("bytes", "done", "is_done", "is_urgent", "lock", "operations", "since", "submissions", "work")
 
-    def __init__(self, lock: threading.Lock) -> None:
+    def __init__(self, lock: threading.Lock, work: threading.Condition, *, is_urgent: bool) -> None:
         self.lock = lock  # the store's
+        self.work = work  # the writer's, over that lock
+        self.is_urgent = is_urgent  # something in it does not linger, or somebody waits for it
+        self.since = time.monotonic()
         self.submissions: list[Submission] = []
         self.operations = 0
         self.bytes = 0
         self.done = threading.Event()
         self.is_done = False
+
+    def hurry_locked(self) -> None:
+        """Somebody waits: let the writer not linger."""
+        if not self.is_urgent:
+            self.is_urgent = True
+            self.work.notify()
 
 
 class Submission:
@@ -88,6 +101,9 @@ class Submission:
         return self._batch.is_done
 
     def wait(self, timeout: float | None = None) -> bool:
+        if not self._batch.is_urgent:
+            with self._batch.lock:
+                self._batch.hurry_locked()
         if not self._batch.done.wait(timeout):
             return False
         if self.error is not None:
@@ -98,6 +114,7 @@ class Submission:
         with self._batch.lock:
             if not self._batch.is_done:
                 self.callbacks = [*(self.callbacks or ()), callback]
+                self._batch.hurry_locked()
                 return
         callback(self.error)
 
@@ -162,6 +179,8 @@ class GroupCommit:
         operations: Sequence[Operation],
         committed: Callable[[], object] | None = None,
         failed: Callable[[BaseException], object] | None = None,
+        *,
+        lingers: bool = False,
     ) -> Submission:
         operations = tuple(operations)
         size, grows = _size(operations)
@@ -185,7 +204,9 @@ class GroupCommit:
             batch.bytes += size
             self._pending_bytes += size
             self._pending_operations += len(operations)
-            if self._writer_waits:
+            is_first = len(batch.submissions) == 1
+            batch.is_urgent = batch.is_urgent or not lingers
+            if self._writer_waits and (batch.is_urgent or is_first):
                 self.work.notify()
         return submission
 
@@ -239,7 +260,7 @@ class GroupCommit:
             raise type(self._end)(*self._end.args) from self._end
 
     def _new_batch_locked(self) -> Batch:
-        batch = Batch(self._lock)
+        batch = Batch(self._lock, self.work, is_urgent=self._held is not None)
         self._batches.append(batch)
         self._gathering = batch if self._held is None else None
         return batch
@@ -270,21 +291,30 @@ class GroupCommit:
 
     def _next_batch(self, rest: float | None) -> Batch | None:
         """The oldest batch, or None after `rest` seconds without one, or None when all is done and closed."""
-        deadline = None if rest is None else time.monotonic() + rest
+        deadline = math.inf if rest is None else time.monotonic() + rest
         with self._lock:
             while True:
-                if self._batches and (self._held != 0 or self._closing):
+                now, due = time.monotonic(), self._due_locked()
+                if due <= now:
                     self._held = self._held - 1 if self._held else self._held
                     self._taken = self._batches.popleft()
                     if self._taken is self._gathering:
                         self._gathering = None
                     return self._taken
-                left = None if deadline is None else deadline - time.monotonic()
-                if self._closing or (left is not None and left <= 0):
+                if self._closing or deadline <= now:
                     return None
+                left = min(due, deadline) - now
                 self._writer_waits = True
-                self.work.wait(left)
+                self.work.wait(None if left == math.inf else left)
                 self._writer_waits = False
+
+    def _due_locked(self) -> float:
+        """When the oldest batch is to be committed, on the monotonic clock; infinity while there is none to commit."""
+        if not self._batches or (self._held == 0 and not self._closing):
+            return math.inf
+        oldest = self._batches[0]
+        hurries = oldest.is_urgent or self._closing or len(self._batches) > 1
+        return 0.0 if hurries else oldest.since + LINGER
 
     def _commit(self, batch: Batch) -> None:
         self._backend.commit(batch.submissions, self._next_id)

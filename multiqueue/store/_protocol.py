@@ -182,11 +182,14 @@ class MessageStore(Protocol):
         operations: Sequence[Operation],
         committed: Callable[[], object] | None = None,
         failed: Callable[[BaseException], object] | None = None,
+        *,
+        lingers: bool = False,
     ) -> Commit:
         """Have these operations committed, all or none; gives ids to the Puts before it returns.
 
         Ids rise in the order of the submissions. `committed()` or `failed(error)` is called once, on the store's
-        thread, before whoever waits for the commit goes on. Blocks only while more than `max_pending_bytes`
+        thread, before whoever waits for the commit goes on. What `lingers` may stay for company for some milliseconds,
+        unless somebody waits for it: removals that are not worth a commit of their own. Blocks only while more than `max_pending_bytes`
         are on their way, only if there is a Put among the operations, and never on the store's own thread.
         Without operations it is a barrier: committed when everything before it is.
 

@@ -179,8 +179,10 @@ class SqliteStore:
         operations: Sequence[Operation],
         committed: Callable[[], object] | None = None,
         failed: Callable[[BaseException], object] | None = None,
+        *,
+        lingers: bool = False,
     ) -> Submission:
-        return self._commits.submit(operations, committed, failed)
+        return self._commits.submit(operations, committed, failed, lingers=lingers)
 
     def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
         self._commits.check_open()

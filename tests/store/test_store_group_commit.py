@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from store_support import ids, put, stored
 
-from multiqueue.store import Delete, MemoryStore, Put, StoreClosed, StoreError, StoreFailed, StoreFull
+from multiqueue.store import Delete, MemoryStore, Put, StoreClosed, StoreError, StoreFailed, StoreFull, _group_commit
 from multiqueue.testing import wait_until_blocked
 
 
@@ -205,3 +205,39 @@ def test_max_pending_bytes_must_be_positive() -> None:
     """A store through which nothing fits is refused when it is made."""
     with pytest.raises(ValueError, match="max_pending_bytes"):
         MemoryStore(max_pending_bytes=0)
+
+
+def test_what_lingers_stays_for_company(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What removals leave is committed with the next message that is put, in one commit with it."""
+    monkeypatch.setattr(_group_commit, "LINGER", 3600.0)
+    gone = stored(store, put(1), put(1))
+    before = store.statistics().commits
+    told = threading.Event()
+    removals = [store.submit([Delete([each])], told.set, lingers=True) for each in gone]
+    assert not told.wait(0.05)
+    last = stored(store, put(1))
+    assert all(removal.is_done for removal in removals)
+    assert store.statistics().commits == before + 1
+    assert ids(store, 1) == last
+
+
+@pytest.mark.parametrize("how", ["wait", "callback", "close"])
+def test_what_somebody_waits_for_does_not_linger(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for a removal, asking to be told of it, or closing the store has it committed at once."""
+    monkeypatch.setattr(_group_commit, "LINGER", 3600.0)
+    told = threading.Event()
+    with MemoryStore() as store:
+        removal = store.submit([Delete(stored(store, put(1)))], lingers=True)
+        if how == "wait":
+            assert removal.wait(60)
+        elif how == "callback":
+            removal.add_done_callback(lambda error: told.set() if error is None else None)
+            assert told.wait(60)
+    assert removal.is_done
+
+
+def test_what_lingers_is_committed_all_the_same(store: MemoryStore) -> None:
+    """It stays for company for a moment, not for ever."""
+    told = threading.Event()
+    store.submit([Delete(stored(store, put(1)))], told.set, lingers=True)
+    assert told.wait(60)
