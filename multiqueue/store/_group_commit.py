@@ -1,9 +1,9 @@
 """The one thread that commits: it takes everything that was submitted meanwhile, and tells everybody at once.
 
 Promise     Submissions are committed in the order in which they were made, each whole. While one batch is on its
-            way to the disk the next one gathers. What lingers stays for company, `LINGER` seconds
-            at most: it goes with the next submission that does not, or as soon as somebody waits for it. What happens to a submission
-            is told once: its `committed` or `failed`, then `Commit.wait`, then its done callbacks.
+            way to the disk the next one gathers. What lingers stays for company, `LINGER` seconds at most: it goes
+            with the next submission that does not, or as soon as somebody waits for it. What happens to a
+            submission is told once: its `committed` or `failed`, then `Commit.wait`, then its done callbacks.
 State       `_lock` guards every field of `GroupCommit` that changes, and every `Batch.submissions`, `Batch.is_done` and
             `Submission.callbacks`. A batch that the writer has taken is the writer's alone. Invariants: the pending
             counts are sums over `_batches` and the batch in the writer's hands; `_gathering` is the last of

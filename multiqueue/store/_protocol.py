@@ -189,9 +189,10 @@ class MessageStore(Protocol):
 
         Ids rise in the order of the submissions. `committed()` or `failed(error)` is called once, on the store's
         thread, before whoever waits for the commit goes on. What `lingers` may stay for company for some milliseconds,
-        unless somebody waits for it: removals that are not worth a commit of their own. Blocks only while more than `max_pending_bytes`
-        are on their way, only if there is a Put among the operations, and never on the store's own thread.
-        Without operations it is a barrier: committed when everything before it is.
+        unless somebody waits for it: removals that are not worth a commit of their own.
+
+        Blocks only while more than `max_pending_bytes` are on their way, never without a Put among the operations,
+        and never on the store's own thread. Without operations it is done when everything before it is.
 
         Raises:
             StoreFailed, StoreClosed: nothing was accepted.
