@@ -312,6 +312,7 @@ def test_management_reaches_what_is_in_the_store_alone(host: VirtualHost) -> Non
     assert queue.copy_messages(other, lambda message: message.body == b"650" + b"x" * 100) == 1
     assert queue.delete_messages(limit=100) == 100
     assert queue.purge() == 400
+    host.wait_for_commits()  # of the copy
     assert len(other) == 201
     assert len(other.browse()) == 201
 
