@@ -25,6 +25,7 @@ from multiqueue.store import Delete, Put, SqliteStore
 
 from ._crew import Crew
 from ._model import RATE, Attempt, Figures, Goal, ItemsLost, Metric, Rival, Suite, Workload
+from ._store_backlog import BACKLOG
 
 PIPELINED = 50_000
 BATCH = 1_000  # of the raw log; the store's own come to two or three times as many
@@ -316,6 +317,7 @@ SUITE = Suite(
             n_unit="messages",
             note="The goal is below one second of CPU for a million.",
         ),
+        BACKLOG,
     ),
     does_not_show=(
         "a disk that is slower or faster, or lies about its syncs: the raw log is beside every figure to tell",
