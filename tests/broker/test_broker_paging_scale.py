@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -121,6 +123,35 @@ def test_the_budget_changes_while_the_queue_is_at_work(broker: Broker) -> None:
             received = subscription.get(timeout=60)
             assert _number(received.body) == number
             received.accept()
+    broker.wait_for_commits()
+    assert broker.memory_statistics().used == 0
+
+
+def test_the_budget_changes_beside_a_publisher_and_a_consumer(broker: Broker) -> None:
+    """A budget changed while threads are at work is kept, but for what waits for its commit, and nothing is lost."""
+    count, numbers = 4000, list[int]()
+
+    def consume() -> None:
+        with broker.subscribe("q", prefetch=50) as subscription:
+            for _ in range(count):
+                received = subscription.get(timeout=60)
+                numbers.append(_number(received.body))
+                received.accept()
+
+    publisher = threading.Thread(target=_publish, args=(broker, range(count)), name="publisher")
+    consumer = threading.Thread(target=consume, name="consumer")
+    publisher.start()
+    consumer.start()
+    for limit in cycle((MIB // 2, MIB // 4, 2 * MIB)):
+        broker.memory_limit = limit
+        statistics = broker.memory_statistics()
+        # What is on its way to the disk cannot be let go: it was admitted under the limit before.
+        assert statistics.used - statistics.writing <= statistics.limit
+        consumer.join(timeout=0.01)
+        if not consumer.is_alive():
+            break
+    publisher.join()
+    assert numbers == list(range(count))
     broker.wait_for_commits()
     assert broker.memory_statistics().used == 0
 
