@@ -5,8 +5,8 @@ Times to live are a millisecond or an hour: a test waits for what happens, and n
 
 from __future__ import annotations
 
-import time
 import datetime
+import time
 from collections.abc import Callable
 from typing import Any
 
