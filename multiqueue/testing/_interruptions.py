@@ -12,6 +12,7 @@ Assumes     CPython runs signal handlers and raises asynchronous exceptions when
 from __future__ import annotations
 
 import dis
+import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -64,11 +65,15 @@ class Point:
         self.used = True
         self._action = action
         self._outside = frozenset(frames_from(sys._getframe()))
+        collecting = gc.isenabled()
+        gc.disable()  # what a collection calls is no point of the call, and comes when it likes
         try:
             with watching(self._visit):
                 yield self
         finally:
             self._outside, self._last = frozenset(), None
+            if collecting:
+                gc.enable()
 
     def __repr__(self) -> str:
         return f"point {self.number}{' at ' if self.place else ''}{self.place}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import gc
 import queue
 import signal
 from types import CodeType, FrameType
@@ -128,3 +129,29 @@ def test_a_point_is_used_once() -> None:
         outer([])
     with pytest.raises(TestToolError, match="has been used"), point.raising():
         outer([])
+
+
+def test_a_collection_is_no_point_of_a_call() -> None:
+    """What the garbage collector calls is not interrupted, however often it would run."""
+    collections: list[str] = []
+
+    def collected(phase: str, info: object) -> None:
+        collections.append(phase)
+
+    def allocate() -> list[list[object]]:
+        return [[] for _ in range(3)]
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(collected)
+    try:
+        for point in interruptions():
+            with point.raising():
+                gc.set_threshold(1)
+                allocate()
+                gc.set_threshold(*threshold)
+            gc.set_threshold(*threshold)
+            assert "collected" not in point.place
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(collected)
+    assert gc.isenabled()
