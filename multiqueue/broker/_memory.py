@@ -141,7 +141,7 @@ class MemoryManager:
 
     @property
     def limit(self) -> int:
-        """The budget in bytes. Assigning another one takes effect at once."""
+        """The budget in bytes. A lower one is kept at once, but for what is under way: loads and commits end first."""
         return self._paging.limit
 
     @limit.setter
@@ -310,7 +310,10 @@ class MemoryManager:
         """Raise AssertionError when the budget contradicts what is in memory. For tests."""
         with self._lock:
             self._paging.check_invariants()
-            assert self._paging.used <= self._paging.limit, f"{self._paging.used} of {self._paging.limit} bytes"
+            amounts = self._paging.amounts
+            # What is under way was admitted, perhaps under a higher limit, and ends by itself.
+            settled = self._paging.used - amounts[Account.LOADING] - amounts[Account.WRITING]
+            assert settled <= self._paging.limit, f"{settled} of {self._paging.limit} bytes"
 
 
 def _statistics_of(target: TargetList, high_water: int) -> TargetStatistics:
