@@ -6,13 +6,11 @@ from a callback. Publishing, acknowledging and rejecting wait for no answer, and
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from pamqp import commands
 
@@ -491,23 +489,6 @@ class Channel(ChannelBase):
             if self._state not in (State.CLOSING, State.CLOSED):
                 self._state = after(self._state, Happening.OPENED)
                 self._changed.notify_all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        type: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await asyncio.to_thread(self.close)
 
 
 def _consume_call() -> Call:

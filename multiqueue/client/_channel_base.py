@@ -31,6 +31,7 @@ from pamqp import commands
 from ..amqp import Ack, Deliver, GetOk, Nack, Return
 from ..errors import ShutDown
 from ._call import Call
+from ._closing import Closing
 from ._confirms import Ledger, Unconfirmed
 from ._consumers import Consumer, Inbox
 from ._errors import (
@@ -56,7 +57,7 @@ _log = logging.getLogger("multiqueue.client")
 BATCH = 16  # deliveries of one channel before others have their turn; a hand-over costs about two of them
 
 
-class ChannelBase:
+class ChannelBase(Closing):
     """What `Channel` stands on."""
 
     def __init__(self, connection: Connection, number: int) -> None:

@@ -22,7 +22,6 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self, cast
 
 from pamqp import commands
@@ -32,6 +31,7 @@ from ..errors import ShutDown
 from ._address import parse_address
 from ._channel import Channel
 from ._channel_base import ChannelBase
+from ._closing import Closing
 from ._direct_host import Host
 from ._direct_link import DirectLink
 from ._errors import ConnectionClosed, ConnectionInterrupted, TooManyChannels
@@ -57,7 +57,7 @@ Connector = Callable[[Listener], Link]
 _RECOVERABLE = (0, 320, 541)
 
 
-class Connection:
+class Connection(Closing):
     """A connection to a broker; made by `connect`. Every method may be called from any thread."""
 
     def __init__(self, connector: Connector, settings: Settings) -> None:
@@ -450,23 +450,6 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<connection {self.name!r}>"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        type: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self.async_close()
 
 
 _ENDING = (State.CLOSING, State.CLOSED)

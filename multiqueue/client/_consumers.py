@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..core import LinkedBlockingMultiQueue
 from ..errors import ShutDown
+from ._closing import Closing
 
 if TYPE_CHECKING:
     from ._channel import Channel
@@ -64,7 +64,7 @@ class Consumer:
             channel.run_callback(self._callback, message)
 
 
-class Inbox:
+class Inbox(Closing):
     """A consumer without a callback: messages wait in it until somebody takes them.
 
         with channel.consume("orders") as inbox:
@@ -149,22 +149,3 @@ class Inbox:
             except ShutDown:
                 return
             yield message
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        type: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        import asyncio
-
-        await asyncio.to_thread(self.close)

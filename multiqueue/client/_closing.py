@@ -1,0 +1,33 @@
+"""`with` and `async with` for whatever has a `close` that blocks: connections, channels, inboxes."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Self
+
+
+class Closing(ABC):
+    """Closed at the end of a `with` block, and of an `async with` block without blocking its loop."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End it; a second time is harmless."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await asyncio.to_thread(self.close)
