@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -14,6 +15,15 @@ from typing import NoReturn
 import pytest
 
 SLOW = ("none", "selected", "all")
+
+
+def pytest_configure() -> None:
+    """Take SIGINT even where whoever started the run ignores it, as shells do for what runs in the background.
+
+    Programs that tests start inherit an ignored signal, and those that are to end by it never would.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
