@@ -8,7 +8,7 @@ frames of `amqp`; the loading dock, the pipeline and the windows know it. Needs 
 from ._address import Address as Address
 from ._address import parse_address as parse_address
 from ._channel import Channel as Channel
-from ._channel import QueueDeclared as QueueDeclared
+from ._channel_declaring import QueueDeclared as QueueDeclared
 from ._confirms import Confirm as Confirm
 from ._connection import Connection as Connection
 from ._connection import async_connect as async_connect

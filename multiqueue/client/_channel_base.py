@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("multiqueue.client")
 
+CONFIRM, TX = "confirm", "tx"
 BATCH = 16  # deliveries of one channel before others have their turn; a hand-over costs about two of them
 
 
@@ -80,6 +81,8 @@ class ChannelBase(Closing):
         # Invariant: in rising order, all above _tag_offset and not above _highest_tag.
         self._unsettled: dict[int, None] = {}
         self._ledger: Ledger | None = None
+        self._mode: str | None = None  # CONFIRM or TX, to be asked for again after a recovery; the same for _qos
+        self._qos: dict[bool, int] = {}  # the prefetch count, by whether it holds for the channel as a whole
         self._is_flowing = True
         self._stopped_at: float | None = None  # when the server stopped the flow
         self._queued = 0
@@ -148,6 +151,9 @@ class ChannelBase(Closing):
     def _lost(self) -> ConnectionClosed:
         kind = ConnectionInterrupted if self._settings.recover else ConnectionClosed
         return kind(f"{self!r}: the connection was lost; nothing was sent", reply_code=320)
+
+    def _current(self, queue: str) -> str:
+        return self.connection.topology.current_name(queue)
 
     def _refusal_locked(self) -> Exception:
         """Why nothing can be sent now."""
