@@ -68,6 +68,7 @@ class ServerConnection(ConnectionReading):
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self.is_held_back = False
+        self._unread_bytes = 0
         self._want(True)
         self._let_go("replies")
 

@@ -14,7 +14,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..broker import BrokerError
 from ._connection_machine import ConnectionMachine, ConnectionState, HeartbeatMonitor
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("multiqueue.amqp")
 _numbers = itertools.count(1)
+_LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
+_REPLIES: Final = 4  # times the write buffer that replies may wait in before nothing further is read
 
 
 class Owner:
@@ -74,6 +76,7 @@ class ConnectionBase(asyncio.Protocol):
         self._out: list[bytes] = []
         self._pending: deque[Frame] = deque()
         self._holds: set[object] = set()
+        self._unread_bytes = 0  # written since `is_held_back`: replies, for no consumer wants anything then
         self._set_aside: dict[ServerChannel, bytes] = {}  # methods that wait for commits
         self._commits_lock = threading.Lock()
         self._commits: list[tuple[ChannelBase, int, bool]] = []
@@ -89,8 +92,10 @@ class ConnectionBase(asyncio.Protocol):
         self.owner = Owner(self.name)
 
     def send(self, data: bytes) -> None:
-        """Frames to be written when the present turn ends."""
+        """Frames to be written when the present turn ends, or now if they are large."""
         self._out.append(data)
+        if len(data) > _LARGE:
+            self.flush()
 
     def flush(self) -> None:
         """Write what there is to write. Whoever begins a turn on the I/O thread ends it with this."""
@@ -102,7 +107,21 @@ class ConnectionBase(asyncio.Protocol):
             data = b"".join(self._out)
             self._out.clear()
             self._monitor.said = True
+            if self.is_held_back:
+                self._count_unread(len(data))
             self._transport.write(data)
+
+    def _count_unread(self, size: int) -> None:
+        """Who asks and asks and does not read is not read from, until it does."""
+        self._unread_bytes += size
+        if self._unread_bytes > _REPLIES * self.settings.write_buffer_bytes:
+            self._hold("replies")
+
+    def _hold(self, reason: object) -> None:
+        """Read nothing further while this reason stands."""
+        if not self._holds and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._holds.add(reason)
 
     def can(self, capability: str) -> bool:
         """Whether the client said that it knows an extension."""

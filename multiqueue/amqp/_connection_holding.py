@@ -44,11 +44,6 @@ class ConnectionHolding(ConnectionBase):
 
     # -- reasons
 
-    def _hold(self, reason: object) -> None:
-        if not self._holds and not self._transport.is_closing():
-            self._transport.pause_reading()
-        self._holds.add(reason)
-
     def _let_go(self, reason: object) -> None:
         if reason not in self._holds:
             return

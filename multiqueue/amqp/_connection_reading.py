@@ -19,7 +19,6 @@ from ._hot import PUBLISH
 from ._methods import commands, encode_method
 
 _FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
-_REPLIES: Final = 4  # times the write buffer that replies may wait in before nothing further is read
 _CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
 
 
@@ -89,17 +88,10 @@ class ConnectionReading(ConnectionHolding):
         for at, (kind, number, payload) in enumerate(frames):
             self._receive(kind, number, payload)
             if len(self._out) > _FLUSH_PIECES:
-                self._write_replies()
+                self.flush()
             if self._holds:
                 self._pending.extend(frames[at + 1 :])
                 return
-
-    def _write_replies(self) -> None:
-        self.flush()
-        if self.is_held_back:
-            waiting = self._transport.get_write_buffer_size()
-            if waiting > _REPLIES * self.settings.write_buffer_bytes:
-                self._hold("replies")
 
     def _receive(self, kind: int, number: int, payload: bytes) -> None:
         channel: ServerChannel | None = None
