@@ -120,8 +120,13 @@ class Entry:
         "expires_at",
         "group",
         "held_until",
+        "is_buried",
+        "is_stored",
         "key",
+        "level",
+        "maybe_delivered",
         "message",
+        "number",
         "owner",
         "position",
         "queue",
@@ -138,11 +143,6 @@ class Entry:
     owner: object | None
     # Given by the entry list when the entry is added, never changed.
     position: Position
-    # An entry of a durable queue has these for itself, see `StoredEntry`; here they cost nothing.
-    number: int = 0
-    is_stored: bool = False
-    is_buried: bool = False
-    maybe_delivered: bool = False
 
     def __init__(self, queue: BrokerQueue, message: Message, size: int) -> None:
         self.queue = queue
@@ -160,6 +160,13 @@ class Entry:
         self.refused_by: set[int] | None = None  # numbers of the consumers that do not want it again
         self.was_stolen = False  # it was once taken away from a consumer, which may still try to settle it
         self.superseded = False  # a last-value queue has a later one of its key
+
+        # Of a queue that a store knows: `number` and `level` are given before the entry joins, in rising numbers.
+        self.number = 0  # the store's id, which is the order of arrival; 0 until it has one
+        self.level = 0  # of a priority queue, 0 the highest: where the store pages it
+        self.is_stored = False  # whoever takes it out owes the store a delete
+        self.is_buried = False  # its dead letter and its delete are committed already, by a transaction
+        self.maybe_delivered = False  # a process that crashed may have delivered it
 
     def apply(self, move: Move, consumer: object | None = None) -> None:
         """Move as the table says; the queue's lock must be held.
@@ -195,7 +202,13 @@ class Entry:
 
     def bury(self) -> None:
         """Whoever takes it out owes the store nothing any more: what a transaction did is committed."""
-        raise NotImplementedError
+        self.is_buried = True
+
+    def take_after(self, other: Entry) -> None:
+        """Take the place of another entry: its past and its times."""
+        self.delivery_count, self.maybe_delivered = other.delivery_count, other.maybe_delivered
+        self.refused_by, self.group = other.refused_by, other.group
+        self.expires_at, self.held_until = other.expires_at, other.held_until
 
     @property
     def history(self) -> list[Step]:

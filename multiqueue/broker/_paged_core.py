@@ -30,7 +30,6 @@ from ._queue_outcome import DeadLetterReason, PutOutcome
 from ._queue_settings import MessageGroups, QueueKind, QueueSettings
 from ._queue_stock import After
 from ._selector import Selector
-from ._stored_entry import StoredEntry
 from ._target_list import LEVEL_SHIFT, Area, TargetList
 
 if TYPE_CHECKING:
@@ -231,22 +230,22 @@ class PagedCore(QueueCore):
 
     # -- writing out
 
-    def begin_writing_out(self) -> list[StoredEntry]:
+    def begin_writing_out(self) -> list[Entry]:
         """What is in memory alone, and is not on its way already. Called without the lock."""
         with self.memory as paging:
             return [
                 entry
                 for position in paging.begin_writing_out(self.area)
-                if isinstance(entry := self.area.slots[position].payload, StoredEntry)
+                if isinstance(entry := self.area.slots[position].payload, Entry)
             ]
 
-    def written_out(self, entry: StoredEntry) -> bool:
+    def written_out(self, entry: Entry) -> bool:
         """The store has it; False when it was settled meanwhile, and must be deleted there."""
         with self.memory as paging:
             entry.is_stored = paging.backed(self.area, entry.position)
         return entry.is_stored
 
-    def writing_failed(self, entries: Sequence[StoredEntry]) -> None:
+    def writing_failed(self, entries: Sequence[Entry]) -> None:
         """They stay in memory. Called without the lock."""
         with self.memory as paging:
             for entry in entries:

@@ -15,7 +15,6 @@ from ._entry_list import EntryList
 from ._entry_list_kinds import KINDS
 from ._memory import MESSAGE_BYTES
 from ._queue_settings import QueueKind
-from ._stored_entry import StoredEntry
 from ._target_list import LEVEL_SHIFT, Area
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ class PagedEntries(EntryList):
         return self._keys.key_of(message)
 
     def add(self, entry: Entry) -> Entry | None:
-        assert isinstance(entry, StoredEntry)
         position = entry.position = entry.level << LEVEL_SHIFT | entry.number
         self._keep_past(entry)
         with self._memory as paging:
@@ -85,7 +83,7 @@ class PagedEntries(EntryList):
     def remember(self, entry: Entry) -> None:
         """Tell an entry that was read from the store what has happened to it since."""
         past = self.returned.get(entry.position)
-        if past is not None and isinstance(entry, StoredEntry):
+        if past is not None:
             entry.delivery_count, entry.refused_by, entry.maybe_delivered = past
 
     def deliveries(self) -> list[tuple[int, int]]:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ._message import Message
     from ._paged_core import PagedCore
     from ._queue_paging import QueuePaging
-    from ._stored_entry import StoredEntry
     from ._target_list import TargetList
 
 _log = logging.getLogger("multiqueue.broker")
@@ -102,7 +101,7 @@ class PagedReading:
         for entry in self._entries(headers, bodies):
             yield Found(entry.position, _cost(headers[entry.position]), entry)
 
-    def _entries(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[StoredEntry]:
+    def _entries(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[Entry]:
         for position, header in headers.items():
             body = bodies.get(header.id)
             entry = None if body is None else self._entry(position, header, body)
@@ -195,7 +194,7 @@ class PagedReading:
 
     # -- details
 
-    def _entry(self, position: int, header: Header, body: bytes) -> StoredEntry | None:
+    def _entry(self, position: int, header: Header, body: bytes) -> Entry | None:
         try:
             entry = self._queue.recovered(header, body)
         except Exception as error:  # noqa: BLE001  # one damaged row must not stop the queue

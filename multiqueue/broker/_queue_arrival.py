@@ -28,7 +28,6 @@ from ._queue_delivery import QueueDelivery
 from ._queue_outcome import PutOutcome
 from ._queue_settings import Overflow, QueueKind
 from ._queue_stock import After
-from ._stored_entry import StoredEntry
 from ._submission import Submission
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ class QueueArrival(QueueDelivery):
 
     def admit(
         self, message: Message, *, immediate: bool = False, unlimited: bool = False
-    ) -> tuple[PutOutcome, StoredEntry | None]:
+    ) -> tuple[PutOutcome, Entry | None]:
         """Decide about a message that is to be committed before it joins, and keep its room.
 
         The entry, if any, must come back: by `hand_over` or by `withdraw`.
@@ -103,19 +102,19 @@ class QueueArrival(QueueDelivery):
         self._act(after)
         return outcome, entry if outcome.accepted else None
 
-    def hand_over(self, entry: StoredEntry, put: Put) -> None:
+    def hand_over(self, entry: Entry, put: Put) -> None:
         """Let an admitted entry join: its commit is there."""
         entry.number, entry.is_stored = put.id, True
         self._join(entry)
 
-    def join_in_turn(self, entry: StoredEntry, turn: Put) -> None:
+    def join_in_turn(self, entry: Entry, turn: Put) -> None:
         """Let an admitted entry join that is not stored: its turn has come."""
         entry.number = turn.id
         # First: joining may write the entry out, as a row with this very number.
         self._journal_of().delete((turn.id,))
         self._join(entry)
 
-    def withdraw(self, entry: StoredEntry) -> None:
+    def withdraw(self, entry: Entry) -> None:
         """Give back the room of an admitted entry that will not come."""
         with self._lock:
             self._on_the_way -= 1
@@ -148,7 +147,7 @@ class QueueArrival(QueueDelivery):
         self._arrived(entry, after, choosy)
         return outcome
 
-    def _take_turn(self, entry: StoredEntry) -> None:
+    def _take_turn(self, entry: Entry) -> None:
         """Send an empty row after what is on its way, and join when it is there."""
         host = self._journal_of().host
 
@@ -163,7 +162,7 @@ class QueueArrival(QueueDelivery):
         submission.take_turn(self, entry, otherwise=join_anyway)
         submission.submit()
 
-    def _join(self, entry: StoredEntry) -> None:
+    def _join(self, entry: Entry) -> None:
         """The second half of a put. On a queue that was deleted meanwhile it is the store's, which drops the queue."""
         after: After = []
         choosy: Sequence[QueueConsumer] = ()
@@ -179,7 +178,7 @@ class QueueArrival(QueueDelivery):
         self._arrived(entry, after, choosy)
 
     def _admit_locked(
-        self, entry: StoredEntry, willing: list[QueueConsumer] | None, unlimited: bool, after: After
+        self, entry: Entry, willing: list[QueueConsumer] | None, unlimited: bool, after: After
     ) -> PutOutcome:
         core, settings = self._core, self.settings
         if core.deleted:
@@ -197,7 +196,7 @@ class QueueArrival(QueueDelivery):
             return core.refuse(entry, after) if is_full else PutOutcome.ENQUEUED
         return PutOutcome.THROTTLED if is_full or core.throttled else PutOutcome.ENQUEUED
 
-    def _keep_room_locked(self, entry: StoredEntry) -> None:
+    def _keep_room_locked(self, entry: Entry) -> None:
         self._on_the_way += 1
         self._on_the_way_bytes += entry.size
 
@@ -220,7 +219,7 @@ class QueueArrival(QueueDelivery):
         with self._lock:
             return self._core.entries.deliveries()
 
-    def _read_level(self, level: Level) -> Iterator[StoredEntry]:
+    def _read_level(self, level: Level) -> Iterator[Entry]:
         store = self._journal_of().store
         last = 0
         while headers := store.page(level.queue, last, _PAGE, level=level.level):
@@ -230,11 +229,11 @@ class QueueArrival(QueueDelivery):
                 if header.id in bodies:
                     yield self.recovered(header, bodies[header.id])
 
-    def recovered(self, header: Header, body: bytes) -> StoredEntry:
+    def recovered(self, header: Header, body: bytes) -> Entry:
         """The entry that a row of the store is of; not on the queue yet."""
         journal = self._journal_of().host
         message, held_until, in_doubt = decode_stored(header.properties, body)
-        entry = StoredEntry(self, message, header.size)  # type: ignore[arg-type]
+        entry = Entry(self, message, header.size)  # type: ignore[arg-type]
         self._key(entry)
         entry.number, entry.is_stored = header.id, True
         entry.delivery_count = header.deliveries
@@ -256,8 +255,8 @@ class QueueArrival(QueueDelivery):
         if self._alerts is not None:
             self._alerts.arrived(entry.size, self._core.depth, self._core.depth_bytes)
 
-    def _stored_entry(self, message: Message) -> StoredEntry:
-        entry = StoredEntry(self, message, message.size)  # type: ignore[arg-type]
+    def _stored_entry(self, message: Message) -> Entry:
+        entry = Entry(self, message, message.size)  # type: ignore[arg-type]
         if self._reading is not None and self._memory is not None:
             self._memory.check_size(entry.size, self.label)
         self._complete(entry)

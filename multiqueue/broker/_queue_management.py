@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ._message import Message
     from ._queue_outcome import PutOutcome
     from ._queue_stock import After
-    from ._stored_entry import StoredEntry
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 
@@ -41,19 +40,19 @@ class QueueManagement(QueuePaging):
 
     def admit(
         self, message: Message, *, immediate: bool = False, unlimited: bool = False
-    ) -> tuple[PutOutcome, StoredEntry | None]:
+    ) -> tuple[PutOutcome, Entry | None]:
         """As `QueueArrival.admit`."""
         raise NotImplementedError
 
-    def hand_over(self, entry: StoredEntry, put: Put) -> None:
+    def hand_over(self, entry: Entry, put: Put) -> None:
         """As `QueueArrival.hand_over`."""
         raise NotImplementedError
 
-    def join_in_turn(self, entry: StoredEntry, turn: Put) -> None:
+    def join_in_turn(self, entry: Entry, turn: Put) -> None:
         """As `QueueArrival.join_in_turn`."""
         raise NotImplementedError
 
-    def withdraw(self, entry: StoredEntry) -> None:
+    def withdraw(self, entry: Entry) -> None:
         """As `QueueArrival.withdraw`."""
         raise NotImplementedError
 

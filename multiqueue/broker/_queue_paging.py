@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from ._consumer import Predicate
     from ._message import Message
-    from ._stored_entry import StoredEntry
     from ._target_list import TargetList
 
 
@@ -40,7 +39,7 @@ class QueuePaging(QueueSettlement):
 
     _reading: PagedReading | None = None  # Invariant: not None if and only if the core is paged.
 
-    def recovered(self, header: Header, body: bytes) -> StoredEntry:
+    def recovered(self, header: Header, body: bytes) -> Entry:
         """As `QueueArrival.recovered`."""
         raise NotImplementedError
 
@@ -138,7 +137,7 @@ class QueuePaging(QueueSettlement):
         journal, core = self._journal, self._core
         if journal is None or not isinstance(core, PagedCore):
             return
-        entries: list[StoredEntry] = []
+        entries: list[Entry] = []
         puts: list[Put] = []
         for entry in core.begin_writing_out():
             put = self._put_of(entry)
@@ -155,7 +154,7 @@ class QueuePaging(QueueSettlement):
             except StoreError:
                 pass  # it stays in memory; whoever publishes something that must be stored is told
 
-    def _put_of(self, entry: StoredEntry) -> Put | None:
+    def _put_of(self, entry: Entry) -> Put | None:
         """The row of an entry; None when no store can keep it."""
         assert self._journal is not None
         host, message = self._journal.host, entry.message
@@ -176,7 +175,7 @@ class QueuePaging(QueueSettlement):
             id=entry.number,
         )
 
-    def _written_out(self, entries: list[StoredEntry]) -> None:
+    def _written_out(self, entries: list[Entry]) -> None:
         """On the store's thread: what was settled meanwhile must go there as well."""
         settled: list[int] = []
         with self._lock:

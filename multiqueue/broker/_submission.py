@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ._entry import Entry
     from ._message import Message
     from ._queue_outcome import PutOutcome
-    from ._stored_entry import StoredEntry
 
 _NO_QUEUE: Final = 0  # rows there only take their turn
 _NOTHING: Final = (b"", b"")
@@ -37,13 +36,13 @@ class Admitting(Protocol):
 
     def admit(
         self, message: Message, *, immediate: bool = False, unlimited: bool = False
-    ) -> tuple[PutOutcome, StoredEntry | None]: ...
+    ) -> tuple[PutOutcome, Entry | None]: ...
 
-    def hand_over(self, entry: StoredEntry, put: Put) -> None: ...
+    def hand_over(self, entry: Entry, put: Put) -> None: ...
 
-    def join_in_turn(self, entry: StoredEntry, turn: Put) -> None: ...
+    def join_in_turn(self, entry: Entry, turn: Put) -> None: ...
 
-    def withdraw(self, entry: StoredEntry) -> None: ...
+    def withdraw(self, entry: Entry) -> None: ...
 
 
 _Q = TypeVar("_Q", bound=Admitting)
@@ -54,7 +53,7 @@ class _Arrival:
 
     __slots__ = ("_entry", "_put", "_queue")
 
-    def __init__(self, queue: Admitting, entry: StoredEntry, put: Put) -> None:
+    def __init__(self, queue: Admitting, entry: Entry, put: Put) -> None:
         self._queue = queue
         self._entry = entry
         self._put = put
@@ -135,7 +134,7 @@ class Submission:
         self._steps.append(_Arrival(queue, entry, put))
         return outcome
 
-    def take_turn(self, queue: Admitting, entry: StoredEntry, otherwise: Callable[[Put], object]) -> None:
+    def take_turn(self, queue: Admitting, entry: Entry, otherwise: Callable[[Put], object]) -> None:
         """Let an entry that is not stored join among those that are: an empty row gives it its number and its turn."""
         turn = Put(_NO_QUEUE, b"", b"", transient=True)
         self.operations.append(turn)
