@@ -3,8 +3,9 @@
 Everything that the server answers blocks until the answer is there, one call at a time per channel, and can be called
 from a callback. Publishing, acknowledging and rejecting wait for no answer, and not for another thread's call.
 
-Layers      `_channel_base` has state, calls and end; `_channel_arrivals` what the server sends; `_channel_declaring`,
-            `_channel_publishing` and `_channel_consuming` the vocabulary.
+Layers      `_channel_base` has the state and the lane of callbacks, `_channel_calls` calls and the end. On them stand
+            `_channel_declaring`, `_channel_publishing` and `_channel_consuming`, the vocabulary, and
+            `_channel_arrivals`, what the server sends. Here: transactions, and opening.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from __future__ import annotations
 from pamqp import commands
 
 from ._call import Call
+from ._channel_arrivals import ChannelArrivals
 from ._channel_base import CONFIRM, TX
 from ._channel_consuming import ChannelConsuming
 from ._channel_declaring import ChannelDeclaring
 from ._channel_publishing import ChannelPublishing
 from ._link import Link
-from ._states import Happening, State, after
+from ._states import ENDING, Happening, State, after
 
 
-class Channel(ChannelDeclaring, ChannelPublishing, ChannelConsuming):
+class Channel(ChannelDeclaring, ChannelPublishing, ChannelConsuming, ChannelArrivals):
     """One channel of a connection; made by `Connection.channel`. Every method may be called from any thread.
 
     Raises, whatever is called: `ChannelClosed` and `ConnectionClosed` with the server's code and text when it refuses,
@@ -63,6 +65,6 @@ class Channel(ChannelDeclaring, ChannelPublishing, ChannelConsuming):
     def opened(self) -> None:
         """Open for everybody."""
         with self._lock:
-            if self._state not in (State.CLOSING, State.CLOSED):
+            if self._state not in ENDING:
                 self._state = after(self._state, Happening.OPENED)
                 self._changed.notify_all()

@@ -15,15 +15,15 @@ from pamqp import commands
 
 from ..amqp import GetOk
 from ._call import Call
-from ._channel_base import ChannelBase
+from ._channel_calls import ChannelCalls
 from ._consumers import Consumer, ConsumerRequest, Inbox, MessageCallback
 from ._errors import UnknownDelivery
 from ._link import Link
 from ._message import Message
-from ._states import State
+from ._states import ENDING, State
 
 
-class ChannelConsuming(ChannelBase):
+class ChannelConsuming(ChannelCalls):
     """Consumes, gets and settles."""
 
     def basic_qos(self, prefetch_count: int, *, global_: bool = False) -> None:
@@ -91,20 +91,14 @@ class ChannelConsuming(ChannelBase):
                 raise ValueError(f"{self!r} has a consumer {tag!r} already; choose another tag")
             self._consumers[tag] = consumer
         try:
-            self._call_on(
-                None,
-                Call(commands.Basic.ConsumeOk),
-                commands.Basic.Consume,
-                None,
-                self._consume_fields(consumer.request),
-            )
+            self._ask_for(None, consumer.request)
         except BaseException:
             with self._lock:
                 self._consumers.pop(tag, None)
             raise
 
-    def _consume_fields(self, request: ConsumerRequest) -> dict[str, Any]:
-        return {
+    def _ask_for(self, link: Link | None, request: ConsumerRequest) -> None:
+        fields = {
             "queue": self._current(request.queue),
             "consumer_tag": request.tag,
             "no_local": request.no_local,
@@ -112,6 +106,7 @@ class ChannelConsuming(ChannelBase):
             "exclusive": request.exclusive,
             "arguments": dict(request.arguments),
         }
+        self._call_on(link, Call(commands.Basic.ConsumeOk), commands.Basic.Consume, None, fields)
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """End a consumer. What it has received stays unsettled; its callbacks that wait still run."""
@@ -145,13 +140,7 @@ class ChannelConsuming(ChannelBase):
         with self._lock:
             consumers = list(self._consumers.values())
         for consumer in consumers:
-            self._call_on(
-                link,
-                Call(commands.Basic.ConsumeOk),
-                commands.Basic.Consume,
-                None,
-                self._consume_fields(consumer.request),
-            )
+            self._ask_for(link, consumer.request)
 
     # ---- settling -----------------------------------------------------------------------------------------------
 
@@ -169,19 +158,12 @@ class ChannelConsuming(ChannelBase):
 
     def _settle(self, verb: str, tag: int, multiple: bool, requeue: bool) -> None:
         with self._lock:
-            unsettled = self._unsettled
-            if self._state in (State.CLOSING, State.CLOSED):
+            if self._state in ENDING:
                 raise self._refusal_locked()
-            if tag in unsettled and not multiple:
-                del unsettled[tag]
-            elif multiple and tag == 0:
-                unsettled.clear()
-            elif 0 < tag <= self._tag_offset:
-                return  # it came over a connection that is gone, and is back in its queue
-            elif multiple and unsettled and next(iter(unsettled)) <= tag <= self._highest_tag:
-                for each in [each for each in unsettled if each <= tag]:
-                    del unsettled[each]
-            else:
-                raise UnknownDelivery(f"{self!r} has no unsettled message {tag}: it was settled before, or never came")
-            if self._link is not None:
-                self._link.settle(self.number, verb, tag and tag - self._tag_offset, multiple, requeue)
+            try:
+                wire_tag = self._tags.settle(tag, multiple)
+            except KeyError:
+                complaint = f"{self!r} has no unsettled message {tag}: it was settled before, or never came"
+                raise UnknownDelivery(complaint) from None
+            if self._link is not None and wire_tag is not None:
+                self._link.settle(self.number, verb, wire_tag, multiple, requeue)

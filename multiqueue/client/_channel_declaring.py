@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pamqp import commands
 
-from ._channel_base import ChannelBase
+from ._channel_calls import ChannelCalls
 
 
 class QueueDeclared(NamedTuple):
@@ -18,7 +18,7 @@ class QueueDeclared(NamedTuple):
     consumer_count: int
 
 
-class ChannelDeclaring(ChannelBase):
+class ChannelDeclaring(ChannelCalls):
     """Declares, binds, purges and deletes. Each call blocks until the server has answered."""
 
     def exchange_declare(

@@ -17,14 +17,15 @@ from typing import Any, Unpack
 from pamqp import commands
 
 from ..amqp import NO_PROPERTIES, Properties, encode_properties
-from ._channel_base import CONFIRM, ChannelBase
+from ._channel_base import CONFIRM
+from ._channel_calls import ChannelCalls
 from ._confirms import Confirm, Ledger, Unconfirmed
 from ._errors import ConfirmTimeout, PublishTimeout
 from ._link import Link
 from ._states import State
 
 
-class ChannelPublishing(ChannelBase):
+class ChannelPublishing(ChannelCalls):
     """Publishes. Messages of one thread arrive in order."""
 
     def publish(

@@ -40,7 +40,7 @@ from ._intake import Intake
 from ._link import Event, Link, Listener
 from ._recovery import Recovery
 from ._settings import Settings, settings_for
-from ._states import Happening, State, after
+from ._states import ENDING, Happening, State, after
 from ._statistics import ConnectionStatistics
 from ._topology import Topology
 from ._wire_link import open_wire
@@ -258,7 +258,7 @@ class Connection(Closing):
     def opened(self, link: Link | None = None) -> bool:
         """The link is ready for everybody; False when it was lost, or the connection closed, meanwhile."""
         with self._lock:
-            if self._link is None or (link is not None and self._link is not link) or self._state in _ENDING:
+            if self._link is None or (link is not None and self._link is not link) or self._state in ENDING:
                 return False
             is_again = self._state is State.INTERRUPTED
             self._state = after(self._state, Happening.OPENED)
@@ -275,7 +275,7 @@ class Connection(Closing):
     def wait_until_closing(self, timeout: float) -> bool:
         """Block recovery for `timeout` seconds; True when the connection is to be closed."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._state in _ENDING, timeout)
+            return self._changed.wait_for(lambda: self._state in ENDING, timeout)
 
     # ---- callbacks ------------------------------------------------------------------------------------------------
 
@@ -450,9 +450,6 @@ class Connection(Closing):
 
     def __repr__(self) -> str:
         return f"<connection {self.name!r}>"
-
-
-_ENDING = (State.CLOSING, State.CLOSED)
 
 
 def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:

@@ -60,6 +60,9 @@ TABLE: Final[dict[State, dict[Happening, State]]] = {
 }
 
 
+ENDING: Final[tuple[State, ...]] = (State.CLOSING, State.CLOSED)  # nothing new may be begun
+
+
 class IllegalHappening(AssertionError):
     """A defect of ours: an event in a state whose row does not have it."""
 

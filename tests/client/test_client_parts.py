@@ -23,6 +23,7 @@ from multiqueue.amqp import (
 from multiqueue.client import BadAddress, Confirm, parse_address
 from multiqueue.client._assembler import Assembler
 from multiqueue.client._confirms import Ledger, Unconfirmed
+from multiqueue.client._delivery_tags import DeliveryTags
 from multiqueue.client._direct_host import fields_of, properties_of
 from multiqueue.client._heartbeat import Beat, Heart
 from multiqueue.client._intake import Intake
@@ -170,6 +171,36 @@ def test_the_ledger_settles_each_once() -> None:
     assert ledger.renew() == [_message(5), _message(6)]
     assert ledger.add(_message(7)) == 1
     ledger.check_invariants()
+
+
+# ---- delivery tags
+
+
+def test_a_delivery_tag_is_settled_once() -> None:
+    """One alone, or with `multiple` all up to it, or all there are; what was settled, or never came, is refused."""
+    tags = DeliveryTags()
+    assert [tags.deliver(number, is_unsettled=number != 2) for number in range(1, 7)] == [1, 2, 3, 4, 5, 6]
+    assert (tags.settle(3, multiple=False), len(tags)) == (3, 4)
+    for tag, multiple in ((3, False), (2, False), (7, False), (7, True), (0, False)):
+        with pytest.raises(KeyError):
+            tags.settle(tag, multiple)
+    assert (tags.settle(4, multiple=True), 1 in tags, 4 in tags, 5 in tags) == (4, False, False, True)
+    with pytest.raises(KeyError):
+        tags.settle(4, multiple=True)
+    assert (tags.settle(0, multiple=True), len(tags)) == (0, 0)
+    tags.check_invariants()
+
+
+def test_a_delivery_tag_means_the_same_after_a_recovery() -> None:
+    """Tags go on from the highest, on the wire they count from 1; settling one of the connection before does nothing."""
+    tags = DeliveryTags()
+    assert [tags.deliver(1, True), tags.deliver(2, True)] == [1, 2]
+    tags.renew()
+    assert [tags.deliver(1, True), tags.deliver(2, True)] == [3, 4]
+    assert [tags.is_stale(tag) for tag in (1, 2, 3, 4)] == [True, True, False, False]
+    assert (tags.settle(2, multiple=False), tags.settle(1, multiple=True), len(tags)) == (None, None, 2)
+    assert (tags.settle(4, multiple=True), len(tags)) == (2, 0)
+    tags.check_invariants()
 
 
 def test_a_confirm_cannot_be_cancelled_and_calls_back_elsewhere() -> None:
