@@ -22,6 +22,7 @@ from ._errors import SparkEnvironmentError as SparkEnvironmentError
 from ._errors import SparkJobCancelled as SparkJobCancelled
 from ._errors import SparkJobTimeout as SparkJobTimeout
 from ._errors import SparkSessionStopped as SparkSessionStopped
+from ._errors import TaskEventsError as TaskEventsError
 from ._fan_in import FanIn as FanIn
 from ._fan_in import fan_in as fan_in
 from ._future import SparkFuture as SparkFuture
@@ -36,4 +37,10 @@ from ._session import session_builder as session_builder
 from ._statistics import Histogram as Histogram
 from ._statistics import SparkLaneStatistics as SparkLaneStatistics
 from ._statistics import SparkStatistics as SparkStatistics
+from ._task_events import TaskEvents as TaskEvents
+from ._task_events import TaskEventsStatistics as TaskEventsStatistics
+from ._task_events import task_events as task_events
+from ._task_events_ledger import TaskEvent as TaskEvent
+from ._task_events_ledger import TaskProgress as TaskProgress
+from ._task_events_sender import TaskSender as TaskSender
 from ._transient import is_transient as is_transient

@@ -42,4 +42,8 @@ class FanInError(SparkDispatchError):
         self.name = name
 
 
+class TaskEventsError(SparkDispatchError):
+    """Not all that the tasks sent can be handed out; the message says why. A failed job's error is the `__cause__`."""
+
+
 STOPPED_BEFORE = "the Spark session was stopped, so nothing can be submitted; make a new session and a new dispatcher"

@@ -1,0 +1,135 @@
+"""What a task and the driver say to each other: one message, with headers and a body of JSON or Arrow.
+
+Promise     `read` gives back what `written` was given, or raises `Refused`. Nothing that arrives is unpickled or run:
+            JSON and Arrow's stream format are all that is read, and only after the token was the right one.
+State       None, no I/O.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+JSON: Final = "application/json"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+
+Kind = Literal["values", "progress", "end", "over"]
+_KINDS: Final = frozenset({"values", "progress", "end", "over"})
+
+
+class Refused(Exception):
+    """A message that none of our tasks wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One message of a task: some of its values, how far it is, or that it is done.
+
+    `first` is the sequence number of the first value, `count` how many there are; of an "end" `first` is how many
+    values the task gave in all. `sender` names the one run of the task that wrote it. "over" is the driver's own: the
+    job ended.
+    """
+
+    kind: Kind
+    partition: int = -1
+    sender: str = ""
+    attempt: int = 0
+    first: int = 0
+    count: int = 0
+    done: int | None = None
+    total: int | None = None
+    content_type: str = JSON
+    body: bytes = b""
+
+    def values(self) -> list[Any]:
+        """What the task sent: JSON's values, or one record batch."""
+        if self.content_type == ARROW:
+            return [_batch_of(self.body)]
+        found = json.loads(self.body)
+        if type(found) is not list or len(found) != self.count:
+            raise Refused(f"a body that is no list of {self.count} values")
+        return found
+
+
+_NUMBERS: Final = ("partition", "attempt", "first", "count")
+
+
+def written(chunk: Chunk, token: str) -> dict[str, Any]:
+    """The properties of the message whose body is the chunk's."""
+    headers: dict[str, Any] = {
+        "token": token,
+        "kind": chunk.kind,
+        "partition": chunk.partition,
+        "sender": chunk.sender,
+        "attempt": chunk.attempt,
+        "first": chunk.first,
+        "count": chunk.count,
+    }
+    if chunk.done is not None:
+        headers["done"] = chunk.done
+    if chunk.total is not None:
+        headers["total"] = chunk.total
+    return {"content_type": chunk.content_type, "headers": headers}
+
+
+def read(properties: Mapping[str, Any], body: bytes, token: str) -> Chunk:
+    """The chunk of a message.
+
+    Raises:
+        Refused: the token is another one, or the headers are not as `written` makes them.
+    """
+    headers = properties.get("headers", {})
+    if not hmac.compare_digest(str(headers.get("token", "")).encode(), token.encode()):
+        raise Refused("a wrong token")
+    kind, sender = headers.get("kind"), headers.get("sender")
+    if kind not in _KINDS or not isinstance(sender, str):
+        raise Refused(f"a message of kind {kind!r}")
+    numbers = {name: headers.get(name) for name in _NUMBERS}
+    told = {name: headers.get(name) for name in ("done", "total")}
+    if not all(_is_number(number) for number in numbers.values()):
+        raise Refused(f"numbers that are none: {numbers}")
+    if not all(number is None or _is_number(number) for number in told.values()):
+        raise Refused(f"progress that is none: {told}")
+    content_type = properties.get("content_type", JSON)
+    if content_type not in (JSON, ARROW):
+        raise Refused(f"a body of type {content_type!r}")
+    return Chunk(cast(Kind, kind), sender=sender, content_type=content_type, body=body, **cast(Any, numbers | told))
+
+
+def json_text(value: object) -> bytes:
+    """One value as JSON.
+
+    Raises:
+        TypeError, ValueError: JSON has nothing for it.
+    """
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def arrow_stream(batch: pa.RecordBatch) -> bytes:
+    """One record batch in Arrow's stream format."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return cast(bytes, sink.getvalue().to_pybytes())
+
+
+def _batch_of(body: bytes) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    try:
+        with pa.ipc.open_stream(body) as reader:
+            return reader.read_next_batch()
+    except (pa.ArrowInvalid, StopIteration, OSError) as error:
+        raise Refused(f"a body that is no Arrow stream: {error}") from None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and -1 <= value < 1 << 63
