@@ -10,9 +10,9 @@ from ._address import parse_address as parse_address
 from ._channel import Channel as Channel
 from ._channel_declaring import QueueDeclared as QueueDeclared
 from ._confirms import Confirm as Confirm
+from ._connect import async_connect as async_connect
+from ._connect import connect as connect
 from ._connection import Connection as Connection
-from ._connection import async_connect as async_connect
-from ._connection import connect as connect
 from ._consumers import Inbox as Inbox
 from ._errors import BadAddress as BadAddress
 from ._errors import CallTimeout as CallTimeout

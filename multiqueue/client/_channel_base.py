@@ -47,7 +47,7 @@ class ChannelBase(Closing):
         self.connection = connection
         self.number = number
         self._settings = connection.settings
-        self._lane = connection.pool.add_lane(self)
+        self._lane = connection.callbacks.add_lane(self)
         self._turn = threading.Lock()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -121,7 +121,7 @@ class ChannelBase(Closing):
     def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
         """Have a callback of the user's run in the channel's lane."""
         self.queue_work(lambda given: self.run_callback(callback, given), argument)
-        self.connection.pool.announce()
+        self.connection.callbacks.announce()
 
     def begin(self, message: Message) -> bool:
         """A delivery leaves its queue in the client; False when it came over a connection that is gone."""
@@ -146,7 +146,7 @@ class ChannelBase(Closing):
             callback(argument)
         except Exception as error:  # noqa: BLE001  # goes to the handler
             failure = CallbackFailure(error, callback, argument, self)  # type: ignore[arg-type] # a Channel
-            self.connection.handle_failure(failure)
+            self.connection.callbacks.handle_failure(failure)
         finally:
             self._running_since = None
 

@@ -147,14 +147,9 @@ class ChannelCalls(ChannelBase):
             consumer.ended(error)
         if self.on_closed is not None:
             self.dispatch(self.on_closed, error)
-        self.queue_work(lambda _: self._leave_pool(), None)
-        self.connection.pool.announce()
+        self.queue_work(self.connection.callbacks.remove_lane, self)
+        self.connection.callbacks.announce()
         self._ended.set()
-
-    def _leave_pool(self) -> None:
-        """The last job of the lane."""
-        self.connection.pool.remove_lane(self)
-        self.connection.lane_left()
 
     # ---- loss -------------------------------------------------------------------------------------------------------
 

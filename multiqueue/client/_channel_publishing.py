@@ -68,7 +68,7 @@ class ChannelPublishing(ChannelCalls):
         if self._mode != CONFIRM:
             self.confirm_select()
         block = _encode(properties) if properties else NO_PROPERTIES
-        confirm = Confirm(self.connection.dispatch, self.connection.intake.answer_wanted)
+        confirm = Confirm(self.connection.callbacks.dispatch, self.connection.intake.answer_wanted)
         self._publish(Unconfirmed(exchange, routing_key, mandatory, block, body, confirm), timeout)
         return confirm
 

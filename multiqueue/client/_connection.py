@@ -4,9 +4,10 @@ Promise     1. The link's reader thread tells us what arrived; nothing that it c
             2. `close` and loss reach every channel, and every thread that waits on one of them, once.
             3. A connection that was lost without our asking is recovered until it is closed: see `_recovery`.
 State       `_lock` guards all fields that change. States are those of `_states`.
-Lock order  Never held while a channel, the link or the pool is called.
-Waiting     `_ended` is set when the last link is gone for good; `_lanes_left` when the last callback has run;
-            `_changed` is notified at every change of state.
+Lock order  `_lock` -> the locks of `_callbacks` and of the pool's multi-queue, when a channel is made. Otherwise not
+            held while a channel, the link or the pool is called.
+Waiting     `_ended` is set when the last link is gone for good; `_changed` is notified at every change of state. For
+            callbacks see `_callbacks`.
 Who runs    `arrived` and `lost` on the reader thread; recovery on a thread of its own; everything else on any.
 Membership  A channel leaves `_channels` when it has finished. Its number is used again, the lowest first.
 """
@@ -16,39 +17,27 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-import os
 import threading
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
-from dataclasses import replace
-from typing import Any, Self, cast
+from collections.abc import Callable
+from typing import Any, Self
 
 from pamqp import commands
 
-from ..core import MultiQueueExecutor
-from ..errors import ShutDown
-from ._address import parse_address
+from ._callbacks import Callbacks
 from ._channel import Channel
 from ._channel_base import ChannelBase
 from ._closing import Closing
-from ._direct_host import Host
-from ._direct_link import DirectLink
 from ._errors import ConnectionClosed, ConnectionInterrupted, TooManyChannels
-from ._failures import CallbackFailure
 from ._intake import Intake
 from ._link import Event, Link, Listener
 from ._recovery import Recovery
-from ._settings import Settings, settings_for
+from ._settings import Settings
 from ._states import ENDING, Happening, State, after
 from ._statistics import ConnectionStatistics
 from ._topology import Topology
-from ._wire_link import open_wire
-from ._work_pool import WorkPool
 
 _log = logging.getLogger("multiqueue.client")
-
-LINGER = 5.0  # seconds that a thread of our own pool waits for the next callback before it goes back to its executor
 
 Connector = Callable[[Listener], Link]
 
@@ -66,16 +55,10 @@ class Connection(Closing):
         self.intake = Intake(settings.buffer_bytes, settings.name)
         self.topology = Topology()
         self._connector = connector
-        self._own_executor = settings.executor is None
-        self._executor, parallel = _executor_for(settings)
-        linger = LINGER if self._own_executor else 0.0
-        self.pool = WorkPool(self._executor, parallel, self._pool_broke, linger=linger)
+        self.callbacks = Callbacks(settings, self._executor_broke)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._ended = threading.Event()
-        self._lanes_left = threading.Event()
-        self._lanes = 1
-        self._lane = self.pool.add_lane(self)
         self._state = State.OPENING
         # Invariant: None while INTERRUPTED and no new link has been found, and when CLOSED.
         self._link: Link | None = None
@@ -94,7 +77,7 @@ class Connection(Closing):
             link = self._connector(self)
         except BaseException:
             self._finish(None)
-            self._leave()
+            self.callbacks.leave()
             raise
         self.adopt(link)
         self.opened()
@@ -131,13 +114,8 @@ class Connection(Closing):
 
     def _new_channel(self, link: Link | None = None) -> tuple[Channel, Link]:
         with self._lock:
-            self._lanes += 1
-            try:
-                link = link or self._open_link_locked()
-                number = self._take_number_locked(link.channel_max)
-            except BaseException:
-                self._lanes -= 1
-                raise
+            link = link or self._open_link_locked()
+            number = self._take_number_locked(link.channel_max)
             channel = self._channels[number] = Channel(self, number)
         return channel, link
 
@@ -183,7 +161,7 @@ class Connection(Closing):
             for each in self.to_flush:
                 each.flush()
             self.to_flush.clear()
-            self.pool.announce()
+            self.callbacks.announce()
 
     def _heard(self, link: Link, method: Any) -> None:
         """A method on channel 0."""
@@ -198,9 +176,7 @@ class Connection(Closing):
         elif isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
             reason = getattr(method, "reason", None)
             self._blocked = None if reason is None else (reason, time.monotonic())
-            if self.settings.on_blocked is not None:
-                handler = self.settings.on_blocked
-                self.dispatch(lambda given: handler(self, given), reason)
+            self._tell(self.settings.on_blocked, reason)
 
     def lost(self, link: Link, error: Exception) -> None:
         """The link has ended."""
@@ -277,37 +253,11 @@ class Connection(Closing):
         with self._changed:
             return self._changed.wait_for(lambda: self._state in ENDING, timeout)
 
-    # ---- callbacks ------------------------------------------------------------------------------------------------
-
-    def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
-        """Have a callback run on the work pool, outside of any channel's order; here and now when that has ended."""
-        try:
-            self.pool.put(self._lane, lambda given: self._run_callback(callback, given), argument)
-        except ShutDown:
-            self._run_callback(callback, argument)
-
-    def _run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
-        try:
-            callback(argument)
-        except Exception as error:  # noqa: BLE001  # goes to the handler
-            self.handle_failure(CallbackFailure(error, callback, argument, None))
-
-    def handle_failure(self, failure: CallbackFailure) -> None:
-        """A callback raised."""
-        try:
-            self.settings.on_callback_error(failure)
-        except Exception as error:  # noqa: BLE001  # the last resort
-            _log.error("the handler of callback errors failed itself, for: %s", failure, exc_info=error)
-
-    def _tell(self, handler: Callable[[Connection, Any], object] | None, argument: Any) -> None:
-        if handler is not None:
-            self.dispatch(lambda given: handler(self, given), argument)
-
     def tell_recovered(self) -> None:
         """Recovery is done."""
         handler = self.settings.on_recovered
         if handler is not None:
-            self.dispatch(handler, self)
+            self.callbacks.dispatch(handler, self)
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
@@ -337,7 +287,7 @@ class Connection(Closing):
                 self._ended.wait(1.0)
         if link is not None:
             link.join(limit)
-        self._leave()
+        self.callbacks.leave()
 
     async def async_close(self) -> None:
         """`close()` for a coroutine."""
@@ -356,33 +306,16 @@ class Connection(Closing):
         for channel in channels:
             channel.finish(None if error is None else ConnectionClosed(str(error), **_reply_of(error)))
         self._tell(self.settings.on_closed, error)
-        self.pool.put(self._lane, lambda _: self._leave_pool(), None)
+        self.callbacks.end()
         self._ended.set()
-        if error is not None and self._own_executor:  # nobody need call `close` now
-            self.pool.close()
-            self._executor.shutdown(wait=False)
+        if error is not None:  # nobody need call `close` now
+            self.callbacks.let_go()
 
-    def _leave_pool(self) -> None:
-        self.pool.remove_lane(self)
-        self.lane_left()
+    def _tell(self, handler: Callable[[Connection, Any], object] | None, argument: Any) -> None:
+        if handler is not None:
+            self.callbacks.dispatch(lambda given: handler(self, given), argument)
 
-    def lane_left(self) -> None:
-        """One of our lanes has run its last job."""
-        with self._lock:
-            self._lanes -= 1
-            is_last = self._lanes == 0
-        if is_last:
-            self._lanes_left.set()
-
-    def _leave(self) -> None:
-        """Wait for callbacks, unless we are one, and let our threads go."""
-        inside = self.pool.is_inside()
-        self.pool.close()
-        are_done = inside or self._lanes_left.wait(self.settings.close_timeout)
-        if self._own_executor:
-            self._executor.shutdown(wait=are_done and not inside)
-
-    def _pool_broke(self, error: Exception) -> None:
+    def _executor_broke(self, error: Exception) -> None:
         """The executor was shut down under us: no callback will run again."""
         link = self._link
         if link is not None:
@@ -439,7 +372,7 @@ class Connection(Closing):
     def check_invariants(self) -> None:
         """Raise AssertionError when the connection contradicts itself. For tests."""
         self.intake.check_invariants()
-        self.pool.check_invariants()
+        self.callbacks.check_invariants()
         with self._lock:
             channels = dict(self._channels)
             assert self._state is not State.OPEN or self._link is not None
@@ -450,42 +383,6 @@ class Connection(Closing):
 
     def __repr__(self) -> str:
         return f"<connection {self.name!r}>"
-
-
-def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
-    """A connection to a broker, open.
-
-        with connect("amqp://guest:guest@localhost:5672/%2F") as connection, connection.channel() as channel:
-            channel.publish(b"one tea", routing_key="orders")
-
-    `target` is an address, a list of addresses of one cluster, or a `multiqueue.broker` broker or virtual host of this
-    process. `options` are the fields of `Settings`. Blocks until a server agreed; each host is tried once.
-
-    Raises:
-        BadAddress: the address or an option does not fit.
-        ConnectionFailed: no host agreed.
-        TypeError: there is no such option.
-    """
-    if hasattr(target, "declare_queue"):
-        settings = replace(settings_for(None, options), recover=False)  # a broker that was closed stays closed
-        host = cast(Host, target)
-        return Connection(lambda listener: DirectLink(host, settings, listener), settings).open()
-    address = parse_address(target)
-    settings = settings_for(address, options)
-    return Connection(lambda listener: open_wire(address, settings, listener), settings).open()
-
-
-async def async_connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
-    """`connect()` for a coroutine. `async with` closes the connection; see `Channel` for what can be awaited."""
-    return await asyncio.to_thread(connect, target, **options)
-
-
-def _executor_for(settings: Settings) -> tuple[Executor, int]:
-    """The executor of callbacks, and how many of its threads we may use at once."""
-    if settings.executor is None:
-        threads = settings.threads or max(2, os.cpu_count() or 2)
-        return MultiQueueExecutor(threads, thread_name_prefix=f"{settings.name}-worker"), threads
-    return settings.executor, settings.threads or getattr(settings.executor, "_max_workers", None) or 1 << 16
 
 
 def _was_asked_for(error: Exception) -> bool:

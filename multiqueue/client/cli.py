@@ -15,7 +15,7 @@ from ..amqp import Properties
 from ..errors import Empty, ShutDown
 from ._channel import Channel
 from ._confirms import Confirm
-from ._connection import connect
+from ._connect import connect
 from ._consumers import Inbox
 from ._errors import ClientError, Closed, Nacked
 from ._message import Message, Returned
