@@ -19,6 +19,7 @@ import click
 
 from ..broker import Broker
 from ..errors import MultiQueueError
+from ._collector import patient_collector
 from ._config import BrokerConfig, load_config
 from ._errors import ServerError
 from ._security import hash_password
@@ -61,7 +62,7 @@ def _run(config: BrokerConfig, host: str | None, port: int | None, data: Path | 
                 settings=config.settings(),
                 data=directory,
             )
-            with server:
+            with server, patient_collector():
                 where = f"messages that must survive are in {directory}" if directory else "messages are in memory"
                 click.echo(f"listening on {server.url.rpartition('@')[2].partition('/')[0]}; {where}; Ctrl-C ends it")
                 done.wait()

@@ -7,6 +7,7 @@ that works for servers on this machine and this user's, and is left out for any 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,13 +21,18 @@ from ._model import BenchError
 OURS = "our server"
 THEIRS = "RabbitMQ"
 
-_SERVE = (
-    "import sys\n"
-    "from multiqueue.broker import Broker\n"
-    "with Broker(**({'data': sys.argv[1]} if sys.argv[1:] else {})) as broker:\n"
-    "    print(broker.listen().url, flush=True)\n"
-    "    sys.stdin.read()\n"
-)
+# The command that users run; it is interrupted when its standard input ends, which it does when we do.
+_SERVE = """
+import os, signal, sys, threading
+
+def end():
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=end, daemon=True).start()
+from multiqueue.cli import main
+main(["broker", "--port", "0", *sys.argv[1:]])
+"""
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
@@ -55,20 +61,20 @@ class Server:
 
 @contextmanager
 def our_server(data: str | None = None) -> Iterator[Server]:
-    """Our server in a process of its own; with `data` it keeps what is durable in that directory.
+    """`multiqueue broker` in a process of its own; with `data` it keeps what is durable in that directory.
 
     Raises:
         BenchError: it did not start.
     """
-    command = [sys.executable, "-c", _SERVE, *([data] if data else [])]
+    command = [sys.executable, "-u", "-c", _SERVE, *(["--data", data] if data else [])]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        url = process.stdout.readline().strip()
-        if not url:
+        said = re.match(r"listening on ([^;]+);", process.stdout.readline())
+        if said is None:
             raise BenchError("our server did not start; its complaint is above")
         try:
-            yield Server(OURS, url, process.pid)
+            yield Server(OURS, f"amqp://guest:guest@{said[1]}/%2F", process.pid)
         finally:
             process.stdin.close()
             process.wait(30)
