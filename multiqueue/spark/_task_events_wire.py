@@ -20,7 +20,7 @@ JSON: Final = "application/json"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 
 Kind = Literal["values", "progress", "end", "over"]
-_KINDS: Final = frozenset({"values", "progress", "end", "over"})
+_KINDS: Final = ("values", "progress", "end", "over")
 
 
 class Refused(Exception):
@@ -48,10 +48,17 @@ class Chunk:
     body: bytes = b""
 
     def values(self) -> list[Any]:
-        """What the task sent: JSON's values, or one record batch."""
+        """What the task sent: JSON's values, or one record batch.
+
+        Raises:
+            Refused: the body is something else.
+        """
         if self.content_type == ARROW:
             return [_batch_of(self.body)]
-        found = json.loads(self.body)
+        try:
+            found = json.loads(self.body)
+        except ValueError as error:
+            raise Refused(f"a body that is no JSON: {error}") from None
         if type(found) is not list or len(found) != self.count:
             raise Refused(f"a body that is no list of {self.count} values")
         return found

@@ -1,0 +1,197 @@
+"""The task's side against a publisher that the test controls. Without Spark or a broker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from spark_support import PATIENCE
+
+from multiqueue.spark import TaskEventsError, TaskSender, _task_events_sender
+from multiqueue.spark._task_events_sender import CHUNK_BYTES, PENDING_BYTES
+from multiqueue.spark._task_events_wire import Chunk, read
+from multiqueue.testing import wait_until_blocked
+
+
+class Broker:
+    """A publisher that takes messages when it may."""
+
+    def __init__(self) -> None:
+        self.chunks: list[Chunk] = []
+        self.may = threading.Event()
+        self.may.set()
+        self.asked = 0
+        self.full_for = 0  # how many attempts find the queue full
+        self.fails: Exception | None = None
+
+    def publish(self, properties: dict[str, Any], body: bytes) -> bool:
+        self.asked += 1
+        assert self.may.wait(PATIENCE)
+        if self.fails is not None:
+            raise self.fails
+        if self.full_for:
+            self.full_for -= 1
+            return False
+        self.chunks.append(read(properties, body, "token"))
+        return True
+
+    def values(self) -> list[Any]:
+        """All values, whose numbers must be without a gap."""
+        found: list[Any] = []
+        for chunk in self.chunks:
+            if chunk.kind == "values":
+                assert chunk.first == len(found)
+                found += chunk.values()
+        return found
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    before = set(threading.enumerate())
+    yield Broker()
+    assert set(threading.enumerate()) <= before
+
+
+def task_of(broker: Broker) -> TaskSender:
+    return TaskSender(broker, "token", 4, 1)
+
+
+def test_values_arrive_in_order_and_then_the_end(broker: Broker) -> None:
+    """All values arrive in order, and the end says how many there were, and whose they are."""
+    task = task_of(broker)
+    for number in range(1000):
+        task.send(number)
+    assert task.finish() == 1000
+    assert broker.values() == list(range(1000))
+    last = broker.chunks[-1]
+    assert (last.kind, last.partition, last.attempt, last.first) == ("end", 4, 1, 1000)
+    assert len({chunk.sender for chunk in broker.chunks}) == 1
+
+
+def test_values_go_out_together_while_one_message_is_on_its_way(broker: Broker) -> None:
+    """What is sent while the broker answers goes into the next message, not into one each."""
+    broker.may.clear()
+    task = task_of(broker)
+    task.send("first")
+    wait_until_blocked(lambda: broker.asked == 1)
+    for number in range(500):
+        task.send(number)
+    broker.may.set()
+    task.finish()
+    assert [chunk.count for chunk in broker.chunks] == [1, 500, 0]
+
+
+def test_messages_are_bounded(broker: Broker) -> None:
+    """A message has at most 256 KiB, unless a single value is larger."""
+    broker.may.clear()
+    task = task_of(broker)
+    task.send("first")
+    wait_until_blocked(lambda: broker.asked == 1)
+    large = "x" * (CHUNK_BYTES + 1)
+    for value in ["y" * 100_000] * 5 + [large, "z"]:
+        task.send(value)
+    broker.may.set()
+    task.finish()
+    assert all(len(chunk.body) <= CHUNK_BYTES + 100 or chunk.count == 1 for chunk in broker.chunks)
+    assert broker.values()[-2:] == [large, "z"]
+
+
+def test_a_broker_that_takes_nothing_makes_the_task_wait(broker: Broker) -> None:
+    """With 1 MiB waiting, `send` blocks, and goes on when the broker takes again."""
+    broker.may.clear()
+    task = task_of(broker)
+    task.send("first")
+    wait_until_blocked(lambda: broker.asked == 1)
+    sent: list[int] = []
+
+    def send_much() -> None:
+        for number in range(100):
+            task.send("x" * (PENDING_BYTES // 10))
+            sent.append(number)
+
+    thread = threading.Thread(target=send_much)
+    thread.start()
+    wait_until_blocked(lambda: len(sent) == 10)
+    broker.may.set()
+    thread.join()
+    task.finish()
+    assert len(broker.values()) == 101
+
+
+def test_a_full_queue_is_tried_again(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that the full queue refused is sent again until it is taken, before any later one."""
+    monkeypatch.setattr(_task_events_sender, "SHORTEST_PAUSE", 0.0)
+    broker.full_for = 5
+    task = task_of(broker)
+    task.send("a")
+    task.send("b")
+    assert task.finish() == 2
+    assert broker.values() == ["a", "b"]
+    assert broker.full_for == 0
+
+
+def test_a_broker_that_is_gone_makes_the_task_fail(broker: Broker) -> None:
+    """After a failure `send`, `progress` and `finish` raise it: no task ends well whose values did not arrive."""
+    broker.fails = ConnectionError("the broker is gone")
+    task = task_of(broker)
+    task.send("lost")
+    task._thread.join(PATIENCE)
+    for use in (lambda: task.send("more"), lambda: task.progress(1), task.finish):
+        with pytest.raises(
+            TaskEventsError, match=r"partition 4 \(attempt 1\) can send nothing more: the broker is gone"
+        ):
+            use()
+
+
+def test_a_failing_task_sends_no_end(broker: Broker) -> None:
+    """A run that is abandoned, while it waits for room too, ends its thread and never says that it is done."""
+    broker.full_for = 10**9
+    task = task_of(broker)
+    task.send("a")
+    wait_until_blocked(lambda: broker.asked > 1)
+    task.abandon()
+    assert broker.chunks == []
+    with pytest.raises(TaskEventsError, match="the task has ended"):
+        task.send("b")
+
+
+def test_a_value_that_json_cannot_say_is_refused_at_once(broker: Broker) -> None:
+    """What is neither JSON nor a record batch raises in the task's own line, and the others are sent."""
+    task = task_of(broker)
+    task.send([1, "two", None])
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        task.send({1, 2})
+    assert task.finish() == 1
+    assert broker.values() == [[1, "two", None]]
+
+
+def test_batches_and_values_keep_their_order(broker: Broker) -> None:
+    """Record batches go in messages of their own, in the place where they were sent."""
+    import pyarrow as pa
+
+    batch = pa.RecordBatch.from_pydict({"n": [1, 2, 3]})
+    task = task_of(broker)
+    for value in ("a", batch, batch, "b"):
+        task.send(value)
+    assert task.finish() == 4
+    kinds = [value if isinstance(value, str) else value.num_rows for value in broker.values()]
+    assert kinds == ["a", 3, 3, "b"]
+
+
+def test_progress_goes_with_the_next_message(broker: Broker) -> None:
+    """Of progress that is told while a message is on its way, the last arrives, with the values or alone."""
+    broker.may.clear()
+    task = task_of(broker)
+    task.send("first")
+    wait_until_blocked(lambda: broker.asked == 1)
+    for done in range(10):
+        task.progress(done, 10)
+    broker.may.set()
+    task.finish()
+    assert [(chunk.kind, chunk.done, chunk.total) for chunk in broker.chunks] == [
+        ("values", None, None),
+        ("progress", 9, 10),
+        ("end", None, None),
+    ]
