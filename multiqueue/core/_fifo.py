@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import Empty, ShutDown
 from . import _sync
+from ._draining import drain_to, get_many
 from ._parking import Places, leave, wake_all
 from ._put_side import PutSide
 from ._statistics import SubQueueStatistics
@@ -379,59 +380,3 @@ class Fifo(PutSide[T]):
             assert self._group.priority == self._priority
             assert self._next._previous is self, "the ring is closed"  # type: ignore[union-attr]
             assert self._items or self._next is self, "a linked one without elements is alone"
-
-
-def get_many(
-    take_side: TakeSide[T], own: Fifo[T] | None, max_items: int, block: bool, timeout: float | None
-) -> list[T]:
-    """`get_many` of a queue (`own`) or of the multi-queue."""
-    if max_items < 1:
-        raise ValueError(f"'max_items' must be at least 1, not {max_items!r}")
-    taken = take_side._take_many(own, max_items, block, timeout)
-    if not taken:
-        raise Empty
-    return taken
-
-
-def drain_to(take_side: TakeSide[T], own: Fifo[T] | None, target: Any, max_items: int | None) -> int:
-    """`drain_to` of a queue (`own`) or of the multi-queue: what is there now, one at a time."""
-    accept = _acceptor(take_side, own, target)
-    if max_items is not None and max_items < 0:
-        raise ValueError(f"'max_items' must be at least 0 or None, not {max_items!r}")
-    count = 0
-    limit = take_side._locked(take_side._size_locked) if own is None else len(own._items)
-    if max_items is not None:
-        limit = min(limit, max_items)
-    while count < limit:
-        sub = item = None
-        try:
-            pair = take_side._take_one(own, False)
-            if pair is None:
-                break
-            sub, item = pair
-            accept(item)
-            sub = None
-            count += 1
-        except BaseException as error:
-            if sub is not None:
-                take_side._give_back([(sub, 0)], [cast(T, item)])
-            elif isinstance(error, ShutDown):
-                break
-            raise
-    return count
-
-
-def _acceptor(take_side: TakeSide[Any], own: Fifo[Any] | None, target: Any) -> Callable[[Any], object]:
-    """How `target` is given an element."""
-    owner = getattr(target, "__self__", target)  # of a bound method
-    if owner is (take_side if own is None else own) or (
-        own is None and getattr(owner, "_take_side", None) is take_side
-    ):
-        raise ValueError(f"cannot drain {target!r} into itself: use another queue or a list")
-    if callable(target):
-        return cast("Callable[[Any], object]", target)
-    for name in ("append", "add", "put_nowait", "put"):
-        method = getattr(target, name, None)
-        if method is not None:
-            return cast("Callable[[Any], object]", method)
-    raise TypeError(f"cannot drain to {target!r}: it is not callable and has none of append, add, put_nowait and put")

@@ -18,7 +18,8 @@ from typing import Any, TypeVar, cast
 
 from ..errors import Empty, ShutDown, SubQueueExists
 from . import _sync
-from ._fifo import Fifo, drain_to, get_many
+from ._draining import drain_to, get_many
+from ._fifo import Fifo
 from ._fork import renew_after_fork
 from ._parking import wake_all
 from ._selection import SubQueueSelection

@@ -4,30 +4,15 @@ Promise     1. An element put is taken by exactly one taker, in put order within
             2. An element whose put has returned is seen by every take that begins later.
             3. A take that raises has taken nothing: an interrupted one gives its element back to the head.
             4. Nobody sleeps while there is something to take and nobody awake to take it.
-State       The take lock guards everything in this module: who is ready (`_priority_groups`), who is parked
-            (`_takers`, and each sub-queue's `_own_takers` and `_joiners`), and on every sub-queue `_told`,
-            `_in_flight`, `_finished`, `_turn`, `_plain` and the removal of elements. `_news` is a deque that
-            anybody may append to: sub-queues whose place in the ready sets may be out of date.
-Lock order  take lock -> put lock; docs/design/locks.md has the whole house. A put takes its put lock alone and
-            lets go of it before it turns to the take side, and there it never waits: it leaves a note in `_news`
-            and reads the news if the take lock is free. So a put made by a signal handler, by `__del__` or by a
-            weakref callback in the middle of any operation of this module has nothing to wait for.
-News        A put tells the take side only when `_told` is False, that is, once after the sub-queue was found
-            empty. It appends the element, then reads `_told`; the take side clears `_told`, then looks for
-            elements: one of the two sees the other. Whoever holds the take lock reads the news after acquiring it
-            and once more after releasing it, so that a note whose writer found the lock taken is read by its
-            holder: the note was written before the attempt, and the attempt failed before the release.
-Ready       Eligible is one predicate, `_is_eligible`: attached, enabled, below its in-flight limit; ready is
-            eligible and not empty. Every ready sub-queue is linked, or in the news. A linked one has elements, except
-            one that is alone in its group: emptying it and filling it again then costs no relinking. Whoever links
-            another one to the group unlinks it first; so does a taker that finds it empty, unless no other group
-            is listed. Either way that taker clears its `_told`, so that the next put tells.
-Waiting     A taker parks only after it found nothing ready. `_refresh_locked`, which alone makes a sub-queue ready,
-            wakes one taker of it and one of the multi-queue; a taker that leaves more behind wakes the next.
+State       The take lock guards everything in this module: who is parked (`_takers`, and each sub-queue's `_own_takers`
+            and `_joiners`), and on every sub-queue `_in_flight`, `_finished`, `_turn`, `_plain` and the removal of
+            elements; also who is ready, and how puts tell it: `_readiness`.
+Lock order  take lock -> put lock; docs/design/locks.md has the whole house. A put holds no lock when it turns to the
+            take side, and there it never waits.
+Waiting     A taker parks only after it found nothing ready. Whoever makes a sub-queue ready wakes one taker of it and
+            one of the multi-queue; a taker that leaves more behind wakes the next.
             A taker that a timeout or an exception ends passes a wake-up that it got in the meantime on.
             Nobody but a taker, `_locked` or `_read_news` changes what is ready, and each of them wakes.
-Membership  A sub-queue that is removed, closed or cleared is written into the news like any other change. The
-            reader unlinks it, and wakes those for whom the wait has become hopeless.
 Hazards     What the interpreter may do between two bytecodes, and what is done about it:
             - a signal handler raises, or an exception arrives from another thread: CPython delivers both at a
               function's entry, after a call and at a backward jump. What belongs together is written without
@@ -40,18 +25,15 @@ Hazards     What the interpreter may do between two bytecodes, and what is done 
             - fork: the child gets new locks, no parked threads, and ready sets made anew.
             What is left: a signal handler that itself takes from the queue it interrupted, and is itself ended by
             an exception at the one instruction after its release, releases the lock of the take it interrupted.
-Assumes     `deque.append`, `len` and truth of a deque are atomic, and a deque is safe to append to at its tail while
-            its head is read and deleted; both hold on free-threaded builds too, whose deque methods lock the
-            deque. `rotate(0)` is there for that lock: it orders the write of `_told` before the look at the elements.
+Assumes     What `_readiness` does of a deque.
 Source      Doug Lea, LinkedBlockingQueue; M. Barrios, LinkedBlockingMultiQueue: two locks, cascading wake-ups.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import repeat, starmap
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..errors import InvalidSelection, ShutDown
 from . import _sync
@@ -62,37 +44,24 @@ from ._parking import (
     deadline_after,
     leave,
     seconds_left,
-    wake_all,
     wake_one,
 )
-from ._priority_groups import ActiveGroups
-from ._sync import Parking, Place, ReentrantLock, release_owned
+from ._readiness import Readiness
+from ._sync import Parking, Place
 
 if TYPE_CHECKING:
     from ._fifo import Fifo
     from ._selection import SubQueueSelection
 
 T = TypeVar("T")
-R = TypeVar("R")
-P = ParamSpec("P")
 
 LONGEST_RUN = 1024  # elements taken at once: bounds how long others wait for the take lock, to about 40 us
-ONE_GROUP = 2  # the length of the list of groups when there is one: it, and the end
 
 
-class TakeSide(Generic[T]):
+class TakeSide(Readiness[T]):
     """What takes have in common, from the multi-queue or from one sub-queue alone."""
 
-    __slots__ = ("__weakref__", "_groups", "_is_shutdown", "_news", "_ready", "_selection", "_take_lock", "_takers")
-
-    def __init__(self) -> None:
-        self._take_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
-        self._news: deque[Fifo[T]] = deque()
-        self._ready: ActiveGroups[T] = ActiveGroups()
-        self._groups = self._ready.groups  # the same list, one step nearer
-        self._takers: Places = []
-        self._selection: SubQueueSelection[T] | None = None
-        self._is_shutdown = False  # of the multi-queue; a stand-alone queue has its own `_closed`
+    __slots__ = ()
 
     # ---- taking ---------------------------------------------------------------------------------------------
 
@@ -306,11 +275,6 @@ class TakeSide(Generic[T]):
             sub._items.appendleft(item)
         self._let_go()
 
-    def _let_go(self) -> None:
-        """After an exception: release the lock if it is held, and read the news. May be repeated."""
-        release_owned(self._take_lock)
-        self._read_news()
-
     # ---- waiting --------------------------------------------------------------------------------------------
 
     def _due_locked(self, own: Fifo[T] | None) -> Fifo[T] | None:
@@ -322,14 +286,6 @@ class TakeSide(Generic[T]):
         if not own._items:
             self._refresh_locked(own)
         return own if own._items else None
-
-    def _best_locked(self) -> Fifo[T] | None:
-        """The ready sub-queue whose turn it is. None when nothing is ready, and then nothing is linked."""
-        while (sub := self._ready.best()) is not None and not sub._items:
-            self._refresh_locked(sub)
-            if sub._next is sub and not sub._items and len(self._groups) == ONE_GROUP:
-                return None  # the only one stays
-        return sub
 
     def _wait_locked(self, own: Fifo[T] | None, block: bool, deadline: float | None) -> Fifo[T] | None:
         """Wait until there is something to take; None when the time is up. Lets go of the lock while it waits.
@@ -394,10 +350,6 @@ class TakeSide(Generic[T]):
         elif own._items:
             wake_one(own._own_takers)
 
-    def _wake_taker_locked(self) -> None:
-        if self._takers and self._best_locked() is not None:
-            wake_one(self._takers)
-
     def _check_open_locked(self, own: Fifo[T] | None) -> None:
         """Raise when `own`, which is empty, or the whole multi-queue can have no element any more."""
         if own is not None:
@@ -405,14 +357,6 @@ class TakeSide(Generic[T]):
                 raise own._closed_error()
         elif self._is_shutdown and self._is_finished_locked():
             raise ShutDown("the multi-queue is shut down, and nothing is left in it")
-
-    def _size_locked(self) -> int:
-        """The number of elements that could be taken now."""
-        return sum([len(sub._items) for sub in self._ready])
-
-    def _is_finished_locked(self) -> bool:
-        """Is the multi-queue shut down with nothing left in any of its sub-queues?"""
-        return False
 
     # ---- coroutines -----------------------------------------------------------------------------------------
 
@@ -446,114 +390,3 @@ class TakeSide(Generic[T]):
             self._pass_on_locked(own)
         if own is not None:
             own._settle_locked()
-
-    # ---- changing what is ready -----------------------------------------------------------------------------
-
-    def _locked(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `function` with the take lock held and the news read, and read the news after it."""
-        lock = self._take_lock
-        try:
-            lock.acquire()
-            if self._news:
-                self._read_news_locked()
-            result = function(*args, **kwargs)
-            if self._news:
-                self._read_news_locked()
-            if self._takers:
-                self._wake_taker_locked()
-            lock.release()
-        except BaseException:
-            try:
-                self._let_go()
-            except BaseException:  # interrupted again
-                self._let_go()
-                raise
-            raise
-        if self._news:
-            self._read_news()
-        return result
-
-    def _tell(self, sub: Fifo[T]) -> None:
-        """Have `sub` looked at again: now, or by the thread that holds the take lock. Never waits."""
-        self._news.append(sub)
-        self._read_news()
-
-    def _read_news(self) -> None:
-        lock = self._take_lock
-        try:
-            while self._news and not lock._is_owned() and lock.acquire(False):
-                self._read_news_locked()
-                lock.release()
-        except BaseException:
-            try:
-                release_owned(lock)
-            except BaseException:  # interrupted again
-                release_owned(lock)
-                raise
-            raise
-
-    def _read_news_locked(self) -> None:
-        news = self._news
-        while True:  # not `while news`: that tests before it jumps back, and a signal handler could read in between
-            if not news:
-                break
-            sub = news[0]
-            del news[0]
-            try:
-                self._refresh_locked(sub)
-            except BaseException:
-                news.append(sub)  # for the next reader
-                raise
-
-    def _refresh_locked(self, sub: Fifo[T]) -> None:
-        """Put `sub` where it belongs, in a ring or in none; wake a taker if it is ready, and those who wait in vain."""
-        try:
-            sub._told = False
-            sub._items.rotate(0)  # the fence between the write above and the look below
-            if sub._items:
-                sub._told = True
-                if sub._own_takers:
-                    wake_one(sub._own_takers)
-            while True:  # until a look finds it where it belongs; a signal handler's take may have moved it
-                belongs = (sub._told or (sub._next is sub and len(self._groups) == ONE_GROUP)) and sub._is_eligible()
-                group = sub._group
-                if sub._next is None or group is None:
-                    if not belongs:
-                        break
-                    self._link_locked(sub)
-                elif belongs and group.priority == sub._priority:
-                    break
-                else:
-                    sub._turn = 0
-                    group.unlink(sub)
-            if belongs and sub._told and self._takers:
-                wake_one(self._takers)
-            if sub._closed is not None:
-                if not sub._told:
-                    wake_all(sub._own_takers)
-                if self._takers and self._is_finished_locked():
-                    wake_all(self._takers)
-        except BaseException:
-            self._news.append(sub)
-            raise
-
-    def _link_locked(self, sub: Fifo[T]) -> None:
-        linked = False
-        while not linked:  # once, unless a signal handler's take comes in between
-            group = self._ready.group(sub._priority, sub._group)
-            alone = group.cursor
-            if alone is not None and alone._next is alone and not alone._items:
-                self._news.append(alone)
-                group.unlink(alone)
-            linked = group.link(sub)
-
-    def _renew_locks_of(self, subqueues: list[Fifo[T]]) -> None:
-        """In the child: the other threads are gone, with the locks they held and the places they were parked on."""
-        self._take_lock = cast(ReentrantLock, _sync.RLock())
-        self._takers.clear()
-        self._news.clear()
-        self._ready.clear()
-        for sub in subqueues:
-            sub._next = sub._previous = sub._group = None
-            sub._renew_locks()
-            self._refresh_locked(sub)

@@ -1,0 +1,208 @@
+"""Which sub-queues are ready: what the take side knows of its tails, and how a put tells it.
+
+Promise     1. Whoever holds the take lock with the news read knows every element whose put has returned.
+            2. A put never waits here, whoever holds the take lock, its own thread included.
+State       All of it is guarded by the take lock but `_news`, a deque that anybody may append to: sub-queues whose
+            place in the ready sets may be out of date. On every sub-queue `_told`, and its place in a ring, are ours.
+Lock order  Of `_take_side`. A put takes its put lock alone and lets go of it before it comes here, and here it never
+            waits: it leaves a note in `_news` and reads the news if the take lock is free. So a put made by a signal
+            handler, by `__del__` or by a weakref callback in the middle of any operation of this module has
+            nothing to wait for.
+News        A put tells the take side only when `_told` is False, that is, once after the sub-queue was found
+            empty. It appends the element, then reads `_told`; the take side clears `_told`, then looks for
+            elements: one of the two sees the other. Whoever holds the take lock reads the news after acquiring it
+            and once more after releasing it, so that a note whose writer found the lock taken is read by its
+            holder: the note was written before the attempt, and the attempt failed before the release.
+Ready       Eligible is one predicate, `_is_eligible`: attached, enabled, below its in-flight limit; ready is
+            eligible and not empty. Every ready sub-queue is linked, or in the news. A linked one has elements, except
+            one that is alone in its group: emptying it and filling it again then costs no relinking. Whoever links
+            another one to the group unlinks it first; so does a taker that finds it empty, unless no other group
+            is listed. Either way that taker clears its `_told`, so that the next put tells.
+Waking      `_refresh_locked`, which alone makes a sub-queue ready, wakes one taker of it and one of the multi-queue.
+Membership  A sub-queue that is removed, closed or cleared is written into the news like any other change. The
+            reader unlinks it, and wakes those for whom the wait has become hopeless.
+Hazards     Those of `_take_side`, which says what is done about them.
+Assumes     `deque.append`, `len` and truth of a deque are atomic, and a deque is safe to append to at its tail while
+            its head is read and deleted; both hold on free-threaded builds too, whose deque methods lock the
+            deque. `rotate(0)` is there for that lock: it orders the write of `_told` before the look at the elements.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
+
+from . import _sync
+from ._parking import Places, wake_all, wake_one
+from ._priority_groups import ActiveGroups
+from ._sync import ReentrantLock, release_owned
+
+if TYPE_CHECKING:
+    from ._fifo import Fifo
+    from ._selection import SubQueueSelection
+
+T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+ONE_GROUP = 2  # the length of the list of groups when there is one: it, and the end
+
+
+class Readiness(Generic[T]):
+    """The take lock, the news, and the sub-queues that are ready, by priority group and turn."""
+
+    __slots__ = ("__weakref__", "_groups", "_is_shutdown", "_news", "_ready", "_selection", "_take_lock", "_takers")
+
+    def __init__(self) -> None:
+        self._take_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
+        self._news: deque[Fifo[T]] = deque()
+        self._ready: ActiveGroups[T] = ActiveGroups()
+        self._groups = self._ready.groups  # the same list, one step nearer
+        self._takers: Places = []
+        self._selection: SubQueueSelection[T] | None = None
+        self._is_shutdown = False  # of the multi-queue; a stand-alone queue has its own `_closed`
+
+    # ---- looking ---------------------------------------------------------------------------------------------
+
+    def _best_locked(self) -> Fifo[T] | None:
+        """The ready sub-queue whose turn it is. None when nothing is ready, and then nothing is linked."""
+        while (sub := self._ready.best()) is not None and not sub._items:
+            self._refresh_locked(sub)
+            if sub._next is sub and not sub._items and len(self._groups) == ONE_GROUP:
+                return None  # the only one stays
+        return sub
+
+    def _wake_taker_locked(self) -> None:
+        """Wake a taker of the multi-queue, if there is something for it."""
+        if self._takers and self._best_locked() is not None:
+            wake_one(self._takers)
+
+    def _size_locked(self) -> int:
+        """The number of elements that could be taken now."""
+        return sum([len(sub._items) for sub in self._ready])
+
+    def _is_finished_locked(self) -> bool:
+        """Is the multi-queue shut down with nothing left in any of its sub-queues?"""
+        return False
+
+    # ---- holding the take lock -------------------------------------------------------------------------------
+
+    def _locked(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `function` with the take lock held and the news read, and read the news after it."""
+        lock = self._take_lock
+        try:
+            lock.acquire()
+            if self._news:
+                self._read_news_locked()
+            result = function(*args, **kwargs)
+            if self._news:
+                self._read_news_locked()
+            if self._takers:
+                self._wake_taker_locked()
+            lock.release()
+        except BaseException:
+            try:
+                self._let_go()
+            except BaseException:  # interrupted again
+                self._let_go()
+                raise
+            raise
+        if self._news:
+            self._read_news()
+        return result
+
+    def _let_go(self) -> None:
+        """After an exception: release the lock if it is held, and read the news. May be repeated."""
+        release_owned(self._take_lock)
+        self._read_news()
+
+    # ---- news ------------------------------------------------------------------------------------------------
+
+    def _tell(self, sub: Fifo[T]) -> None:
+        """Have `sub` looked at again: now, or by the thread that holds the take lock. Never waits."""
+        self._news.append(sub)
+        self._read_news()
+
+    def _read_news(self) -> None:
+        """Read the news unless somebody holds the take lock, who will. Never waits."""
+        lock = self._take_lock
+        try:
+            while self._news and not lock._is_owned() and lock.acquire(False):
+                self._read_news_locked()
+                lock.release()
+        except BaseException:
+            try:
+                release_owned(lock)
+            except BaseException:  # interrupted again
+                release_owned(lock)
+                raise
+            raise
+
+    def _read_news_locked(self) -> None:
+        news = self._news
+        while True:  # not `while news`: that tests before it jumps back, and a signal handler could read in between
+            if not news:
+                break
+            sub = news[0]
+            del news[0]
+            try:
+                self._refresh_locked(sub)
+            except BaseException:
+                news.append(sub)  # for the next reader
+                raise
+
+    def _refresh_locked(self, sub: Fifo[T]) -> None:
+        """Put `sub` where it belongs, in a ring or in none; wake a taker if it is ready, and those who wait in vain."""
+        try:
+            sub._told = False
+            sub._items.rotate(0)  # the fence between the write above and the look below
+            if sub._items:
+                sub._told = True
+                if sub._own_takers:
+                    wake_one(sub._own_takers)
+            while True:  # until a look finds it where it belongs; a signal handler's take may have moved it
+                belongs = (sub._told or (sub._next is sub and len(self._groups) == ONE_GROUP)) and sub._is_eligible()
+                group = sub._group
+                if sub._next is None or group is None:
+                    if not belongs:
+                        break
+                    self._link_locked(sub)
+                elif belongs and group.priority == sub._priority:
+                    break
+                else:
+                    sub._turn = 0
+                    group.unlink(sub)
+            if belongs and sub._told and self._takers:
+                wake_one(self._takers)
+            if sub._closed is not None:
+                if not sub._told:
+                    wake_all(sub._own_takers)
+                if self._takers and self._is_finished_locked():
+                    wake_all(self._takers)
+        except BaseException:
+            self._news.append(sub)
+            raise
+
+    def _link_locked(self, sub: Fifo[T]) -> None:
+        linked = False
+        while not linked:  # once, unless a signal handler's take comes in between
+            group = self._ready.group(sub._priority, sub._group)
+            alone = group.cursor
+            if alone is not None and alone._next is alone and not alone._items:
+                self._news.append(alone)
+                group.unlink(alone)
+            linked = group.link(sub)
+
+    # ---- after a fork ----------------------------------------------------------------------------------------
+
+    def _renew_locks_of(self, subqueues: list[Fifo[T]]) -> None:
+        """In the child: the other threads are gone, with the locks they held and the places they were parked on."""
+        self._take_lock = cast(ReentrantLock, _sync.RLock())
+        self._takers.clear()
+        self._news.clear()
+        self._ready.clear()
+        for sub in subqueues:
+            sub._next = sub._previous = sub._group = None
+            sub._renew_locks()
+            self._refresh_locked(sub)
