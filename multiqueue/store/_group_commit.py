@@ -8,11 +8,11 @@ State       `_lock` guards every field of `GroupCommit` that changes, and every 
             `Submission.callbacks`. A batch that the writer has taken is the writer's alone. Invariants: the pending
             counts are sums over `_batches` and the batch in the writer's hands; `_gathering` is the last of
             `_batches` or None; `_end` is set once, and from then on `_batches` is empty.
-Lock order  `_lock` is a leaf. Callbacks, the backend and every `Event.set` run outside of it.
+Lock order  `_lock` is a leaf. Callbacks, the backend and every `Turnstile.open` run outside of it.
 Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`,
             `close` and whoever begins to wait for a batch notify. Submissions with a Put wait in `room` for bytes: the
             writer notifies when half of them are committed, and so does the end. `Commit.wait` waits for its batch:
-            the commit or the end sets it.
+            the commit or the end opens its turnstile.
 Membership  After a fork the child has no writer and may not touch the files: it is refused everything.
             At the end (`_end`) whoever is pending, and whoever waits for room, is told the same error.
 """
@@ -29,6 +29,7 @@ from typing import Protocol
 
 from ._errors import StoreClosed, StoreError, StoreFailed
 from ._protocol import Delete, Operation, Put
+from ._turnstile import Turnstile
 
 BATCH_BYTES = 4 << 20  # a batch beyond this is closed: the next submission starts another one
 BATCH_OPERATIONS = 4000
@@ -36,6 +37,7 @@ LINGER = 0.02  # seconds: a removal alone is not worth a sync, and a crash withi
 OVERHEAD_BYTES = 200  # what an operation itself takes in memory, roughly
 _IDS_BETWEEN_COMMITS = 1 << 18
 _BATCHES_BEFORE_REST = 32  # under unbroken load the backend's own work still gets a turn
+_QUIET = 0.005  # seconds without a batch before that: those who were just told come back sooner
 
 
 class Backend(Protocol):
@@ -55,7 +57,7 @@ class Backend(Protocol):
 
 
 class Batch:
-    """Submissions that are committed together, and the one event that their callers wait for."""
+    """Submissions that are committed together, and the one gate at which their callers wait."""
 
     __slots__ = ("bytes", "done", "is_done", "is_urgent", "lock", "operations", "since", "submissions", "work")
 
@@ -67,7 +69,7 @@ class Batch:
         self.submissions: list[Submission] = []
         self.operations = 0
         self.bytes = 0
-        self.done = threading.Event()
+        self.done = Turnstile()
         self.is_done = False
 
     def hurry_locked(self) -> None:
@@ -276,7 +278,7 @@ class GroupCommit:
                 if batch is not None:
                     self._commit(batch)
                     since_rest += 1
-                    rest = 0.0 if rest is None else rest
+                    rest = _QUIET
                 elif self._closing:
                     break
                 if batch is None or since_rest >= _BATCHES_BEFORE_REST:
@@ -377,7 +379,7 @@ def _size(operations: Sequence[Operation]) -> tuple[int, bool]:
 
 
 def _tell(batch: Batch) -> None:
-    batch.done.set()
+    batch.done.open()
     for submission in batch.submissions:
         for callback in submission.callbacks or ():
             _call(callback, submission.error)

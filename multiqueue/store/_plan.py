@@ -4,7 +4,8 @@ Promise     Applying a plan leaves what its operations, one after the other, wou
             and deleted in one plan is never written.
 Assumes     sqlite3 lets go of the interpreter's lock at every step of a statement, and beside a thread that computes
             it gets it back only after the switch interval: a row a step would be 200 messages a second. So rows
-            go in by the thousand in a statement (docs/decisions/0703-many-rows-a-statement.md).
+            go in by the thousand in a statement (docs/decisions/0703-many-rows-a-statement.md). And that a value
+            costs as much to bind as SQLite takes to store it: what all rows have is given once.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from ._dropped import Dropped
 from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Undefine
 
 _MOST_ROWS = 1024  # of one statement: 9,216 values; SQLite allows 32,766
+_FEW_ROWS = 64  # fewer than these are one statement, whatever their number
+MOST_STATEMENTS = 300  # inserts of 63 small and 5 large sizes into two tables in two ways, and the others
 
-_HEADER = 'INSERT INTO header (queue, level, id, size, expires_at, deliveries, transient, "check", properties) VALUES '
-_BODY = 'INSERT INTO body (id, queue, level, "check", data) VALUES '
+_HEADER = 'INSERT INTO header (queue, level, id, size, "check", properties, expires_at, deliveries, transient) VALUES '
+_BODY = 'INSERT INTO body (queue, level, id, "check", data) VALUES '
 _HEADERS_OF = (
     "FROM header WHERE (queue, level, id) IN"
     " (SELECT queue, level, id FROM body WHERE id IN (SELECT value FROM json_each(?)))"
@@ -106,19 +109,14 @@ class Plan:
         self._definitions = []
 
     def _insert(self, connection: sqlite3.Connection) -> None:
-        headers: list[object] = []
-        bodies: list[object] = []
-        total = 0
-        for put in self._puts.values():
-            place, body, properties = (put.queue, put.level), put.body, put.properties
-            total += len(body)
-            headers += (*place, put.id, len(body), put.expires_at, put.deliveries, bool(put.transient))
-            headers += (check(put.id, properties), properties)
-            bodies += (put.id, *place, check(put.id, body), body)
-        _insert_rows(connection, _HEADER, 9, headers)
-        _insert_rows(connection, _BODY, 5, bodies)
-        self.messages += len(self._puts)
-        self.bytes += total
+        puts = list(self._puts.values())
+        place = _common_place(puts)
+        if place is None:
+            _insert_any(connection, puts)
+        else:
+            _insert_alike(connection, place, puts)
+        self.messages += len(puts)
+        self.bytes += sum([len(put.body) for put in puts])
 
     def _delete(self, connection: sqlite3.Connection) -> None:
         ids = json.dumps(list(self._deletes))
@@ -134,12 +132,51 @@ def check(message_id: int, data: bytes) -> int:
     return crc32(data, message_id & 0xFFFFFFFF)
 
 
-def _insert_rows(connection: sqlite3.Connection, insert: str, columns: int, values: list[object]) -> None:
-    """Insert rows in statements of 1,024, 512, ... rows, so that there are few statements to know."""
-    row = f"({','.join('?' * columns)})"
+def _common_place(puts: Sequence[Put]) -> tuple[int, int] | None:
+    """The queue and level of messages that differ in nothing but id and bytes; None if they differ in more."""
+    queue, level = puts[0].queue, puts[0].level
+    for put in puts:
+        if put.queue != queue or put.level != level or put.expires_at is not None or put.deliveries or put.transient:
+            return None
+    return queue, level
+
+
+def _insert_alike(connection: sqlite3.Connection, place: tuple[int, int], puts: Sequence[Put]) -> None:
+    headers: list[object] = []
+    bodies: list[object] = []
+    for put in puts:
+        message_id, body, properties = put.id, put.body, put.properties
+        headers += (message_id, len(body), check(message_id, properties), properties)
+        bodies += (message_id, check(message_id, body), body)
+    _insert_rows(connection, _HEADER, "(?1,?2,?,?,?,?,NULL,0,0)", 4, headers, place)
+    _insert_rows(connection, _BODY, "(?1,?2,?,?,?)", 3, bodies, place)
+
+
+def _insert_any(connection: sqlite3.Connection, puts: Sequence[Put]) -> None:
+    headers: list[object] = []
+    bodies: list[object] = []
+    for put in puts:
+        place, body, properties = (put.queue, put.level, put.id), put.body, put.properties
+        headers += (*place, len(body), check(put.id, properties), properties)
+        headers += (put.expires_at, put.deliveries, bool(put.transient))
+        bodies += (*place, check(put.id, body), body)
+    _insert_rows(connection, _HEADER, "(?,?,?,?,?,?,?,?,?)", 9, headers)
+    _insert_rows(connection, _BODY, "(?,?,?,?,?)", 5, bodies)
+
+
+def _insert_rows(
+    connection: sqlite3.Connection,
+    insert: str,
+    row: str,
+    columns: int,
+    values: Sequence[object],
+    shared: tuple[object, ...] = (),
+) -> None:
+    """Insert rows in statements of 1,024, 512, ... 64 rows and one for the rest, so that there are few to know."""
     start, most = 0, _MOST_ROWS
     while start < len(values):
-        while most * columns > len(values) - start:
-            most //= 2
-        connection.execute(insert + ",".join([row] * most), values[start : start + most * columns])
+        left = (len(values) - start) // columns
+        while most > left:
+            most = most // 2 if most > _FEW_ROWS else left
+        connection.execute(insert + ",".join([row] * most), (*shared, *values[start : start + most * columns]))
         start += most * columns

@@ -9,6 +9,7 @@ Source      SQLite's "WAL-mode File Format", for the two numbers that are read f
 
 from __future__ import annotations
 
+import mmap
 import os
 import sqlite3
 import struct
@@ -24,6 +25,7 @@ from ._schema import PAGE_BYTES
 FULL = 13  # SQLite's primary result code
 _STEP_PAGES = 256  # a step of giving pages back: 2 MiB
 _VACUUM_BYTES = 64 << 20  # less free space than this is kept for what comes
+_SHARED_BYTES = 136  # of the `-shm` file: its header
 _NO_LIMIT = 0xFFFFFFFE  # pages, SQLite's own maximum
 
 
@@ -47,11 +49,14 @@ class Room:
         self.is_tight = not ballast.take()
         self.syncs = 0  # of checkpoints
         self.limit()
-        self._shared_memory = os.open(f"{file}-shm", os.O_RDONLY | os.O_CLOEXEC)
+        self._shared_file = os.open(f"{file}-shm", os.O_RDONLY | os.O_CLOEXEC)
+        # Mapped, for it is looked at with every commit, and a read would let go of the interpreter's lock.
+        self._shared_memory = mmap.mmap(self._shared_file, _SHARED_BYTES, access=mmap.ACCESS_READ)
 
     def close(self) -> None:
         """Let go, after SQLite did: closing a file lets go of all locks that the process has on it."""
-        os.close(self._shared_memory)
+        self._shared_memory.close()
+        os.close(self._shared_file)
 
     # The quota
 
@@ -153,8 +158,8 @@ class Room:
 
     def _log_pages(self) -> tuple[int, int]:
         """How many pages the log has, and how many of them are in the file as well."""
-        (length,) = struct.unpack("=I", os.pread(self._shared_memory, 4, 16))
-        (copied,) = struct.unpack("=I", os.pread(self._shared_memory, 4, 96))
+        (length,) = struct.unpack_from("=I", self._shared_memory, 16)
+        (copied,) = struct.unpack_from("=I", self._shared_memory, 96)
         return length, copied
 
     def _set_most_pages(self, pages: int) -> None:

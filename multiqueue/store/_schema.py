@@ -65,11 +65,12 @@ UPGRADES: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
 
 
 def connect(
-    file: Path, *, cache_bytes: int, read_only: bool = False, even_if_short: bool = False
+    file: Path, *, cache_bytes: int, statements: int = 128, read_only: bool = False, even_if_short: bool = False
 ) -> sqlite3.Connection:
     """A connection to the file, in autocommit mode, for any thread, one at a time.
 
-    `even_if_short`: also where the file is shorter than it says, which SQLite else refuses.
+    `statements` is how many it keeps compiled. `even_if_short`: also where the file is shorter than it says, which
+    SQLite else refuses.
     """
     mode = "ro" if read_only else "rwc"
     connection = sqlite3.connect(
@@ -77,6 +78,7 @@ def connect(
         uri=True,
         isolation_level=None,
         check_same_thread=False,
+        cached_statements=statements,
         timeout=10,  # readers hold what a checkpoint needs for moments only
     )
     try:

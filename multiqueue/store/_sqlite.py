@@ -26,6 +26,7 @@ from ._errors import StoreError, StoreFailed, StoreLocked
 from ._group_commit import GroupCommit, Submission
 from ._lock_file import DirectoryLock
 from ._log import close_leaving_log, renew_log
+from ._plan import MOST_STATEMENTS
 from ._protocol import Definition, Durability, Header, Level, Operation, StoreStatistics
 from ._room import Room
 from ._schema import FILE_NAME, PAGE_BYTES, connect, prepare
@@ -111,7 +112,7 @@ class SqliteStore:
             opening.callback(ballast.drop)
             try:
                 renew_log(self._file)
-                connection = connect(self._file, cache_bytes=CACHE_BYTES)
+                connection = connect(self._file, cache_bytes=CACHE_BYTES, statements=MOST_STATEMENTS)
                 opening.callback(close_leaving_log, connection, self._file)
                 first_id, self._floor = self._begin(connection)
                 self._reader = SqliteReader(self._file, first_id)
