@@ -51,6 +51,9 @@ from ._properties import NO_PROPERTIES as NO_PROPERTIES
 from ._properties import Properties as Properties
 from ._properties import decode_properties as decode_properties
 from ._properties import encode_properties as encode_properties
+from ._replies import REPLY_PREFIX as REPLY_PREFIX
+from ._replies import REPLY_TO as REPLY_TO
+from ._replies import reply_queues as reply_queues
 from ._security import Permissions as Permissions
 from ._security import User as User
 from ._security import hash_password as hash_password

@@ -17,7 +17,6 @@ from ._channel_base import Held as Held
 from ._channel_delivering import ChannelDelivering
 from ._channel_delivering import Settle as Settle
 from ._channel_machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelState
-from ._channel_publishing import REPLY_TO as REPLY_TO
 from ._channel_publishing import ChannelPublishing
 from ._errors import ConnectionFault
 from ._hot import ACK, NACK, REJECT, decode_hot
@@ -108,9 +107,7 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
         consumers, self.consumers = self.consumers, {}
         for consumer in consumers.values():
             consumer.stop()
-        if self.reply_consumer is not None:
-            self.connection.server.forget_reply_queue(self.reply_consumer.queue.name)
-            self.reply_consumer = None
+        self.reply_consumer = None
         if self.transaction is not None:
             self.transaction.rollback()
         self.recover()

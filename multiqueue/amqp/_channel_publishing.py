@@ -7,7 +7,7 @@ Promise     A publish is confirmed after the broker has answered for it, and nev
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from ..broker import MessageRefused, Unroutable
 from . import _message
@@ -16,12 +16,10 @@ from ._channel_machine import Content
 from ._errors import REPLY_NAMES, ChannelFault, ConnectionFault
 from ._hot import decode_hot, encode_return
 from ._message import WireMessage, body_of, names_of, properties_of, wire_message
+from ._replies import REPLY_PREFIX, REPLY_TO, reply_queues
 
 if TYPE_CHECKING:
     from ..broker import BrokerQueue, Message, Published
-
-REPLY_TO: Final = "amq.rabbitmq.reply-to"
-_REPLY_PREFIX: Final = REPLY_TO + "."
 
 
 class ChannelPublishing(ChannelBase):
@@ -56,7 +54,7 @@ class ChannelPublishing(ChannelBase):
         if publish.immediate:
             raise ConnectionFault(540, "immediate=true")
         self.connection.rights.check("write", "exchange", publish.exchange)
-        is_reply = not publish.exchange and publish.routing_key.startswith(_REPLY_PREFIX)
+        is_reply = not publish.exchange and publish.routing_key.startswith(REPLY_PREFIX)
         return publish.exchange, publish.routing_key, method[6:-1], publish.mandatory, is_reply
 
     def _publish_specially(self, message: WireMessage, mandatory: bool, number: int) -> None:
@@ -90,8 +88,8 @@ class ChannelPublishing(ChannelBase):
 
     def _route(self, message: WireMessage) -> tuple[list[BrokerQueue], WireMessage]:
         """All queues that routing key, CC and BCC lead to, each once; and the message without BCC."""
-        if not message.exchange and message.routing_key.startswith(_REPLY_PREFIX):
-            queue = self.connection.server.reply_queue(message.routing_key)
+        if not message.exchange and message.routing_key.startswith(REPLY_PREFIX):
+            queue = reply_queues(self.connection.host).find(message.routing_key)
             return [] if queue is None else [queue], message
         host = self.connection.host
         queues = dict.fromkeys(host.route(message))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ._hot import deliver_prefix
+from ._replies import reply_queues
 
 if TYPE_CHECKING:
     from ..broker import BrokerQueue, QueueConsumer
@@ -70,7 +71,7 @@ class ServerConsumer:
         """No further delivery. Twice is harmless."""
         self.queue.remove_consumer(self.consumer)
         if self.is_reply:
-            self.queue.delete()
+            reply_queues(self.channel.connection.host).close(self.queue)
 
     def __repr__(self) -> str:
         return f"<consumer {self.tag!r} of {self.channel!r}>"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from ..broker import BrokerQueue, consumer_arguments
-from ._channel import REPLY_TO, Held, ServerChannel, handles
+from ..broker import consumer_arguments
+from ._channel import Held, ServerChannel, handles
 from ._consumer import ServerConsumer
 from ._declaring import queue_name
 from ._errors import ChannelFault, ConnectionFault
@@ -14,10 +14,11 @@ from ._hot import encode_get_ok
 from ._message import body_of, names_of, properties_of
 from ._methods import commands
 from ._properties import encode_properties
+from ._replies import REPLY_TO, reply_queues
 from ._window import Window
 
 if TYPE_CHECKING:
-    from ..broker import Entry
+    from ..broker import BrokerQueue, Entry
 
 STATUS_QUEUE: Final = "amq.multiqueue.status"
 """A `basic.get` from here is answered with the server's figures, as JSON."""
@@ -68,12 +69,12 @@ def _reply_consumer(channel: ServerChannel, tag: str, no_ack: bool) -> ServerCon
         raise ChannelFault(406, "reply consumer cannot acknowledge")
     if channel.reply_consumer is not None:
         raise ChannelFault(406, "reply consumer already set")
-    queue = BrokerQueue(f"{REPLY_TO}.{channel.unused_tag().rpartition('-')[2]}", vhost=channel.connection.host.name)
+    host = channel.connection.host
+    queue = reply_queues(host).open(host.name)
     consumer = ServerConsumer(channel, tag, queue, no_ack=True, window=None)
     consumer.is_reply = True
     consumer.consumer = queue.add_consumer(consumer.on_work, tag=tag, auto_accept=True)
     channel.reply_consumer = consumer
-    channel.connection.server.add_reply_queue(queue)
     return consumer
 
 
@@ -83,7 +84,6 @@ def _cancel(channel: ServerChannel, method: Any) -> None:
     if consumer is not None:
         consumer.stop()
         if consumer is channel.reply_consumer:
-            channel.connection.server.forget_reply_queue(consumer.queue.name)
             channel.reply_consumer = None
     if not method.nowait:
         channel.reply(commands.Basic.CancelOk, consumer_tag=method.consumer_tag)

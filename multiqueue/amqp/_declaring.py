@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._channel import REPLY_TO, ServerChannel, handles
+from ._channel import ServerChannel, handles
 from ._confirms import Confirms
 from ._errors import ChannelFault, ConnectionFault
 from ._methods import commands
+from ._replies import REPLY_TO, reply_queues
 from ._transaction import ChannelTransaction
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def _declare_queue(channel: ServerChannel, method: Any) -> None:
 def _declared(channel: ServerChannel, method: Any) -> BrokerQueue:
     connection = channel.connection
     if method.queue.startswith(REPLY_TO) and method.passive:
-        queue = connection.server.reply_queue(method.queue)
+        queue = reply_queues(connection.host).find(method.queue)
         if queue is None:
             raise ChannelFault(404, f"no queue '{method.queue}' in vhost '{connection.host.name}'")
         return queue

@@ -2,7 +2,7 @@
 
 Promise     `serve` returns when clients can connect. `close` tells every client, gives back what it had, and returns
             when no thread of the server's is left.
-State       `_lock` guards the connections, the reply queues and the alarms. It is a leaf: no queue, socket or callback
+State       `_lock` guards the connections and the alarms. It is a leaf: no queue, socket or callback
             is called with it held.
 Threads     `multiqueue-amqp-N` run the event loops; N = 0 also accepts, and looks at the alarms. Two more,
             `multiqueue-amqp-aside`, verify passwords and wait for commits of transactions.
@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ..broker import BrokerQueue, NotAllowed
+from ..broker import NotAllowed
 from ._connection import ServerConnection
 from ._errors import ServerError
 from ._handshake import server_properties
@@ -68,7 +68,6 @@ class Server:
         self._lock = threading.Lock()
         self._is_empty = threading.Condition(self._lock)
         self._connections: dict[ServerConnection, None] = {}
-        self._reply_queues: dict[str, BrokerQueue] = {}
         self._is_closed = False
         self._started = time.monotonic()
         self._turn = 0
@@ -195,21 +194,6 @@ class Server:
     def run_aside(self, work: Callable[[], object]) -> None:
         """Run what takes its time on a thread that may."""
         self._aside.submit(work)
-
-    def add_reply_queue(self, queue: BrokerQueue) -> None:
-        """A direct reply-to queue can be written to."""
-        with self._lock:
-            self._reply_queues[queue.name] = queue
-
-    def reply_queue(self, name: str) -> BrokerQueue | None:
-        """The direct reply-to queue of this name."""
-        with self._lock:
-            return self._reply_queues.get(name)
-
-    def forget_reply_queue(self, name: str) -> None:
-        """A direct reply-to queue is gone."""
-        with self._lock:
-            self._reply_queues.pop(name, None)
 
     # -- accepting; on the first I/O thread
 

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pamqp import commands
 
-from ..amqp import Ack, Deliver, GetOk, Nack, Return
-from ._direct_host import HeldMessage, body_of, broker_room, fields_of, properties_of
+from ..amqp import REPLY_TO, Ack, Deliver, GetOk, Nack, Return, reply_queues
+from ._direct_host import HeldMessage, Refused, body_of, broker_room, fields_of, properties_of
+from ._direct_routing import is_special, routed, with_reply_address
 from ._link import Event
 
 if TYPE_CHECKING:
@@ -25,22 +26,13 @@ if TYPE_CHECKING:
 Fields = dict[str, Any]
 
 
-class Refused(Exception):
-    """A refusal of our own, as the broker's."""
-
-    def __init__(self, reply_code: int, reply_text: str, closes: str = "channel") -> None:
-        super().__init__(reply_text)
-        self.reply_code = reply_code
-        self.reply_text = reply_text
-        self.closes = closes
-
-
 @dataclass(eq=False, slots=True)
 class Served:
     """A consumer, as the broker sees it."""
 
     tag: str
     subscription: Any
+    queue: Any
     auto_ack: bool
     is_cancelled: bool = False
 
@@ -59,6 +51,7 @@ class DirectChannel:
     def __init__(self, link: DirectLink, number: int) -> None:
         self._link = link
         self._host = link.host
+        self._replies = reply_queues(link.host)
         self._number = number
         self._next_tag = 1
         self._next_publish: int | None = None  # in confirm mode
@@ -71,6 +64,7 @@ class DirectChannel:
         self._consumers: dict[str, Served] = {}
         self._subscriptions: list[Any] = []
         self._waiting: deque[tuple[Served, HeldMessage]] = deque()  # for room in the prefetch of all
+        self._reply: Served | None = None  # the consumer of direct answers
 
     def handle(self, method: type[Any], fields: Fields) -> Any:
         """The answer to a method, or None."""
@@ -99,7 +93,13 @@ class DirectChannel:
         return answer(commands.Exchange.UnbindOk)
 
     def _queue_declare(self, fields: Fields) -> Any:
-        queue = self._host.declare_queue(fields.pop("queue"), owner=self._link, **fields)
+        name = fields.pop("queue")
+        if name.startswith(REPLY_TO) and fields["passive"]:
+            queue = self._replies.find(name)
+            if queue is None:
+                raise Refused(404, f"NOT_FOUND - no queue '{name}' in vhost '{self._host.name}'")
+        else:
+            queue = self._host.declare_queue(name, owner=self._link, **fields)
         figures = queue.statistics()
         counts = {"message_count": figures.available, "consumer_count": figures.consumers}
         return answer(commands.Queue.DeclareOk, queue=queue.name, **counts)
@@ -137,10 +137,18 @@ class DirectChannel:
         names = {"exchange": exchange, "routing_key": routing_key}
         message = room.Message(body, **names, publisher=self._link, **fields)
         try:
+            if is_special(message):
+                message = with_reply_address(message, self._reply.queue.name if self._reply is not None else None)
+                queues, message = routed(self._host, message)
+                properties = properties_of(message)
+            else:
+                queues = self._host.route(message)
             if self._transaction is not None:
-                self._transaction.publish(message, mandatory=mandatory)
+                if mandatory and not queues:
+                    raise room.Unroutable("", message=message)
+                self._transaction.publish_on(queues, message)
                 return
-            published = self._host.publish_nowait(message, mandatory=mandatory)
+            published = self._host.put_on(queues, message, mandatory=mandatory)
         except room.Unroutable as error:
             method = Return(error.reply_code, error.reply_name, exchange, routing_key)
             self._emit(method, properties, body)
@@ -177,8 +185,8 @@ class DirectChannel:
         tag, auto_ack = fields["consumer_tag"], fields["no_ack"]
         if tag in self._consumers:
             raise Refused(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", "connection")
-        served = Served(tag, None, auto_ack)
-        queue = self._queue(fields["queue"])
+        queue = self._reply_queue(auto_ack) if fields["queue"] == REPLY_TO else self._queue(fields["queue"])
+        served = Served(tag, None, queue, auto_ack)
         arguments = broker_room(self._host).consumer_arguments(f"consumer '{tag}'", fields["arguments"])
         prefetch = self._prefetch or None
         subscription = served.subscription = self._host.consume(
@@ -200,7 +208,22 @@ class DirectChannel:
             subscription.close(0)
             raise
         self._consumers[tag] = served
+        if fields["queue"] == REPLY_TO:
+            self._reply = served
         return answer(commands.Basic.ConsumeOk, consumer_tag=tag)
+
+    def _reply_queue(self, auto_ack: bool) -> Any:
+        """A queue of the channel's own, for direct answers."""
+        if not auto_ack:
+            raise Refused(406, "PRECONDITION_FAILED - reply consumer cannot acknowledge")
+        if self._reply is not None:
+            raise Refused(406, "PRECONDITION_FAILED - reply consumer already set")
+        return self._replies.open(self._host.name)
+
+    def _end_replies(self) -> None:
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            self._replies.close(reply.queue)
 
     def deliver(self, served: Served, received: HeldMessage) -> None:
         """A message for a consumer."""
@@ -236,6 +259,8 @@ class DirectChannel:
             served.is_cancelled = True
             for consumer in served.subscription.target.consumers():
                 served.subscription.target.cancel(consumer)
+            if served is self._reply:
+                self._end_replies()
         return answer(commands.Basic.CancelOk, consumer_tag=fields["consumer_tag"])
 
     def _queue_is_gone(self, served: Served) -> None:
@@ -326,6 +351,7 @@ class DirectChannel:
         """Consumers end, and what is unsettled goes back to its place."""
         for served in self._consumers.values():
             served.is_cancelled = True
+        self._end_replies()
         for subscription in self._subscriptions:
             subscription.close(0)
         for received in self._unsettled.values():

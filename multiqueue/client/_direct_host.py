@@ -34,6 +34,16 @@ class Refusal(Protocol):
     closes: str
 
 
+class Refused(Exception):
+    """A refusal of our own, as the broker's."""
+
+    def __init__(self, reply_code: int, reply_text: str, closes: str = "channel") -> None:
+        super().__init__(reply_text)
+        self.reply_code = reply_code
+        self.reply_text = reply_text
+        self.closes = closes
+
+
 class HeldMessage(Protocol):
     """The broker's `Received`."""
 
@@ -66,6 +76,8 @@ class Host(Protocol):
     def bind_exchange(self, destination: str, source: str, routing_key: str = ..., arguments: Any = ...) -> None: ...
     def unbind_exchange(self, destination: str, source: str, routing_key: str = ..., arguments: Any = ...) -> bool: ...
     def publish_nowait(self, message: Any, *, mandatory: bool = ...) -> Any: ...
+    def route(self, message: Any) -> list[Any]: ...
+    def put_on(self, queues: list[Any], message: Any, *, mandatory: bool = ...) -> Any: ...
     def wait_for_room(self, published: Any, timeout: float | None = ...) -> bool: ...
     def get(self, queue: str, *, auto_accept: bool = ..., owner: object = ...) -> HeldMessage | None: ...
     def consume(
