@@ -70,10 +70,13 @@ class PaperTransport:
 
 
 class Desk:
-    """One connection, its transport, and an I/O thread that is this one: `run` gives its loop a moment."""
+    """One connection, its transport, and an I/O thread that is this one: `run` gives its loop a moment.
 
-    def __init__(self, server: Server) -> None:
-        self.io = IoThread("desk")
+    Whoever made the I/O thread closes its loop.
+    """
+
+    def __init__(self, server: Server, io: IoThread) -> None:
+        self.io = io
         self.connection = ServerConnection(server, self.io)
         self.transport = PaperTransport(self.connection)
         self.connection.connection_made(cast(asyncio.Transport, self.transport))
@@ -81,6 +84,11 @@ class Desk:
     def run(self) -> None:
         """Do what is posted to the loop now."""
         self.io.loop.run_until_complete(asyncio.sleep(0))
+
+    def wait_for_others(self) -> None:
+        """Until what runs aside for the connection is back."""
+        while self.connection._is_aside:
+            self.run()
 
     def say(self, data: bytes) -> None:
         """Bytes come in, if they are read at all."""
@@ -96,8 +104,7 @@ class Desk:
         login = {"client_properties": {}, "mechanism": "PLAIN", "response": b"\0guest\0guest"}
         self.say(amqp.PROTOCOL_HEADER)
         self.say_method(0, commands.Connection.StartOk, **login, locale="en_US")
-        while self.connection.machine.state is ConnectionState.TUNING and not self.transport.is_read_from:
-            self.run()  # the password is verified on another thread
+        self.wait_for_others()  # the password is verified on another thread
         self.say_method(0, commands.Connection.TuneOk, channel_max=9, frame_max=131072, heartbeat=0)
         self.say_method(0, commands.Connection.Open, virtual_host="/")
         self.say_method(1, commands.Channel.Open)
@@ -109,15 +116,16 @@ class Desk:
         self.transport.close()
         for _ in range(3):
             self.run()
-        self.io.loop.close()
 
 
 @contextmanager
 def desk(server: Server) -> Iterator[Desk]:
     """A desk whose connection is open, with channel 1."""
-    made = Desk(server)
+    io = IoThread("desk")
+    made = Desk(server, io)
     try:
         made.open()
         yield made
     finally:
         made.close()
+        io.loop.close()
