@@ -155,7 +155,7 @@ class TaskEvents:
     def __next__(self) -> TaskEvent:
         elements = self._elements or self._start()
         try:
-            return next(elements)
+            return next(elements if not self._stream.is_closed else iter(()))
         except BaseException:  # its end, or a failure
             self.close()
             raise
@@ -216,6 +216,10 @@ class _Stream:
         if error is not None:
             self.arrived(error)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._queue.is_shutdown
+
     def close(self) -> None:
         self._queue.shutdown(immediate=True)
 
@@ -241,12 +245,18 @@ class _Stream:
                     break
                 if chunk is not None:
                     yield from self._take(chunk)
-                message.ack()
+                self._acknowledge(message)
             self._check_end(future)
         except ShutDown:
             return  # closed
         finally:
             self._ledger.close()
+
+    def _acknowledge(self, message: Any) -> None:
+        from ..client import Closed
+
+        with contextlib.suppress(Closed):  # what ended it comes behind the messages, unless it was our `close`
+            message.ack()
 
     def _read(self, message: Any) -> Chunk | None:
         try:

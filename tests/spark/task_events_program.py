@@ -1,0 +1,163 @@
+"""A Spark application that reads what its tasks send while they fail, for the tests of task_events.
+
+python task_events_program.py MASTER SCENARIO... prints a line for each: its name, how many values came, how many of
+them distinct, and whether there were duplicates to drop. A scenario is NAME:COMMIT. Exits 0 if each had all its values
+once; and by itself, though two iterators are left open: one that lost its broker, and one that waits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from multiqueue.broker import Broker
+from multiqueue.spark import TaskEvents, TaskEventsError, TaskSender, task_events
+
+PARTITIONS, ROWS = 6, 500  # of each partition
+
+OPEN: list[Any] = []  # what is open when the interpreter ends
+
+Task = Callable[[TaskSender, Iterator[Any]], object]
+
+
+def plain(directory: str) -> Task:
+    def fn(task: TaskSender, rows: Iterator[Any]) -> None:
+        for row in rows:
+            task.send(row["id"])
+
+    return fn
+
+
+def failing(directory: str) -> Task:
+    """Each third partition fails twice, half way."""
+
+    def fn(task: TaskSender, rows: Iterator[Any]) -> None:
+        for number, row in enumerate(rows):
+            if number == 250 and task.partition % 3 == 0 and task.attempt < 2:
+                time.sleep(0.3)  # the values before this are on their way
+                raise ValueError(f"attempt {task.attempt}")
+            task.send(row["id"])
+
+    return fn
+
+
+def dying(directory: str) -> Task:
+    """The Python worker of a partition ends without a word, once."""
+
+    def fn(task: TaskSender, rows: Iterator[Any]) -> None:
+        for number, row in enumerate(rows):
+            if number == 250 and task.partition == 1 and task.attempt == 0:
+                time.sleep(0.3)  # the values before this are on their way
+                os._exit(1)
+            task.send(row["id"])
+
+    return fn
+
+
+def straggling(directory: str) -> Task:
+    """One partition is slow where it runs first, so that Spark runs it a second time beside."""
+
+    def fn(task: TaskSender, rows: Iterator[Any]) -> None:
+        is_first = task.partition == 2 and task.attempt == 0
+        for number, row in enumerate(rows):
+            if is_first and number % 100 == 0:
+                time.sleep(1.5)
+            elif number % 250 == 0:
+                time.sleep(0.1)
+            task.send(row["id"])
+        Path(directory, f"{task.partition}-{task.attempt}").touch()
+
+    return fn
+
+
+def orphaned(directory: str) -> Task:
+    """The JVM of the first executor that comes half way is killed; its Python worker goes on and sends to the end."""
+
+    def fn(task: TaskSender, rows: Iterator[Any]) -> None:
+        for number, row in enumerate(rows):
+            task.send(row["id"])
+            if number == 250 and task.partition == 0:
+                time.sleep(0.3)
+                try:
+                    os.close(os.open(Path(directory, "killed"), os.O_CREAT | os.O_EXCL))
+                except FileExistsError:
+                    continue
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                os.kill(os.getppid(), signal.SIGSTOP)  # pyspark's daemon, which would end us with the executor
+                os.kill(executor_of(os.getppid()), signal.SIGKILL)
+
+    return fn
+
+
+def executor_of(daemon: int) -> int:
+    """The JVM that started pyspark's daemon."""
+    fields = Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[1])
+
+
+SCENARIOS: dict[str, Callable[[str], Task]] = {
+    "plain": plain,
+    "failing": failing,
+    "dying": dying,
+    "straggling": straggling,
+    "orphaned": orphaned,
+}
+
+
+def main(master: str, names: list[str]) -> int:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder: Any = SparkSession.builder
+    builder = builder.remote(master) if master.startswith("sc:") else builder.master(master)
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.executor.memory": "512m",
+        "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.speculation": str("straggling:row" in names).lower(),
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "2",
+    }
+    if not master.startswith("sc:"):
+        builder = builder.config(map=settings)
+    spark = builder.getOrCreate()
+    frame = spark.range(0, PARTITIONS * ROWS, 1, PARTITIONS)
+    wrong = 0
+    with Broker() as broker, broker.listen() as server:
+        for name in names:
+            scenario, _, commit = name.partition(":")
+            with tempfile.TemporaryDirectory() as directory:
+                fn = SCENARIOS[scenario](directory)
+                seen, events = collect(task_events(frame, fn, server.url, commit=commit or "task"))  # type: ignore[arg-type]
+            duplicates = events.statistics().duplicates
+            print(name, len(seen), len(set(seen)), duplicates > 0, flush=True)
+            wrong += sorted(seen) != list(range(PARTITIONS * ROWS))
+        events = task_events(frame, plain(""), server.url, commit="row", capacity=1)
+        next(events)
+    try:
+        list(events)
+    except TaskEventsError as error:
+        print("lost broker", "was lost while tasks ran" in str(error), flush=True)
+    OPEN.extend([Broker()])
+    OPEN.append(OPEN[0].listen())
+    OPEN.append(task_events(frame, plain(""), OPEN[1].url, commit="row", capacity=1))
+    next(OPEN[2])
+    return int(wrong > 0)
+
+
+def collect(events: TaskEvents) -> tuple[list[int], TaskEvents]:
+    with events:
+        return [event.value for event in events], events
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,121 @@
+"""Tasks of a real Spark that fail, die, straggle and are orphaned: each value once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from multiqueue.broker import Broker
+from multiqueue.spark import TaskEventsError, TaskSender, task_events
+
+HERE = Path(__file__).parent
+PROGRAM = HERE / "task_events_program.py"
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    before = set(threading.enumerate())
+    with Broker() as broker, broker.listen() as server:
+        yield server.url
+    assert {thread for thread in threading.enumerate() if not thread.daemon} <= before
+
+
+def send_ids(task: TaskSender, rows: Iterator[dict[str, Any]]) -> None:
+    for row in rows:
+        task.send(row["id"])
+
+
+def send_batches(task: TaskSender, batches: Iterator[Any]) -> None:
+    for batch in batches:
+        task.send(batch)
+
+
+def send_for_ever(task: TaskSender, rows: Iterator[Any]) -> None:
+    while True:
+        task.send("x" * 1000)
+
+
+def test_tasks_send_rows(spark: SparkSession, url: str) -> None:
+    """Every value of every partition comes once, partitions without rows included."""
+    frame = spark.range(0, 40, 1, 4).where("id < 20")
+    with task_events(frame, send_ids, url) as events:
+        seen = Counter((event.partition, event.value) for event in events)
+    assert seen == Counter((number // 10, number) for number in range(20))
+    assert events.statistics().finished_partitions == 4
+
+
+def test_tasks_send_record_batches(spark: SparkSession, url: str) -> None:
+    """Arrow batches go in and come out as they are."""
+    with task_events(spark.range(0, 5000, 1, 2), send_batches, url, commit="row", batches="arrow") as events:
+        found = [number for event in events for number in event.value.column("id").to_pylist()]
+    assert sorted(found) == list(range(5000))
+
+
+def test_leaving_early_cancels_the_job(spark: SparkSession, url: str) -> None:
+    """Leaving the block ends tasks that would send for ever, and Spark has no active job then."""
+    with task_events(spark.range(2), send_for_ever, url, commit="row", capacity=2) as events:
+        next(events)
+    assert list(spark.sparkContext.statusTracker().getActiveJobsIds()) == []
+
+
+def test_an_executor_that_cannot_reach_the_broker(spark: SparkSession, url: str) -> None:
+    """If executors can not dial the broker the job fails, and its error says what to do."""
+    with pytest.raises(TaskEventsError, match="the job failed") as caught:
+        list(task_events(spark.range(2), send_ids, url, task_url="amqp://127.0.0.1:1"))
+    assert "pass it as task_url" in str(caught.value.__cause__)
+
+
+def run_program(master: str, *scenarios: str, directory: Path) -> dict[str, list[str]]:
+    """What the program printed, by scenario, after it ended well."""
+    environment = {**os.environ, "SPARK_WORKER_DIR": str(directory), "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run(
+        [sys.executable, str(PROGRAM), master, *scenarios],
+        capture_output=True, text=True, timeout=280, env=environment, cwd=directory, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    return {name: rest for name, *rest in map(str.split, ended.stdout.splitlines())}
+
+
+ONCE, ONCE_OF_MORE = ["3000", "3000", "False"], ["3000", "3000", "True"]
+
+
+@pytest.mark.slow(selected=True)
+def test_a_cluster_where_everything_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a standalone cluster: failing tasks, a dead worker, speculation, and an executor that is killed and leaves a
+    worker behind that sends to the end. Of all of these, duplicates were sent, and each value came once.
+    """
+    monkeypatch.syspath_prepend(str(HERE.parent / "pipeline"))
+    from pipeline_cluster_support import standalone_cluster
+
+    scenarios = ["failing:row", "dying:task", "straggling:row", "orphaned:row", "orphaned:task"]
+    with standalone_cluster(tmp_path) as cluster:
+        printed = run_program(cluster.url, *scenarios, directory=tmp_path)
+    assert printed == {name: ONCE_OF_MORE for name in scenarios} | {"lost": ["broker", "True"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("master", ["local[2,4]", "local-cluster[2,1,1024]", "connect"])
+def test_other_masters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    """On this machine's cores, on executors of their own and through Spark Connect: each value once."""
+    monkeypatch.syspath_prepend(str(HERE.parent / "pipeline"))
+    from pipeline_cluster_support import connect_server
+
+    scenarios = [f"{name}:{commit}" for name in ("plain", "failing", "dying") for commit in ("row", "task")]
+    if master == "connect":
+        with connect_server(tmp_path, "local[2,4]") as url:
+            printed = run_program(url, *scenarios, directory=tmp_path)
+    else:
+        printed = run_program(master, *scenarios, directory=tmp_path)
+    expected = {name: ONCE if name.startswith("plain") else ONCE_OF_MORE for name in scenarios}
+    assert printed == expected | {"lost": ["broker", "True"]}
