@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from multiqueue.store import Commit, Delete, MessageStore, Operation, StoreClosed, StoreFailed
+from multiqueue.store import Commit, Delete, DropQueue, MessageStore, Operation, StoreClosed, StoreFailed
 
 if TYPE_CHECKING:
     from ._message import Message
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ._queue_outcome import DeadLetterReason
     from ._submission import Submission
 
-    DeadLetterSubmission = Callable[[QueueBase, Message, DeadLetterReason, Submission], object]
+DeadLetterSubmission = Callable[["QueueBase", "Message", "DeadLetterReason", "Submission"], object]
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -118,6 +118,13 @@ class Journal:
         except (StoreFailed, StoreClosed):
             pass
 
+    def drop_queue(self, number: int) -> None:
+        """Have every message of a queue deleted by one of the next commits. As `delete`."""
+        try:
+            self.hand_in([DropQueue(number)], None, self.note)
+        except (StoreFailed, StoreClosed):
+            pass
+
     def wait_for_commits(self, timeout: float | None = None) -> bool:
         """Block until everything that was handed in before is committed; False when `timeout` seconds passed first.
 
@@ -204,3 +211,7 @@ class QueueJournal:
     def delete(self, numbers: Sequence[int]) -> None:
         """As `Journal.delete`."""
         self.host.delete(numbers)
+
+    def drop_queue(self) -> None:
+        """The queue is gone, and all its messages with it. As `Journal.drop_queue`."""
+        self.host.drop_queue(self.number)

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ._errors import MessageTooLarge
+from ._lending import Lending
+from ._message import MESSAGE_BYTES
 from ._paging import Found, Load, Paging
 from ._target_list import LEVEL_SHIFT, Account, Area, TargetList
 
@@ -36,8 +38,6 @@ _log = logging.getLogger("multiqueue.broker")
 
 # Bytes of a line of a list, or of a record of what a consumer has: a slot, its places in dict and list, its position.
 ENTRY_BYTES: Final = 256
-# Bytes that a message takes beside its body and properties: entry, message, bytes object, and their places.
-MESSAGE_BYTES: Final = 768
 _LOADERS: Final = 2
 _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyond it, publishers wait
 
@@ -75,7 +75,7 @@ class MemoryStatistics:
 
     `dispatched` is with consumers, `target` is next for them, `pending` comes after that, `head` is kept for consumers
     to come; `loading` is reserved, `entries` are the lists themselves, `writing` waits for its commit, `unpaged` is on
-    queues that are not paged. The seven of paging are D, T, P, H, L, E and W of the design.
+    queues that do not page, or cannot be stored. The seven of paging are D, T, P, H, L, E and W of the design.
     """
 
     limit: int
@@ -107,6 +107,7 @@ class MemoryManager:
         self._numbers: dict[int, AreaReader] = {}  # by the queue's number in the store
         self._threads: list[threading.Thread] = []
         self._closed = False
+        self.lending = Lending(self)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
         self.expiry: StoredExpiry | None = None  # looks for what has expired in the store alone
@@ -124,7 +125,17 @@ class MemoryManager:
             self._work.notify()
         self._lock.release()
 
+    @property
+    def paging(self) -> Paging:
+        """The state machine, for whoever holds the lock, or asks for a moment's figure."""
+        return self._paging
+
     # -- areas
+
+    @property
+    def has_areas(self) -> bool:
+        """True while a queue pages."""
+        return bool(self._readers)
 
     def open_area(self, area: Area, number: int, reader: AreaReader) -> None:
         """Take a queue's area in; `reader` reads it, and `number` is the queue's in the store."""
@@ -150,6 +161,7 @@ class MemoryManager:
             raise ValueError(f"a memory limit of {limit} bytes leaves room for nothing")
         with self as paging:
             paging.set_limit(limit)
+        self.lending.relieve()
 
     def check_size(self, size: int, label: str) -> None:
         """Return if a message of this size, in bytes of its body, can be kept.
@@ -157,15 +169,20 @@ class MemoryManager:
         Raises:
             MessageTooLarge: it cannot.
         """
-        largest = self._paging.largest_message - MESSAGE_BYTES
-        if size > largest:
+        if not self.is_loadable(size):
+            largest = self._paging.largest_message - MESSAGE_BYTES
             raise MessageTooLarge(
                 f"a message of {size} bytes for {label} is larger than a quarter of the memory limit of"
                 f" {self._paging.limit} bytes allows ({max(largest, 0)}); raise the limit or send less at once"
             )
 
+    def is_loadable(self, size: int) -> bool:
+        """True when a message of this size, in bytes of its body, can be let go of and loaded again."""
+        return size <= self._paging.largest_message - MESSAGE_BYTES
+
     def statistics(self) -> MemoryStatistics:
         """The accounts and every target list, at one moment."""
+        self.lending.trim()
         with self._lock:
             paging, amounts = self._paging, self._paging.amounts
             return MemoryStatistics(
@@ -311,6 +328,8 @@ class MemoryManager:
         with self._lock:
             self._paging.check_invariants()
             amounts = self._paging.amounts
+            kept = sum(area.slots[each].cost for area in self._readers for each in area.kept)
+            assert amounts[Account.UNPAGED] == self.lending.lent_locked() + kept, "what is lent does not add up"
             # What is under way was admitted, perhaps under a higher limit, and ends by itself.
             settled = self._paging.used - amounts[Account.LOADING] - amounts[Account.WRITING]
             assert settled <= self._paging.limit, f"{settled} of {self._paging.limit} bytes"

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+# What a message takes in memory beside its body and properties: entry, message, bytes object, and their places.
+MESSAGE_BYTES: Final = 768
 _NO_HEADERS: Final[Mapping[str, object]] = MappingProxyType({})
 
 

@@ -230,14 +230,15 @@ class PagedCore(QueueCore):
 
     # -- writing out
 
-    def begin_writing_out(self) -> list[Entry]:
-        """What is in memory alone, and is not on its way already. Called without the lock."""
+    def begin_writing_out(self, most: int) -> list[Entry]:
+        """Up to `most` that are in memory alone, and not on their way already. Called without the lock."""
         with self.memory as paging:
-            return [
-                entry
-                for position in paging.begin_writing_out(self.area)
-                if isinstance(entry := self.area.slots[position].payload, Entry)
-            ]
+            return [self.area.slots[position].payload for position in paging.begin_writing_out(self.area, most)]
+
+    def keep(self, entry: Entry) -> None:
+        """No store can keep it, so memory does. Called without the lock."""
+        with self.memory as paging:
+            paging.keep(self.area, entry.position)
 
     def written_out(self, entry: Entry) -> bool:
         """The store has it; False when it was settled meanwhile, and must be deleted there."""
@@ -254,15 +255,24 @@ class PagedCore(QueueCore):
     # -- consumers
 
     def add_consumer(self, consumer: QueueConsumer) -> None:
+        self.enter_list(consumer)
+        super().add_consumer(consumer)
+
+    def enter_list(self, consumer: QueueConsumer, *, is_admitted: bool = False) -> None:
+        """Give a consumer a list, its own or one that it shares.
+
+        Raises:
+            ConsumerNotAdmitted: there is no memory for it; not if `is_admitted` says so.
+        """
         feed = self._shared.get(_key_of(consumer)) if consumer.acquires else None
         if feed is None:
-            feed = self._new_feed(consumer, _key_of(consumer) if consumer.acquires else None)
+            feed = self._new_feed(consumer, _key_of(consumer) if consumer.acquires else None, is_admitted=is_admitted)
         else:
             with self.memory as paging:
-                paging.admit(self.area, consumer.tag, _credit_of(consumer))
-                feed.target.credit += _credit_of(consumer)
+                if not is_admitted:
+                    paging.admit(self.area.name, consumer.tag, credit_of(consumer))
+                feed.target.credit += credit_of(consumer)
         self._enter(consumer, feed)
-        super().add_consumer(consumer)
 
     def remove_consumer(self, consumer: QueueConsumer, after: After) -> bool:
         if consumer in self._feeds:
@@ -344,12 +354,17 @@ class PagedCore(QueueCore):
 
     # -- details
 
-    def _new_feed(self, reader: Reader, key: object) -> Feed:
+    def _new_feed(self, reader: Reader, key: object, *, is_admitted: bool = False) -> Feed:
         label = reader.tag if isinstance(reader, QueueConsumer) else "get"
         selector = reader.selector if isinstance(reader, QueueConsumer) else None
         with self.memory as paging:
             target = paging.join(
-                self.area, label, selector=selector, browses=not reader.acquires, credit=_credit_of(reader)
+                self.area,
+                label,
+                selector=selector,
+                browses=not reader.acquires,
+                credit=credit_of(reader),
+                is_admitted=is_admitted,
             )
         feed = Feed(target, key)
         if key is not None:
@@ -358,7 +373,7 @@ class PagedCore(QueueCore):
 
     def _enter(self, reader: Reader, feed: Feed) -> None:
         self._feeds[reader] = feed
-        feed.readers[reader] = _credit_of(reader)
+        feed.readers[reader] = credit_of(reader)
         if isinstance(reader, QueueConsumer) and reader.is_willing:
             self._note_hunger(reader, willing=True)
 
@@ -397,7 +412,7 @@ def _key_of(consumer: QueueConsumer) -> object:
     return wants, id(consumer.connection) if consumer.no_local else None
 
 
-def _credit_of(reader: Reader) -> int:
+def credit_of(reader: Reader) -> int:
     """How many messages a consumer may have at once; 0 where that has no bound, and nothing can be set aside."""
     credit = reader.credit if isinstance(reader, QueueConsumer) else None
     return 0 if credit is None else credit.limit or 0

@@ -7,15 +7,15 @@ State       Guarded by the queue's lock; calls the memory manager's under it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ._entry import Entry, EntryState, Key, Position
 from ._entry_list import EntryList
 from ._entry_list_kinds import KINDS
-from ._memory import MESSAGE_BYTES
+from ._message import MESSAGE_BYTES
 from ._queue_settings import QueueKind
-from ._target_list import LEVEL_SHIFT, Area
+from ._target_list import LEVEL_SHIFT, Area, TargetList
 
 if TYPE_CHECKING:
     from ._memory import MemoryManager
@@ -51,6 +51,21 @@ class PagedEntries(EntryList):
         with self._memory as paging:
             paging.arrive(self._area, position, cost_of(entry.message, entry.size), entry, backed=entry.is_stored)
         return None
+
+    def adopt(self, entry: Entry, seen_by: Container[TargetList]) -> None:
+        """Take in a ready entry of a queue that begins to page; browsers that have seen it do not see it again."""
+        position = entry.position = entry.level << LEVEL_SHIFT | entry.number
+        self._keep_past(entry)
+        with self._memory as paging:
+            cost = cost_of(entry.message, entry.size)
+            paging.arrive(self._area, position, cost, entry, backed=False, seen_by=seen_by)
+
+    def adopt_taken(self, entry: Entry) -> None:
+        """As `adopt`, of an entry that somebody has, or that is held until its time."""
+        position = entry.position = entry.level << LEVEL_SHIFT | entry.number
+        self.taken[position] = entry
+        with self._memory as paging:
+            paging.arrive_taken(self._area, position, cost_of(entry.message, entry.size), entry)
 
     def take(self, entry: Entry) -> bool:
         """Somebody takes a ready entry, or holds it; False when it is gone, or there is no room for a record."""

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from ._memory import MESSAGE_BYTES
+from ._message import MESSAGE_BYTES
 from ._message_codec import decode_message
 from ._paged_entries import cost_of, number_of
 from ._paging import Found, Load, LoadKind

@@ -174,7 +174,10 @@ class Paging(PagingLists):
             if load.body_bytes <= 0 or not self._take(load, load.body_bytes):
                 load.body_bytes = 0
         area = load.area
-        load.unbacked = [area.slots[position] for position in area.unbacked.between(load.after, load.through)]
+        unbacked = area.unbacked.between(load.after, load.through)
+        if len(unbacked) > load.limit:
+            load.through = unbacked[load.limit - 1]
+        load.unbacked = [area.slots[position] for position in unbacked[: load.limit]]
 
     def _raise_without_load(self, target: TargetList) -> None:
         """What is in memory already only changes its account."""

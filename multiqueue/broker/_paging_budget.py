@@ -20,6 +20,7 @@ from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Slot, TargetL
 
 HIGH_WATER_SHARE: Final = 0.5  # of the budget: direct references, shared out among the lists
 _ENTRIES_SHARE: Final = 0.25  # of the budget: beyond it a list's tail opens instead of growing
+UNPAGED_SHARE: Final = 0.25  # of the budget: what is lent to queues that keep everything in memory
 _LARGEST_SHARE: Final = 0.25  # of the budget: two such messages and a full account of entries always fit
 
 
@@ -187,7 +188,7 @@ class PagingBudget:
         if slot.payload is None:
             return Account.NOWHERE
         if not slot.is_backed:
-            return Account.WRITING
+            return Account.UNPAGED if slot.position in slot.area.kept else Account.WRITING
         if slot.in_flight:
             return Account.DISPATCHED
         if slot.direct:

@@ -14,11 +14,12 @@ Source      "Durable Queue Memory Management" (Apache ActiveMQ). Redelivery into
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from itertools import islice
 from typing import Any
 
 from ._errors import ConsumerNotAdmitted
-from ._paging_budget import HIGH_WATER_SHARE, PagingBudget
+from ._paging_budget import HIGH_WATER_SHARE, UNPAGED_SHARE, PagingBudget
 from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Slot, TargetList
 
 
@@ -38,6 +39,7 @@ class PagingLists(PagingBudget):
                 self.charge(Account.ENTRIES, -self.entry_bytes)
             self._leave_account(slot)
         area.slots.clear()
+        area.kept.clear()
 
     def look(self, area: Area) -> Look:
         """Begin to read the area's rows without the lock."""
@@ -77,13 +79,15 @@ class PagingLists(PagingBudget):
         selector: Callable[[Any], bool] | None = None,
         browses: bool = False,
         credit: int = 0,
+        is_admitted: bool = False,
     ) -> TargetList:
-        """A list for consumers that have come.
+        """A list for consumers that have come; `is_admitted` for those that were there before the queue paged.
 
         Raises:
             ConsumerNotAdmitted: the budget could not be kept with one list more.
         """
-        self.admit(area, label, credit + 1)
+        if not is_admitted:
+            self.admit(area.name, label, credit + 1)
         target = TargetList(area, label, selector=selector, browses=browses, credit=credit)
         area.lists.append(target)
         self.lists.append(target)
@@ -92,7 +96,7 @@ class PagingLists(PagingBudget):
             self.want(target)
         return target
 
-    def admit(self, area: Area, label: str, more: int) -> None:
+    def admit(self, queue: str, label: str, more: int) -> None:
         """Return if there is room for so many more messages with consumers, or on lists, than were promised.
 
         Raises:
@@ -100,9 +104,10 @@ class PagingLists(PagingBudget):
         """
         promised = sum(target.credit + 1 for target in self.lists) + more
         need = self.entry_bytes * (promised + self.in_flight) + 2 * self.largest_message
-        if need > self.limit:
+        # What is lent beyond its share gives way.
+        if need > self.limit - min(self.amounts[Account.UNPAGED], int(self.limit * UNPAGED_SHARE)):
             raise ConsumerNotAdmitted(
-                f"consumer {label!r} of {area.name} is not admitted: {len(self.lists)} lists of consumers, their"
+                f"consumer {label!r} of {queue} is not admitted: {len(self.lists)} lists of consumers, their"
                 f" credit of {promised} messages and {self.in_flight} unsettled messages need {need} of {self.limit}"
                 " bytes; raise the memory limit, or consume with a smaller prefetch"
             )
@@ -156,10 +161,20 @@ class PagingLists(PagingBudget):
 
     # -- messages
 
-    def arrive(self, area: Area, position: int, cost: int, payload: object, *, backed: bool = True) -> bool:
+    def arrive(
+        self,
+        area: Area,
+        position: int,
+        cost: int,
+        payload: object,
+        *,
+        backed: bool = True,
+        seen_by: Container[TargetList] = (),
+    ) -> bool:
         """A message has come to stand behind everything of its level.
 
-        `backed`: the store has it. Otherwise room for it was reserved, and it stays in memory until it has.
+        `backed`: the store has it. Otherwise it stays in memory until it has. Browsers that have `seen_by` do not see
+        it again.
         False when nobody refers to it and it is not in memory, so that the payload can be forgotten at once.
         """
         level = position >> LEVEL_SHIFT
@@ -168,13 +183,12 @@ class PagingLists(PagingBudget):
         slot = None
         if not backed:
             self.room(cost, first=True)  # it stays whether there is or not
-            slot = self._new_slot(area, position, cost)
-            slot.is_backed = False
-            slot.payload = payload
-            area.unbacked.add(position)
-            self.recharge(slot)
+            slot = self._new_unbacked(area, position, cost, payload)
         for target in area.lists:
             if target.scans[level] != previous:
+                continue
+            if target in seen_by:
+                target.scans[level] = position
                 continue
             if target.selective or not self.room_for_entry(target):
                 self.want(target)
@@ -187,6 +201,30 @@ class PagingLists(PagingBudget):
         elif position > tail and area.head_end >= tail:
             area.head_end = position  # named by a list, or in memory until the store has it
         return slot is not None and slot.payload is not None
+
+    def arrive_taken(self, area: Area, position: int, cost: int, payload: object) -> None:
+        """As `arrive`, of a message that somebody has already, and that is in memory alone."""
+        level = position >> LEVEL_SHIFT
+        previous, tail = area.last[level], area.tail
+        area.last[level] = position
+        self.room(cost + self.entry_bytes, first=True)
+        slot = self._new_unbacked(area, position, cost, payload)
+        slot.in_flight = True
+        self.in_flight += 1
+        self.charge(Account.ENTRIES, self.entry_bytes)
+        for target in area.lists:
+            if target.scans[level] == previous:
+                target.scans[level] = position
+        if position > tail and area.head_end >= tail:
+            area.head_end = position
+
+    def _new_unbacked(self, area: Area, position: int, cost: int, payload: object) -> Slot:
+        slot = self._new_slot(area, position, cost)
+        slot.is_backed = False
+        slot.payload = payload
+        area.unbacked.add(position)
+        self.recharge(slot)
+        return slot
 
     def _offer_to_head(self, area: Area, position: int, cost: int, payload: object, tail: int) -> Slot | None:
         if area.head_end < tail and position > area.head_end:
@@ -213,11 +251,22 @@ class PagingLists(PagingBudget):
         self.recharge(slot)
         return True
 
-    def begin_writing_out(self, area: Area) -> list[int]:
-        """The positions of what only memory has, and that is not on its way to the store; it is from now on."""
-        positions = [position for position in area.unbacked if position not in area.writing]
+    def begin_writing_out(self, area: Area, most: int) -> list[int]:
+        """Up to `most` positions of what only memory has and is not on its way to the store; it is from now on."""
+        idle = (each for each in area.unbacked if each not in area.writing and each not in area.kept)
+        positions = list(islice(idle, most))
         area.writing.update(positions)
         return positions
+
+    def keep(self, area: Area, position: int) -> None:
+        """No store can keep this message: it stays in memory, and is charged as what does not page."""
+        area.writing.discard(position)
+        slot = area.slots.get(position)
+        if slot is not None:
+            area.kept.add(position)
+            self.recharge(slot)
+        else:
+            self.deleting.pop(position & NUMBER_MASK, None)
 
     def writing_failed(self, area: Area, position: int) -> None:
         """The store does not take it now."""
@@ -280,6 +329,7 @@ class PagingLists(PagingBudget):
         if slot.is_backed or position in area.writing:
             self.deleting[number] = area
         area.unbacked.discard(position)
+        area.kept.discard(position)
         for look in area.looks:
             look.gone.add(number)
 

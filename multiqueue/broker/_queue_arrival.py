@@ -185,6 +185,10 @@ class QueueArrival(QueueDelivery):
             return PutOutcome.DELETED
         if willing is not None and not any(each.is_willing for each in willing):
             return PutOutcome.NO_CONSUMER
+        if core.short_of_memory and core.is_too_full_for(entry.size) and not unlimited:
+            return core.refuse(entry, after)
+        if core.short_of_memory:
+            return PutOutcome.THROTTLED
         if unlimited or settings.overflow in (Overflow.NONE, Overflow.RING):
             return PutOutcome.ENQUEUED
         length = core.ready + self._on_the_way + 1
@@ -231,7 +235,7 @@ class QueueArrival(QueueDelivery):
 
     def recovered(self, header: Header, body: bytes) -> Entry:
         """The entry that a row of the store is of; not on the queue yet."""
-        journal = self._journal_of().host
+        journal = self._rows_of().host
         message, held_until, in_doubt = decode_stored(header.properties, body)
         entry = Entry(self, message, header.size)  # type: ignore[arg-type]
         self._key(entry)

@@ -98,11 +98,15 @@ class QueueBase:
         vhost: str = "/",
         journal: QueueJournal | None = None,
         memory: MemoryManager | None = None,
+        overflow: Callable[[], QueueJournal | None] | None = None,
     ) -> None:
         self.name = name
         self.vhost = vhost
         self._journal = journal
+        # Where the queue has rows: of a durable one its journal, of another one what it got when it began to page.
+        self._rows = journal
         self._memory = memory
+        self._overflow = overflow  # gives a queue that is not durable a place for rows
         self.settings = settings or QueueSettings()
         self._clock = clock
         self._dead_letter = dead_letter
@@ -111,6 +115,7 @@ class QueueBase:
         self._lock = Lock()
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
         self._on_the_way = self._on_the_way_bytes = 0
+        self._walks: set[object] = set()  # looks at everything on the queue, by position: until they end its core stays
         self._core = self._new_core()
         self._alerts: AlertMonitor | None = None
         if self.settings.alerts is not None and on_alert is not None:
@@ -131,11 +136,22 @@ class QueueBase:
     def _new_core(self) -> QueueCore:
         return QueueCore(self, self.settings, self._clock)
 
+    def page_out(self) -> bool:
+        """Let the store have what is on the queue; False when it cannot have it. Under no lock."""
+        return False
+
+    def relieve(self) -> None:
+        """More is on the queue than its memory lends: make room, or hold publishers back. Under no lock."""
+        raise NotImplementedError
+
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
         """An entry is gone; its message, for a reason, goes to the dead-letter callback. Under no lock."""
         if self._journal is not None and entry.is_stored:
             self._drop_stored(self._journal, entry, reason)
-        elif reason is not None and self._dead_letter is not None:
+            return
+        if self._rows is not None:
+            self._forget_stored(self._rows, (entry,))
+        if reason is not None and self._dead_letter is not None:
             _chain.run(lambda: self._send_dead_letter(entry.message, reason))
 
     def _drop_stored(self, journal: QueueJournal, entry: Entry, reason: DeadLetterReason | None) -> None:

@@ -231,6 +231,8 @@ class QueueCore(QueueStock):
     def keep_time(self, now: float, after: After) -> None:
         """Expire what is past its time and end the holds that are over."""
         self.expire(now, after)
+        if self.short_of_memory and self.has_room():
+            self.end_throttling(after)  # another queue has given something back
         ended = self.end_holds(now)
         if ended:
             self.tell_browsers(after)
@@ -243,6 +245,7 @@ class QueueCore(QueueStock):
             self.consumers.remove(consumer)
             after.append(consumer.cancelled)
         self.browsers.clear()
+        self.return_loan()
         dropped = [entry for entry in self.entries if entry.is_ready]
         for entry in dropped:
             self.drop(entry, reason, after)
@@ -263,7 +266,7 @@ class QueueCore(QueueStock):
         if consumer.acquires:
             self.acquire(entry, consumer, after, locked=consumer.lock_deliveries)
             if consumer.auto_accept:
-                self.accept(entry, consumer)
+                self.accept(entry, consumer, after)
         if credit is not None and not credit.is_open:
             self._lose_interest(consumer, after)
             return True

@@ -56,8 +56,8 @@ class QueueDelivery(QueueManagement):
                 entry = self._pull_filtered(consumer)
             finally:
                 consumer.pulling = False
-        if self._journal is not None and entry is not None and consumer.auto_accept and consumer.acquires:
-            self._forget_stored(self._journal, (entry,))
+        if self._rows is not None and entry is not None and consumer.auto_accept and consumer.acquires:
+            self._forget_stored(self._rows, (entry,))
         return entry
 
     def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
@@ -72,8 +72,8 @@ class QueueDelivery(QueueManagement):
             entry, may_come = self._get_now(owner, auto_accept)
             if not may_come or not self._load_for_get():
                 break
-        if self._journal is not None and entry is not None and auto_accept:
-            self._forget_stored(self._journal, (entry,))
+        if self._rows is not None and entry is not None and auto_accept:
+            self._forget_stored(self._rows, (entry,))
         return entry
 
     def _get_now(self, owner: object, auto_accept: bool) -> tuple[Entry | None, bool]:
@@ -90,7 +90,7 @@ class QueueDelivery(QueueManagement):
                 core.pass_over(reader, entry)
                 core.acquire(entry, owner, after, locked=False)
                 if auto_accept:
-                    core.accept(entry, owner)
+                    core.accept(entry, owner, after)
             may_come = core.end_get(found=entry is not None)
         self._act(after)
         return entry, may_come
@@ -121,12 +121,15 @@ class QueueDelivery(QueueManagement):
             matched, claimants = self._ask(consumer, batch, rivals)
             if matched is None:
                 with self._lock:
-                    core.turn_down(consumer, batch)
+                    if self._core is core:
+                        core.turn_down(consumer, batch)
                 size = min(2 * size, _LARGEST_BATCH)
                 continue
             after = []
             with self._lock:
-                pull = core.pull_matched(consumer, matched, rivals, claimants, after)
+                # A queue that has begun to page meanwhile finds it again.
+                paged_since = self._core is not core
+                pull = Pull.AGAIN if paged_since else core.pull_matched(consumer, matched, rivals, claimants, after)
             self._act(after)
             if pull is not Pull.AGAIN:
                 return matched if pull is Pull.TAKEN else None

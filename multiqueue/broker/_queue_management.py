@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ._entry import Entry
-from ._queue_paging import QueuePaging
+from ._queue_outgrowing import QueueOutgrowing
 from ._queue_settings import QueueKind
 from ._selector import Selector
 from ._submission import Submission
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 
 
-class QueueManagement(QueuePaging):
+class QueueManagement(QueueOutgrowing):
     """The administrator's part of `BrokerQueue`."""
 
     def put(self, message: Message) -> PutOutcome:
@@ -165,8 +165,8 @@ class QueueManagement(QueuePaging):
         return handled
 
     def _forget_gone(self, gone: list[Entry]) -> None:
-        if self._journal is not None:
-            self._forget_stored(self._journal, gone)
+        if self._rows is not None:
+            self._forget_stored(self._rows, gone)
         gone.clear()
 
     def _claim(self, entry: Entry, steal: bool) -> bool:
@@ -191,7 +191,7 @@ class QueueManagement(QueuePaging):
         """Take out an entry that was claimed."""
         after: After = []
         with self._lock:
-            self._core.accept(entry, None)
+            self._core.accept(entry, None, after)
             self._core.pass_baton(after)
         self._act(after)
 
@@ -235,7 +235,7 @@ class QueueManagement(QueuePaging):
         """Begin to move a claimed entry in one commit; False when the target does not take it, and it is back."""
         journal = self._journal or target._journal_of()
         submission = Submission(journal.host)
-        submission.then(lambda: self._let_go(entry), otherwise=lambda: self._move_refused(entry, refused))
+        submission.then(lambda: self._moved(entry), otherwise=lambda: self._move_refused(entry, refused))
         accepted = False
         try:
             if target.is_stored and message.persistent:
@@ -247,10 +247,15 @@ class QueueManagement(QueuePaging):
                 self._give_back(entry)
         if not accepted:
             return False
-        if entry.is_stored:
+        if entry.is_stored and self.is_stored:
             submission.delete(entry.number)
         submission.submit()
         return True
+
+    def _moved(self, entry: Entry) -> None:
+        self._let_go(entry)
+        if self._rows is not None and not self.is_stored:
+            self._forget_stored(self._rows, (entry,))  # perhaps in another store
 
     def _move_refused(self, entry: Entry, refused: list[Entry]) -> None:
         self._give_back(entry)
@@ -277,7 +282,8 @@ class QueueManagement(QueuePaging):
             successor.group, successor.expires_at = entry.group, entry.expires_at
             successor.held_until = entry.held_until
             successor.delivery_count, successor.refused_by = entry.delivery_count, entry.refused_by
-            self._core.drop(entry, None, after)
+            if not self._core.drop(entry, None, after):
+                return False  # of a queue that pages: somebody was faster
             self._core.append(successor, after)
             self._core.tell_browsers(after)
             self._core.pass_baton(after)
@@ -286,12 +292,7 @@ class QueueManagement(QueuePaging):
 
     def _matching(self, selector: Predicate | None, *, steal: bool, bodies: bool = True) -> Iterator[Entry]:
         """The entries that match; without `bodies`, those that had to be read may have none."""
-        batches = (
-            self._batches()
-            if self._reading is None
-            else self._reading.pages(bodies=bodies or not isinstance(selector, Selector | None))
-        )
-        for batch in batches:
+        for batch in self._batches(bodies=bodies or not isinstance(selector, Selector | None)):
             now = self._clock()
             for entry in batch:
                 if entry.expires_at is not None and entry.expires_at <= now:
@@ -301,7 +302,18 @@ class QueueManagement(QueuePaging):
                 ):
                     yield entry
 
-    def _batches(self) -> Iterator[list[Entry]]:
+    def _batches(self, *, bodies: bool) -> Iterator[list[Entry]]:
+        walk = object()
+        with self._lock:
+            reading = self._reading
+            if reading is None:
+                self._walks.add(walk)
+        try:
+            yield from self._walk() if reading is None else reading.pages(bodies=bodies)
+        finally:
+            self._walks.discard(walk)
+
+    def _walk(self) -> Iterator[list[Entry]]:
         with self._lock:
             position = self._core.entries.start
             horizon = self._core.depth  # or a copy to a queue that feeds this one might never end

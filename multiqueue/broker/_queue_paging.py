@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from multiqueue.store import Put, StoreError
 
@@ -27,11 +27,14 @@ from ._queue_settlement import QueueSettlement
 from ._queue_stock import After
 
 if TYPE_CHECKING:
-    from multiqueue.store import Header
+    from multiqueue.store import Commit, Header
 
     from ._consumer import Predicate
+    from ._journal import QueueJournal
     from ._message import Message
     from ._target_list import TargetList
+
+_BATCH: Final = 1000  # rows of one submission
 
 
 class QueuePaging(QueueSettlement):
@@ -134,31 +137,49 @@ class QueuePaging(QueueSettlement):
 
     def write_out(self) -> None:
         """Give the store what is in memory alone, and wait until it has it, so that publishers do not outrun it."""
-        journal, core = self._journal, self._core
-        if journal is None or not isinstance(core, PagedCore):
+        core = self._core
+        if not isinstance(core, PagedCore):
             return
+        try:
+            while batch := core.begin_writing_out(_BATCH):
+                commit = self._write_out(core, batch)
+                if not self._rows_of().host.may_wait:
+                    return
+                if commit is not None:
+                    commit.wait()
+        except StoreError:
+            pass  # it stays in memory; whoever publishes something that must be stored is told
+
+    def _write_out(self, core: PagedCore, batch: list[Entry]) -> Commit | None:
         entries: list[Entry] = []
         puts: list[Put] = []
-        for entry in core.begin_writing_out():
+        for entry in batch:
             put = self._put_of(entry)
-            if put is not None:
-                entries.append(entry)
-                puts.append(put)
+            if put is None:
+                core.keep(entry)
+                continue
+            entries.append(entry)
+            puts.append(put)
         if not puts:
-            return
-        written = partial(self._written_out, entries)
-        commit = journal.host.submit(puts, written, lambda error: core.writing_failed(entries))
-        if journal.host.may_wait:
-            try:
-                commit.wait()
-            except StoreError:
-                pass  # it stays in memory; whoever publishes something that must be stored is told
+            return None
+        written = partial(self._written_out, core, entries)
+        try:
+            return self._rows_of().host.submit(puts, written, lambda error: core.writing_failed(entries))
+        except BaseException:
+            core.writing_failed(entries)
+            raise
+
+    def _rows_of(self) -> QueueJournal:
+        assert self._rows is not None, "a queue that pages has rows"
+        return self._rows
 
     def _put_of(self, entry: Entry) -> Put | None:
-        """The row of an entry; None when no store can keep it."""
-        assert self._journal is not None
-        host, message = self._journal.host, entry.message
-        body = message.body
+        """The row of an entry; None when no store can keep it, or it could not be loaded again."""
+        assert self._memory is not None
+        rows, message = self._rows_of(), entry.message
+        host, body = rows.host, message.body
+        if not self._memory.is_loadable(entry.size):
+            return None
         try:
             properties = encode_message(message, None if entry.held_until is None else host.wall_time(entry.held_until))
             if not isinstance(body, bytes | bytearray | memoryview):
@@ -166,7 +187,7 @@ class QueuePaging(QueueSettlement):
         except TypeError:
             return None
         return Put(
-            self._journal.number,
+            rows.number,
             properties,
             bytes(body),
             level=entry.level,
@@ -175,14 +196,12 @@ class QueuePaging(QueueSettlement):
             id=entry.number,
         )
 
-    def _written_out(self, entries: list[Entry]) -> None:
+    def _written_out(self, core: PagedCore, entries: list[Entry]) -> None:
         """On the store's thread: what was settled meanwhile must go there as well."""
         settled: list[int] = []
         with self._lock:
-            core = self._core
-            assert isinstance(core, PagedCore)
             for entry in entries:
                 if not core.written_out(entry):
                     settled.append(number_of(entry.position))
-        if settled and self._journal is not None:
-            self._journal.delete(settled)
+        if settled:
+            self._rows_of().delete(settled)

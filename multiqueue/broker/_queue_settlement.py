@@ -39,13 +39,13 @@ class QueueSettlement(QueueBase):
             core = self._core
             owned = self._owned_locked(entries, consumer)
             for entry in owned:
-                core.accept(entry, consumer)
+                core.accept(entry, consumer, after)
             if core.groups is not None:
                 core.pass_baton(after)
         if after:
             self._act(after)
-        if self._journal is not None:
-            self._forget_stored(self._journal, owned)
+        if self._rows is not None:
+            self._forget_stored(self._rows, owned)
         return len(owned)
 
     def release(self, entries: Entries, consumer: object, *, refused: bool = False, counted: bool = True) -> int:

@@ -13,6 +13,7 @@ Source      Broker-J, AbstractQueue and its entry lists; readers and their retur
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from ._entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState
 from ._entry_list_kinds import KINDS
 from ._groups import make_groups
+from ._message import MESSAGE_BYTES
 from ._queue_outcome import DeadLetterReason, PutOutcome
 from ._queue_reader import Reader, ReturnLog
 from ._queue_settings import Overflow, QueueKind, QueueSettings
@@ -27,11 +29,30 @@ from ._queue_timers import Deadlines
 
 if TYPE_CHECKING:
     from ._entry_list import EntryList
+    from ._lending import Lending
     from ._queue_base import QueueBase
 
 # What to do when the lock is free.
 After = list[Callable[[], object]]
 
+# What is counted from the beginning of a queue on, whatever core it has.
+FIGURES: Final = (
+    "depth",
+    "depth_bytes",
+    "ready",
+    "ready_bytes",
+    "held",
+    "enqueued",
+    "enqueued_bytes",
+    "expired",
+    "dead_lettered",
+    "rejected",
+    "redelivered",
+    "highest_depth",
+    "highest_depth_bytes",
+    "highest_ready",
+    "highest_ready_bytes",
+)
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
 _AVAILABLE: Final = EntryState.AVAILABLE
 
@@ -66,13 +87,20 @@ class QueueStock:
         self.highest_ready = self.highest_ready_bytes = 0
 
         # Asked for every message, so asked of the settings once.
-        self.may_refuse = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
+        self._refuses_at_limit = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
+        self.may_refuse = self._refuses_at_limit  # Invariant: True while short_of_memory
         self.may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
         self.deleted = False
         self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
         self.throttled = False
         # Invariant: empty unless throttled.
         self.room_waiters: list[Callable[[], object]] = []
+
+        self._lending: Lending | None = None  # None where nobody counts what the queue keeps in memory
+        # Bytes that may be in use before more must be asked for. Guarded by the memory manager's lock as well.
+        self.lent = sys.maxsize
+        self.can_page = False  # the store could have what is on the queue
+        self.short_of_memory = False  # the memory lends no more. Invariant: implies throttled
 
     # True where most entries are in a store alone.
     is_paged = False
@@ -89,6 +117,10 @@ class QueueStock:
 
     def is_too_full_for(self, size: int) -> bool:
         """True when one more message of this size exceeds the limits."""
+        if self.short_of_memory and (self._refuses_at_limit or (self._lending and self._lending.is_exhausted)):
+            return True
+        if not self._refuses_at_limit:
+            return False
         settings = self.settings
         return _exceeds(self.ready + 1, settings.max_length) or _exceeds(
             self.ready_bytes + size, settings.max_length_bytes
@@ -121,7 +153,47 @@ class QueueStock:
             self._reappeared(entry, is_new=True)
         if superseded is not None and superseded.is_ready:
             self.drop(superseded, None, after)
-        return self._apply_overflow(after) if self.may_overflow else PutOutcome.ENQUEUED
+        outcome = self._apply_overflow(after) if self.may_overflow else PutOutcome.ENQUEUED
+        if self.depth_bytes + MESSAGE_BYTES * self.depth > self.lent and not self._borrow():
+            return self._lacks_memory(outcome, after)
+        return outcome
+
+    # -- memory
+
+    def borrow_from(self, lending: Lending, *, can_page: bool) -> None:
+        """Keep what is on the queue within what the virtual host's memory lends; nobody uses the queue yet."""
+        self._lending, self.can_page = lending, can_page
+        self.lent = 0
+
+    @property
+    def in_use(self) -> int:
+        """Bytes that the messages take in memory, as far as their sizes tell; headers are not looked at."""
+        return self.depth_bytes + MESSAGE_BYTES * self.depth
+
+    def page_out(self) -> bool:
+        """Let the store have what is on the queue, the lock being free; False when that cannot be done now."""
+        return self.queue.page_out()
+
+    def seek_room(self, after: After) -> None:
+        """What was asked of the memory is decided: hold publishers back while it has nothing, and let them go on."""
+        if self._lending is not None and not self.deleted and not self._borrow():
+            self.short_of_memory = self.throttled = self.may_refuse = True
+        elif self.short_of_memory and self.has_room():
+            self.end_throttling(after)
+
+    def return_loan(self) -> None:
+        """Keep nothing of what the memory has lent."""
+        if self._lending is not None:
+            self._lending.forget(self)
+            self._lending = None
+            self.lent = sys.maxsize
+
+    def _borrow(self) -> bool:
+        return self._lending is None or self._lending.lend(self)
+
+    def _lacks_memory(self, outcome: PutOutcome, after: After) -> PutOutcome:
+        after.append(self.queue.relieve)
+        return outcome if self.can_page and not self.short_of_memory else PutOutcome.THROTTLED
 
     # -- reading
 
@@ -194,7 +266,7 @@ class QueueStock:
         if self.groups is not None:
             self.groups.acquired(entry.group, owner)
 
-    def accept(self, entry: Entry, owner: object) -> None:
+    def accept(self, entry: Entry, owner: object, after: After) -> None:
         """Delete an entry its owner is done with; of an entry that was seized the owner is None."""
         entry.apply(SETTLE, owner)
         self.entries.remove(entry)
@@ -202,6 +274,8 @@ class QueueStock:
         self.depth_bytes -= entry.size
         if self.groups is not None and owner is not None:
             self._left_group(entry)
+        if self.short_of_memory and self.has_room():
+            self.end_throttling(after)
 
     def reject(self, entry: Entry, owner: object, reason: DeadLetterReason | None, after: After) -> None:
         """Delete an entry of its owner and, for a reason, dead-letter its message.
@@ -210,7 +284,7 @@ class QueueStock:
         """
         if self.deleted:
             reason = self.reason_of_deletion
-        self.accept(entry, owner)
+        self.accept(entry, owner, after)
         self._dropped(entry, reason, after)
 
     def release(self, entry: Entry, owner: object, after: After, *, counted: bool) -> None:
@@ -320,12 +394,13 @@ class QueueStock:
     def _left_ready(self, entry: Entry, after: After) -> None:
         self.ready -= 1
         self.ready_bytes -= entry.size
-        if self.throttled and self._has_room():
+        if self.throttled and self.has_room():
             self.end_throttling(after)
 
     def end_throttling(self, after: After) -> None:
         """Let the producers go on."""
-        self.throttled = False
+        self.throttled = self.short_of_memory = False
+        self.may_refuse = self._refuses_at_limit
         after.extend(self.room_waiters)
         self.room_waiters.clear()
 
@@ -357,7 +432,10 @@ class QueueStock:
         settings = self.settings
         return _exceeds(self.ready, settings.max_length) or _exceeds(self.ready_bytes, settings.max_length_bytes)
 
-    def _has_room(self) -> bool:
+    def has_room(self) -> bool:
+        """True when publishers that were held back may go on. An empty queue always has room."""
+        if self.short_of_memory and self.depth and not self._borrow():
+            return False
         settings, ratio = self.settings, self.settings.flow_resume_ratio
         length, size = settings.max_length, settings.max_length_bytes
         return not (

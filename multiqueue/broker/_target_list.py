@@ -32,7 +32,7 @@ class Account(IntEnum):
     HEAD = 5  # H: no list refers to it; kept for consumers still to come
     LOADING = 6  # L: reserved for what a load under way will bring
     ENTRIES = 7  # E: the lists themselves, and records of what is with consumers
-    UNPAGED = 8  # bodies of queues that are not paged
+    UNPAGED = 8  # lent to queues that keep everything in memory, and messages that no store can keep
 
 
 class Slot:
@@ -156,6 +156,7 @@ class Area:
         "head",
         "head_end",
         "is_closed",
+        "kept",
         "last",
         "lists",
         "looks",
@@ -177,6 +178,7 @@ class Area:
         self.head_end = -1
         self.unbacked = Positions()  # slots that the store does not have yet
         self.writing: set[int] = set()  # those of them that are on their way to it
+        self.kept: set[int] = set()  # those of them that no store can keep
         self.looks: list[Look] = []
         self.is_closed = False
 

@@ -169,8 +169,8 @@ class Transaction:
                 if how == "release":
                     continue
                 for entry in deliveries:
-                    if not entry.is_stored:
-                        continue
+                    if not (entry.is_stored and entry.queue.is_stored):
+                        continue  # nobody needs it kept: it is settled when the rest is committed
                     if how == "reject":
                         self._host.send_on(entry.queue, entry.message, DeadLetterReason.REJECTED, submission)
                     submission.delete(entry.number)

@@ -38,6 +38,7 @@ from ._housekeeping import Housekeeping
 from ._journal import Journal, QueueJournal, follow
 from ._memory import MemoryManager, MemoryStatistics
 from ._message import Message
+from ._overflow import Overflow
 from ._queue import BrokerQueue
 from ._queue_base import QueueBase
 from ._queue_outcome import DeadLetterReason, PutOutcome
@@ -175,6 +176,7 @@ class VirtualHost(Declarations):
         self._journal = None
         if store is not None:
             self._journal = Journal(WatchedStore(store, self._memory), clock=clock, wall_clock=wall_clock)
+        self._overflow = Overflow(self._memory, self._journal, self._bury, clock=clock, wall_clock=wall_clock)
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
         super().__init__(name, self._new_queue, topology)
         self._clock = clock
@@ -216,7 +218,10 @@ class VirtualHost(Declarations):
             vhost=self.name,
             journal=journal,
             memory=self._memory,
+            overflow=self._overflow.rows,
         )
+        if journal is not None:
+            self._memory.lending.relieve()  # with a queue that pages there is less to lend
         if self._housekeeping is not None:
             self._housekeeping.add(queue)
         return queue
@@ -583,8 +588,13 @@ class VirtualHost(Declarations):
         for subscription in subscriptions:
             subscription.close(_remaining(deadline))
         self._getter.close()
+        for queue in self.queues():
+            if not queue.is_stored:
+                queue.delete()
         if self._journal is not None:
             self._close_store(self._journal)
+        self._memory.close()
+        self._overflow.close()
         for queue in self.queues():
             queue.delete()
 

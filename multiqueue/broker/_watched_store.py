@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from multiqueue.store import Delete, Put
 
-from ._memory import MESSAGE_BYTES
+from ._message import MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from multiqueue.store import (

@@ -40,16 +40,29 @@ class Keeper(ABC):
     def close(self) -> None:
         self.host.close()
 
-    def _open(self, store: MessageStore) -> VirtualHost:
+    def _open(self, store: MessageStore | None) -> VirtualHost:
         self.host = VirtualHost(store=store, **self.options)
         return self.host
 
     @abstractmethod
-    def make(self) -> MessageStore: ...
+    def make(self) -> MessageStore | None: ...
 
     @abstractmethod
-    def again(self, *, crashed: bool) -> MessageStore:
+    def again(self, *, crashed: bool) -> MessageStore | None:
         """The store of the next life; after a crash made while the old one still stands."""
+
+
+class Forgetful(Keeper):
+    """A virtual host without a store: every life begins with nothing."""
+
+    def make(self) -> None:
+        return None
+
+    def again(self, *, crashed: bool) -> None:
+        return None
+
+    def crash(self) -> VirtualHost:
+        return self.restart()
 
 
 class InMemory(Keeper):

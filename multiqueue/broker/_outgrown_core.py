@@ -1,0 +1,112 @@
+"""A broker queue that nobody needs to keep, and that has outgrown the memory: it pages, from some moment on.
+
+Promise     What was on the queue is on it still, in its order, and with whoever has it; consumers and figures stay.
+            What is written out is transient: it goes with the queue, with the virtual host, or with the process.
+State       As `_paged_core`. Entries get a number of the store as they join, in the hold in which they do.
+Taking over Under the queue's lock, so nobody sees half of it: 1. consumers get their lists, on an empty area.  2. Each
+            entry arrives there, in service order, as if it came now; one that somebody has is known as taken. Browsers
+            do not see again what they have seen.  3. Whoever waits is told, if there is something for him. A pull that
+            asks a selector meanwhile finds another core when it comes back, and begins again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ._consumer import QueueConsumer
+from ._entry import Entry, EntryState
+from ._paged_core import PagedCore
+from ._queue_settings import QueueKind, QueueSettings
+from ._queue_stock import FIGURES, After
+
+if TYPE_CHECKING:
+    from ._entry import Position
+    from ._journal import QueueJournal
+    from ._memory import MemoryManager
+    from ._paged_core import PagingQueue
+    from ._queue_base import QueueBase
+    from ._queue_core import QueueCore
+    from ._queue_outcome import DeadLetterReason, PutOutcome
+    from ._target_list import TargetList
+
+
+class OutgrownCore(PagedCore):
+    """One broker queue without a store of its own, while it pages. `rows` is where it has rows."""
+
+    def __init__(
+        self,
+        queue: QueueBase,
+        settings: QueueSettings,
+        clock: Callable[[], float],
+        memory: MemoryManager,
+        paging_queue: PagingQueue,
+        rows: QueueJournal,
+    ) -> None:
+        super().__init__(queue, settings, clock, memory, paging_queue)
+        self.rows = rows
+        self._has_levels = settings.kind is QueueKind.PRIORITY
+        self.may_refuse = True
+
+    def append(self, entry: Entry, after: After) -> PutOutcome:
+        self._number(entry)
+        return super().append(entry, after)
+
+    def is_too_full_for(self, size: int) -> bool:
+        is_kept = bool(self.area.kept) and self.memory.lending.is_exhausted
+        return is_kept or super().is_too_full_for(size)
+
+    def delete(self, reason: DeadLetterReason | None, after: After) -> int:
+        after.append(self.rows.drop_queue)
+        return super().delete(reason, after)
+
+    def take_over(self, old: QueueCore, after: After) -> None:
+        """Go on where the queue's former core stands."""
+        for figure in FIGURES:
+            setattr(self, figure, getattr(old, figure))
+        self.consumers, self.browsers = old.consumers, old.browsers
+        self._consumer_numbers = old.next_consumer_number()
+        self.last_used = old.last_used
+        self.throttled, self.room_waiters = old.throttled, old.room_waiters
+        for consumer in self.consumers:
+            self.enter_list(consumer, is_admitted=True)
+        seen = [(self._feeds[browser].target, _has_seen(browser, old)) for browser in self._browsing()]
+        for entry in list(old.entries):
+            seen_by = [target for target, has_seen in seen if has_seen(entry.position)]
+            self._number(entry)
+            self._take_in(entry, seen_by)
+        if self.throttled and self.has_room():
+            self.end_throttling(after)
+        self.tell_browsers(after)
+        self.pass_baton(after, len(self.consumers))
+
+    def _take_in(self, entry: Entry, seen_by: list[TargetList]) -> None:
+        if entry.state is EntryState.AVAILABLE:
+            self.entries.adopt(entry, seen_by)
+        else:
+            self.entries.adopt_taken(entry)
+        if entry.state is EntryState.HELD and entry.held_until is not None:
+            self.holds.add(entry.held_until, entry)
+        if entry.expires_at is not None:
+            self._note_expiry(entry.expires_at, entry)
+
+    def _browsing(self) -> list[QueueConsumer]:
+        return [consumer for consumer in self.consumers if not consumer.acquires]
+
+    def _number(self, entry: Entry) -> None:
+        entry.number = self.rows.store.allocate()
+        if self._has_levels:
+            assert isinstance(entry.key, int)
+            entry.level = entry.key
+
+
+def _has_seen(browser: QueueConsumer, old: QueueCore) -> Callable[[Position], bool]:
+    """Whether a browser was given what stood at a position of the former core."""
+    if browser.returns_seen != old.late_arrivals.end:
+        browser.merge(old.late_arrivals, old.entries.start)
+    return partial(_is_before, browser.cursor, frozenset(browser.revisits))
+
+
+def _is_before(cursor: Position, to_come: frozenset[Position], position: Position) -> bool:
+    return bool(position <= cursor) and position not in to_come

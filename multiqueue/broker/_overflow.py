@@ -1,0 +1,72 @@
+"""Where a virtual host puts the rows of queues that are not durable, once they outgrow the memory.
+
+Promise     In the host's own store if it has one, as transient rows; else in a store in the directory for temporary
+            files, which is made when it is first needed, and removed by `close`, or after a crash by whoever makes
+            the next one.
+State       `_lock` guards `_journal` and `_is_closed`, and is held while the store is opened, so that there is one. It
+            is taken under no other lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from multiqueue.store import SqliteStore
+
+from ._journal import DeadLetterSubmission, Journal, QueueJournal
+from ._memory import MemoryManager
+from ._stored_expiry import StoredExpiry
+from ._watched_store import WatchedStore
+
+
+class Overflow:
+    """One virtual host's. `journal` is that of its own store, None when it lives in memory."""
+
+    def __init__(
+        self,
+        memory: MemoryManager,
+        journal: Journal | None,
+        bury: DeadLetterSubmission,
+        *,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._memory = memory
+        self._bury = bury
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()
+        self._journal = journal
+        self._is_own = False  # the store was made here
+        self._is_closed = False
+
+    def rows(self) -> QueueJournal | None:
+        """A place for the rows of one queue; None when the virtual host is closed.
+
+        Raises:
+            StoreError, OSError: no store can be made, or it is at its end.
+        """
+        with self._lock:
+            if self._is_closed:
+                return None
+            if self._journal is None:
+                self._journal = self._make()
+            journal = self._journal
+        return QueueJournal(journal, journal.store.allocate(), self._bury)
+
+    def close(self) -> None:
+        """Remove the store that was made here. Closing twice is harmless."""
+        with self._lock:
+            self._is_closed = True
+            journal, is_own = self._journal, self._is_own
+            self._is_own = False
+        if journal is not None and is_own:
+            journal.store.close()
+
+    def _make(self) -> Journal:
+        store = WatchedStore(SqliteStore.scratch(), self._memory)
+        journal = Journal(store, clock=self._clock, wall_clock=self._wall_clock)
+        self._memory.expiry = StoredExpiry(journal, self._memory)
+        self._is_own = True
+        return journal
