@@ -1,93 +1,55 @@
 """The suite `store`: what it costs that a message survives.
 
 Bodies of 1 KiB. Beside the store on disk run a raw log, which appends and syncs and can do nothing else (no order by
-queue, no removal, no reading back), and the SQLite queues of persist-queue. All of them work in a directory under
-MULTIQUEUE_BENCH_DIR, or where the system keeps temporary files: the figures are those of that disk.
+queue, no removal, no reading back), what SQLite and what threads can do alone (`_store_floors.py`), and the SQLite
+queues of persist-queue. All of them work in a directory under MULTIQUEUE_BENCH_DIR, or where the system keeps temporary
+files: the figures are those of that disk.
 """
 
 from __future__ import annotations
 
 import atexit
-import os
 import shutil
-import struct
-import tempfile
-import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from multiqueue.store import Delete, Put, SqliteStore
 
-from ._crew import Crew
 from ._model import RATE, Attempt, Figures, Goal, ItemsLost, Metric, Rival, Suite, Workload
 from ._store_backlog import BACKLOG
+from ._store_disk import BODY, PROPERTIES, OnDisk, new_directory
+from ._store_floors import raw, raw_together, sqlite_alone, threads_alone
 
 PIPELINED = 50_000
-BATCH = 1_000  # of the raw log; the store's own come to two or three times as many
+BATCH = 2_500  # of the floors: what the store's own batches come to
 WAITING = 6_400
 WAITING_ALONE = 500
 PUBLISHERS = 64
 STANDING = 1_000_000
 
-_BODY = bytes(range(256)) * 4
-_PROPERTIES = b"p" * 60
 _OURS = "SqliteStore"
 _RELAXED = "SqliteStore, relaxed"
 _RAW = "raw log"
+_RAW_TOGETHER = "raw log, one thread for all"
+_SQLITE = "SQLite alone"
+_SQLITE_ONE = "SQLite alone, one bare table"
+_THREADS = "threads alone"
 _PERSIST = "persist-queue SQLiteQueue"
 _PERSIST_ACK = "persist-queue SQLiteAckQueue"
-
-Body = Callable[[], object]
-
-
-def _directory() -> Path:
-    return Path(tempfile.mkdtemp(prefix="multiqueue-bench-", dir=os.environ.get("MULTIQUEUE_BENCH_DIR")))
-
-
-@dataclass
-class _OnDisk:
-    """Bodies that run together on something in a directory, which is removed afterwards."""
-
-    n: int
-    directory: Path
-    bodies: list[Body]
-    count: Callable[[], int]  # how much is there afterwards
-    expected: int
-    on_close: list[Callable[[], object]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._crew = Crew(self.bodies)
-
-    def run(self) -> Figures:
-        return self._crew.race().rates(self.n)
-
-    def check(self) -> None:
-        found = self.count()
-        if found != self.expected:
-            raise ItemsLost(f"{found} messages are there, and {self.expected} should be")
-
-    def close(self) -> None:
-        self._crew.abandon()
-        for action in self.on_close:
-            action()
-        shutil.rmtree(self.directory, ignore_errors=True)
-
 
 # The store
 
 
 def _message() -> Put:
-    return Put(1, _PROPERTIES, _BODY)
+    return Put(1, PROPERTIES, BODY)
 
 
 def _publish(n: int, *, durability: str = "sync") -> Attempt:
     """One publisher that does not wait for each commit, but for the last."""
-    directory = _directory()
+    directory = new_directory()
     store = SqliteStore(directory, durability=durability)
 
     def body() -> None:
@@ -95,24 +57,24 @@ def _publish(n: int, *, durability: str = "sync") -> Attempt:
             store.submit([_message()])
         store.submit([]).wait()
 
-    return _OnDisk(n, directory, [body], lambda: store.statistics().messages, n, [store.close])
+    return OnDisk(n, directory, [body], lambda: store.statistics().messages, n, [store.close])
 
 
 def _publish_waiting(n: int, publishers: int) -> Attempt:
     """Publishers of which each waits for the commit of each message."""
-    directory = _directory()
+    directory = new_directory()
     store = SqliteStore(directory)
 
     def body() -> None:
         for _ in range(n // publishers):
             store.submit([_message()]).wait()
 
-    return _OnDisk(n, directory, [body] * publishers, lambda: store.statistics().messages, n, [store.close])
+    return OnDisk(n, directory, [body] * publishers, lambda: store.statistics().messages, n, [store.close])
 
 
 def _acknowledge(n: int) -> Attempt:
     """Removals, one by one, that are not waited for but for the last."""
-    directory = _directory()
+    directory = new_directory()
     store = SqliteStore(directory)
     messages = [_message() for _ in range(n)]
     for start in range(0, n, BATCH):
@@ -124,13 +86,13 @@ def _acknowledge(n: int) -> Attempt:
             store.submit([Delete([message.id])])
         store.submit([]).wait()
 
-    return _OnDisk(n, directory, [body], lambda: store.statistics().messages, 0, [store.close])
+    return OnDisk(n, directory, [body], lambda: store.statistics().messages, 0, [store.close])
 
 
 @cache
 def _standing(n: int) -> Path:
     """A closed store with n messages, made once and removed at the end of the process."""
-    directory = _directory()
+    directory = new_directory()
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     with SqliteStore(directory, durability="relaxed") as store:
         for start in range(0, n, BATCH):
@@ -163,43 +125,6 @@ class _Reopening:
         pass
 
 
-# The raw log
-
-
-class _RawLog:
-    """A file that is appended to: length, number, check sum, body; then synced."""
-
-    def __init__(self, directory: Path) -> None:
-        self._descriptor = os.open(directory / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._lock = threading.Lock()
-        self.records = 0
-
-    def append(self, bodies: list[bytes]) -> None:
-        """Have them on the disk."""
-        with self._lock:
-            parts: list[bytes] = []
-            for number, body in enumerate(bodies, self.records):
-                parts += (struct.pack("<IQI", len(body), number, crc32(body)), body)
-            os.write(self._descriptor, b"".join(parts))
-            os.fdatasync(self._descriptor)
-            self.records += len(bodies)
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
-def _raw(n: int, *, batch: int, size: int = len(_BODY), publishers: int = 1) -> Attempt:
-    directory = _directory()
-    log = _RawLog(directory)
-    bodies = [_BODY[:size]] * batch
-
-    def body() -> None:
-        for start in range(0, n // publishers, batch):
-            log.append(bodies[: n // publishers - start])
-
-    return _OnDisk(n, directory, [body] * publishers, lambda: log.records, n, [log.close])
-
-
 # persist-queue
 
 
@@ -207,37 +132,37 @@ def _persist(n: int, publishers: int = 1) -> Attempt:
     """Each put is a commit, as its documentation has it for a queue that must survive."""
     import persistqueue
 
-    directory = _directory()
+    directory = new_directory()
     persistent: Any = persistqueue.SQLiteQueue(str(directory), auto_commit=True, multithreading=True)
 
     def body() -> None:
         for _ in range(n // publishers):
-            persistent.put(_BODY)
+            persistent.put(BODY)
 
-    return _OnDisk(n, directory, [body] * publishers, lambda: int(persistent.size), n, [persistent.close])
+    return OnDisk(n, directory, [body] * publishers, lambda: int(persistent.size), n, [persistent.close])
 
 
 def _persist_acknowledge(n: int) -> Attempt:
     import persistqueue
 
-    directory = _directory()
+    directory = new_directory()
     persistent: Any = persistqueue.SQLiteAckQueue(str(directory), auto_commit=True, multithreading=True)
     for _ in range(n):
-        persistent.put(_BODY)
+        persistent.put(BODY)
 
     def body() -> None:
         for _ in range(n):
             persistent.ack(persistent.get())
 
-    return _OnDisk(n, directory, [body], lambda: int(persistent.size), 0, [persistent.close])
+    return OnDisk(n, directory, [body], lambda: int(persistent.size), 0, [persistent.close])
 
 
 def _ours(name: str, open_attempt: Callable[[int], Attempt]) -> Rival:
     return Rival(name, open_attempt, role="ours")
 
 
-def _yardstick(open_attempt: Callable[[int], Attempt], note: str) -> Rival:
-    return Rival(_RAW, open_attempt, role="yardstick", note=note)
+def _floor(name: str, open_attempt: Callable[[int], Attempt], note: str) -> Rival:
+    return Rival(name, open_attempt, role="yardstick", note=note)
 
 
 def _rival(name: str, open_attempt: Callable[[int], Attempt], share: float) -> Rival:
@@ -252,10 +177,20 @@ SUITE = Suite(
             "one publisher of 1 KiB, pipelined: it waits for the last commit",
             PIPELINED,
             (
-                _yardstick(partial(_raw, batch=BATCH), f"{BATCH} messages a write and a sync, no thread between"),
+                _floor(_RAW, partial(raw, batch=BATCH), f"{BATCH} messages a write and a sync, no thread between"),
                 _ours(_OURS, _publish),
                 _ours(_RELAXED, partial(_publish, durability="relaxed")),
                 _rival(_PERSIST, _persist, share=0.02),
+                _floor(
+                    _SQLITE,
+                    partial(sqlite_alone, batch=BATCH, has_headers=True),
+                    f"executemany into the store's two tables, {BATCH} messages a commit, no thread between",
+                ),
+                _floor(
+                    _SQLITE_ONE,
+                    partial(sqlite_alone, batch=BATCH, has_headers=False),
+                    "the same with a table of numbers and bodies: no queue, no properties, no check sums",
+                ),
             ),
             _RAW,
             n_unit="messages",
@@ -270,7 +205,15 @@ SUITE = Suite(
             (
                 _rival(_PERSIST, partial(_persist, publishers=PUBLISHERS), share=0.1),
                 _ours(_OURS, partial(_publish_waiting, publishers=PUBLISHERS)),
-                _yardstick(partial(_raw, batch=1, publishers=PUBLISHERS), "a sync for each message"),
+                _floor(_RAW, partial(raw, batch=1, publishers=PUBLISHERS), "a sync for each message"),
+                _floor(
+                    _RAW_TOGETHER, partial(raw_together, publishers=PUBLISHERS), "appends and syncs what came meanwhile"
+                ),
+                _floor(
+                    _THREADS,
+                    partial(threads_alone, publishers=PUBLISHERS),
+                    "no disk: a thread answers what came meanwhile, every 0.2 ms",
+                ),
             ),
             _PERSIST,
             n_unit="messages",
@@ -283,7 +226,7 @@ SUITE = Suite(
             "one publisher of 1 KiB that waits for each commit: the disk's own pace",
             WAITING_ALONE,
             (
-                _yardstick(partial(_raw, batch=1), "a sync for each message"),
+                _floor(_RAW, partial(raw, batch=1), "a sync for each message"),
                 _ours(_OURS, partial(_publish_waiting, publishers=1)),
                 _rival(_PERSIST, _persist, share=1.0),
             ),
@@ -296,7 +239,9 @@ SUITE = Suite(
             "removals one by one, pipelined",
             PIPELINED,
             (
-                _yardstick(partial(_raw, batch=BATCH, size=16), "a record of 32 bytes for each"),
+                _floor(
+                    _RAW, partial(raw, batch=BATCH, body=BODY[:16], properties=b""), "a record of 32 bytes for each"
+                ),
                 _ours(_OURS, _acknowledge),
                 _rival(_PERSIST_ACK, _persist_acknowledge, share=0.01),
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,41 +17,64 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
         yield opened
 
 
-def alike(queue: int, number: int) -> Put:
-    return put(queue, b"%d" % number, level=2)
+def batch(queue: int, count: int) -> list[Put]:
+    """Messages that differ in nothing but their bytes."""
+    return [put(queue, b"%d" % number, level=2) for number in range(count)]
 
 
-def unlike(queue: int, number: int) -> Put:
-    """Now and then a message with something of its own."""
-    kinds: list[dict[str, object]] = [{"expires_at": 1.5}, {"deliveries": 3}, {"transient": True}, {}]
-    return put(queue, b"%d" % number, level=2, **kinds[number % 4])
-
-
-@pytest.mark.parametrize("message", [alike, unlike])
-@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 127, 1023, 1024, 1025, 1700])
-def test_a_batch_comes_back_whole(store: SqliteStore, message: Callable[[int, int], Put], count: int) -> None:
-    """So many messages in one submission have their headers and bodies, each its own."""
-    queue = store.allocate()
-    puts = [message(queue, number) for number in range(count)]
+def put_and_read(store: SqliteStore, queue: int, puts: list[Put]) -> None:
+    """Commit them together; each has its own header and body, and the counts are theirs."""
     before = store.statistics()
     store.submit(puts).wait()
-    assert store.page(queue, 0, count + 1, level=2) == [
-        Header(one.id, len(one.body), one.expires_at, one.deliveries, one.properties) for one in puts
-    ]
-    assert store.read(one.id for one in puts) == {one.id: one.body for one in puts}
     after = store.statistics()
-    assert after.messages - before.messages == count
+    assert after.messages - before.messages == len(puts)
     assert after.bytes - before.bytes == sum(len(one.body) for one in puts)
+    for level in {one.level for one in puts}:
+        assert store.page(queue, 0, len(puts), level=level) == [
+            Header(one.id, len(one.body), one.expires_at, one.deliveries, one.properties)
+            for one in puts
+            if one.level == level
+        ]
+    assert store.read(one.id for one in puts) == {one.id: one.body for one in puts}
 
 
-def test_places_in_one_batch(tmp_path: Path) -> None:
-    """Messages of one batch for several queues and levels are each in their place."""
-    places = [(1, 0), (1, 1), (2, 0), (1, 0)]
+COUNTS = [1, 2, 63, 64, 65, 127, 1023, 1024, 1025, 1700]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_a_batch_comes_back_whole(store: SqliteStore, count: int) -> None:
+    """So many messages of one kind in one submission have their headers and bodies, each its own."""
+    queue = store.allocate()
+    put_and_read(store, queue, batch(queue, count))
+
+
+@pytest.mark.parametrize("own", [{"level": 3}, {"expires_at": 1.5}, {"deliveries": 3}], ids=lambda own: next(iter(own)))
+@pytest.mark.parametrize("count", COUNTS)
+def test_one_of_a_batch_is_different(store: SqliteStore, count: int, own: dict[str, object]) -> None:
+    """A message with something of its own keeps it, and gives it to no other of its batch."""
+    queue = store.allocate()
+    put_and_read(store, queue, [*batch(queue, count), put(queue, b"own", **{"level": 2, **own})])
+
+
+def test_one_of_a_batch_is_transient(tmp_path: Path) -> None:
+    """A transient message among others is the only one that a restart takes."""
     with SqliteStore(tmp_path, ballast_bytes=0) as store:
-        puts = [put(queue, b"%d" % number, level=level) for number, (queue, level) in enumerate(places)]
-        store.submit(puts).wait()
-        found = [(level.queue, level.level, level.messages) for level in store.levels()]
-    assert found == [(1, 0, 2), (1, 1, 1), (2, 0, 1)]
+        store.submit([*batch(1, 2), put(1, b"own", level=2, transient=True)]).wait()
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        assert [header.properties for header in store.page(1, 0, 9, level=2)] == [
+            b"properties of 0",
+            b"properties of 1",
+        ]
+
+
+@pytest.mark.parametrize("places", [[(1, 0), (2, 0)], [(1, 0), (1, 1)], [(2, 1), (1, 0), (1, 1), (2, 0)]])
+def test_places_in_one_batch(tmp_path: Path, places: list[tuple[int, int]]) -> None:
+    """Messages of one batch for several queues and levels are each in their place."""
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        store.submit([put(queue, level=level) for queue, level in places]).wait()
+        assert [(level.queue, level.level, level.messages) for level in store.levels()] == [
+            (queue, level, 1) for queue, level in sorted(places)
+        ]
 
 
 class Connection:
