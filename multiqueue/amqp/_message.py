@@ -3,7 +3,8 @@
 Promise     Reads as any `Message`. A property is decoded when somebody first asks for it, so a message that passes
             from wire to wire is never taken apart, and comes out as it came in, unknown header types included.
 State       A slot that is not set yet is decoded by `__getattr__`; two threads that do so at once decode the same
-            values. Every block of properties was validated when it came (`digest`), so that never fails.
+            values. Every block of properties was validated when it came (`digest`), so that never fails. A persistent
+            message has them set from the start: a durable queue writes them down, and a digest has them.
 """
 
 from __future__ import annotations
@@ -51,18 +52,11 @@ class WireMessage(Message):
         """A field that was not decoded yet."""
         if name in _WIRE_SLOTS or name not in Message.__dataclass_fields__:
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        found = decode_properties(self.properties)
-        for text in _TEXTS:
-            _set(self, text, found.get(text))
-        _set(self, "priority", found.get("priority"))
-        _set(self, "timestamp", found.get("timestamp"))
-        _set(self, "delay", None)
-        _set(self, "headers", found.get("headers", _NO_HEADERS))
+        _set_rest(self, _rest_of(decode_properties(self.properties)))
         return object.__getattribute__(self, name)
 
 
 _WIRE_SLOTS: Final = frozenset({"names", "properties"})
-_set = object.__setattr__
 # Setting a slot by its descriptor is what a frozen dataclass leaves us, and twice as fast as the way around.
 _descriptors = Message.__dict__
 _set_body = _descriptors["body"].__set__
@@ -71,10 +65,23 @@ _set_routing_key = _descriptors["routing_key"].__set__
 _set_persistent = _descriptors["persistent"].__set__
 _set_expiration = _descriptors["expiration"].__set__
 _set_delay = _descriptors["delay"].__set__
+_set_headers = _descriptors["headers"].__set__
 _set_publisher = _descriptors["publisher"].__set__
 _set_names = cast(Any, WireMessage.__dict__["names"]).__set__
 _set_properties = cast(Any, WireMessage.__dict__["properties"]).__set__
+_REST: Final = (*_TEXTS, "priority", "timestamp")
+_rest_setters: Final = tuple(_descriptors[name].__set__ for name in _REST)
 _new = WireMessage.__new__
+
+
+def _rest_of(found: Properties) -> tuple[object, ...]:
+    """What publishing has no use for, in the order of `_REST`."""
+    return tuple(map(found.get, _REST))
+
+
+def _set_rest(message: WireMessage, rest: tuple[object, ...]) -> None:
+    for put, value in zip(_rest_setters, rest, strict=True):
+        put(message, value)
 
 
 class Digest(NamedTuple):
@@ -83,6 +90,8 @@ class Digest(NamedTuple):
     persistent: bool
     expiration: float | None
     special: bool  # user-id, reply-to, CC or BCC: somebody has to look
+    headers: Mapping[str, object]
+    rest: tuple[object, ...]
 
 
 def digest(properties: bytes) -> Digest:
@@ -95,7 +104,7 @@ def digest(properties: bytes) -> Digest:
     flags = property_flags(properties)
     headers = found.get("headers", _NO_HEADERS) if flags & FLAG_HEADERS else _NO_HEADERS
     special = bool(flags & (FLAG_USER_ID | FLAG_REPLY_TO)) or "CC" in headers or "BCC" in headers
-    return Digest(found.get("delivery_mode") == 2, _expiration(found), special)
+    return Digest(found.get("delivery_mode") == 2, _expiration(found), special, headers, _rest_of(found))
 
 
 def _expiration(found: Properties) -> float | None:
@@ -147,9 +156,12 @@ def wire_message(
     _set_persistent(message, known.persistent)
     _set_expiration(message, known.expiration)
     _set_delay(message, None)
+    _set_headers(message, known.headers)
     _set_publisher(message, publisher)
     _set_names(message, names)
     _set_properties(message, properties)
+    if known.persistent:
+        _set_rest(message, known.rest)
     return message
 
 
