@@ -59,12 +59,14 @@ class Channel(ChannelDeclaring, ChannelPublishing, ChannelConsuming, ChannelArri
             self._call_on(link, Call(commands.Confirm.SelectOk), commands.Confirm.Select, None, {})
         elif self._mode == TX:
             self._call_on(link, Call(commands.Tx.SelectOk), commands.Tx.Select, None, {})
-        if is_first:
-            self.opened()
+        if is_first and not self.opened():
+            raise self._lost()  # after the answer, and before anybody had the channel
 
-    def opened(self) -> None:
-        """Open for everybody."""
+    def opened(self) -> bool:
+        """Open for everybody; False when it has ended meanwhile."""
         with self._lock:
-            if self._state not in ENDING:
-                self._state = after(self._state, Happening.OPENED)
-                self._changed.notify_all()
+            if self._state in ENDING:
+                return False
+            self._state = after(self._state, Happening.OPENED)
+            self._changed.notify_all()
+            return True

@@ -156,10 +156,10 @@ class ChannelCalls(ChannelBase):
     def interrupted(self, error: Exception, *, keep_unconfirmed: bool) -> None:
         """The link is lost and will be replaced."""
         with self._lock:
-            if self._state in ENDING:
-                state = self._state
-            else:
-                state = self._state = after(self._state, Happening.LOST)
+            comes_back = self._state in (State.OPEN, State.INTERRUPTED)
+            was_asked_for = self._state is State.CLOSING
+            if comes_back:
+                self._state = after(self._state, Happening.LOST)
                 self._tags.renew()
                 self._is_flowing, self._stopped_at = True, None
             self._link = None
@@ -169,8 +169,8 @@ class ChannelCalls(ChannelBase):
         if call is not None:
             call.fail(error)
         _fail(unconfirmed, error)
-        if state is not State.INTERRUPTED:
-            self.finish(None if state is State.CLOSING else error)
+        if not comes_back:  # it was not open yet, or not any more: `finish` takes the step
+            self.finish(None if was_asked_for else error)
 
 
 def _fail(messages: list[Unconfirmed], error: Exception) -> None:

@@ -297,3 +297,27 @@ def test_republished_messages_come_first_and_in_order() -> None:
     with playing(again.agree_to_close):
         connection.close()
     listener.close()
+
+
+def test_a_channel_that_was_being_opened_leaves_nothing_behind() -> None:
+    """The connection is lost while a channel opens: its opener is told, its number is free, and `close` is prompt."""
+    listener = Listener()
+    connection, conversation = listener.connect(recovery_interval=0.01)
+
+    def lose_it() -> None:
+        conversation.expect(commands.Channel.Open)
+        conversation.socket.close()
+        again = listener.accept()
+        again.handshake()
+        again.open_channel()
+        again.agree_to_close()
+
+    with playing(lose_it):
+        with pytest.raises(ConnectionInterrupted):
+            connection.channel()
+        assert connection.wait_until_open(PATIENCE)
+        assert connection.statistics().channels == ()
+        assert connection.channel().number == 1
+        connection.close()
+    assert connection.callbacks._lanes_left.is_set()
+    listener.close()
