@@ -71,7 +71,7 @@ class Proxy:
 
     def _start(self, function: object, *arguments: object) -> None:
         thread = threading.Thread(target=function, args=arguments)  # type: ignore[arg-type]
-        self._threads.append(thread)
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         thread.start()
 
 
