@@ -23,7 +23,7 @@ from ._errors import StoreError
 from ._lock_file import DirectoryLock
 from ._log import renew_log
 from ._protocol import Define, Operation, Put
-from ._salvage import Message, NoStore, Salvage
+from ._salvage import Message, Salvage, no_store
 from ._schema import FILE_NAME, check_format, connect
 from ._sqlite import SqliteStore
 
@@ -104,7 +104,7 @@ def compact(path: Path) -> tuple[int, int]:
     """
     file = path / FILE_NAME
     if not file.is_file():
-        raise NoStore(f"there is no store in {str(path)!r}: it has no {FILE_NAME}")
+        raise no_store(path)
     lock = DirectoryLock(path)
     try:
         renew_log(file)

@@ -12,12 +12,11 @@ from __future__ import annotations
 import heapq
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Self
+from collections.abc import Iterable, Sequence
 
 from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed, StoreFull
+from ._front import StoreFront
 from ._group_commit import GroupCommit, Submission
 from ._protocol import (
     Define,
@@ -37,79 +36,33 @@ from ._protocol import (
 MAX_PENDING_BYTES = 8 << 20
 
 
-class MemoryStore:
+class MemoryStore(StoreFront):
     """Messages of many queues in this process's memory; full when bodies of `max_bytes` stand, where that is given."""
+
+    _reader: _Keeper
 
     def __init__(
         self, *, max_bytes: int | None = None, max_pending_bytes: int = MAX_PENDING_BYTES, name: str = "memory"
     ) -> None:
         self._settings = (max_bytes, max_pending_bytes, name)
-        self._keeper = _Keeper(max_bytes)
+        self._reader = _Keeper(max_bytes)
         self._floor = 0
         self._start(1)
 
     def _start(self, next_id: int) -> None:
         _, max_pending_bytes, name = self._settings
         self._commits = GroupCommit(
-            self._keeper, name=f"store {name!r}", next_id=next_id, max_pending_bytes=max_pending_bytes
+            self._reader, name=f"store {name!r}", next_id=next_id, max_pending_bytes=max_pending_bytes
         )
 
     @property
     def durability(self) -> Durability:
         return Durability.MEMORY
 
-    @property
-    def redeliver_floor(self) -> int:
-        return self._floor
-
-    def allocate(self) -> int:
-        return self._commits.allocate()
-
-    def submit(
-        self,
-        operations: Sequence[Operation],
-        committed: Callable[[], object] | None = None,
-        failed: Callable[[BaseException], object] | None = None,
-        *,
-        lingers: bool = False,
-    ) -> Submission:
-        return self._commits.submit(operations, committed, failed, lingers=lingers)
-
-    def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
-        self._commits.check_open()
-        return self._keeper.page(queue, after, limit, level)
-
-    def read(self, ids: Iterable[int]) -> dict[int, bytes]:
-        self._commits.check_open()
-        return self._keeper.read(ids)
-
-    def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
-        self._commits.check_open()
-        return self._keeper.expired(now, limit)
-
-    def levels(self) -> list[Level]:
-        self._commits.check_open()
-        return self._keeper.levels()
-
-    def definitions(self) -> list[Definition]:
-        self._commits.check_open()
-        return self._keeper.definitions()
-
     def statistics(self) -> StoreStatistics:
         self._commits.check_open()
         operations, pending_bytes = self._commits.pending()
-        return self._keeper.statistics(operations, pending_bytes)
-
-    def close(self) -> None:
-        self._commits.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        return self._reader.statistics(operations, pending_bytes)
 
     # For tests
 
@@ -126,7 +79,7 @@ class MemoryStore:
 
         With a `StoreFailed` it is the store that fails, there and for good.
         """
-        self._keeper.fail_at(nth, error)
+        self._reader.fail_at(nth, error)
 
     def reopened(self, *, crashed: bool = False) -> MemoryStore:
         """A new store with what this one, closed or failed, would have left on a disk.
@@ -135,7 +88,7 @@ class MemoryStore:
         """
         new = MemoryStore.__new__(MemoryStore)
         new._settings = self._settings
-        new._keeper = self._keeper.without_transient()
+        new._reader = self._reader.without_transient()
         next_id = self._commits.next_id
         new._floor = next_id if crashed else self._floor
         new._start(next_id)

@@ -43,6 +43,13 @@ class Message(NamedTuple):
     body: bytes | None
 
 
+def no_store(path: Path) -> NoStore:
+    """There is none in `path`, but perhaps in directories of it: a broker's data has one for each virtual host."""
+    below = sorted(str(file.parent) for file in path.glob(f"*/{FILE_NAME}"))
+    instead = f"; there is one in {', '.join(map(repr, below))}" if below else ""
+    return NoStore(f"there is no store in {str(path)!r}: it has no {FILE_NAME}{instead}")
+
+
 class Salvage:
     """A store's file, open for reading whatever state it is in. `damages` has a sentence for each gap, as they are met.
 
@@ -56,7 +63,7 @@ class Salvage:
         self.damages: list[str] = []
         self._noted = 0  # damages ever; whoever reads may empty the list
         if not self.file.is_file():
-            raise NoStore(f"there is no store in {str(path)!r}: it has no {FILE_NAME}")
+            raise no_store(path)
         missing = shortfall(self.file)
         if missing:
             self._note(f"the file is cut off{missing}")

@@ -15,19 +15,19 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from ._ballast import Ballast
 from ._errors import StoreError, StoreFailed, StoreLocked
-from ._group_commit import GroupCommit, Submission
+from ._front import StoreFront
+from ._group_commit import GroupCommit
 from ._lock_file import DirectoryLock
 from ._log import close_leaving_log, renew_log
 from ._plan import MOST_STATEMENTS
-from ._protocol import Definition, Durability, Header, Level, Operation, StoreStatistics
+from ._protocol import Durability, Level, StoreStatistics
 from ._room import Room
 from ._schema import FILE_NAME, PAGE_BYTES, connect, prepare
 from ._sqlite_reader import SqliteReader, unreadable
@@ -40,7 +40,7 @@ _SYNCHRONOUS = {Durability.SYNC: "FULL", Durability.RELAXED: "NORMAL", Durabilit
 _SCRATCH_PREFIX = "multiqueue-scratch-"
 
 
-class SqliteStore:
+class SqliteStore(StoreFront):
     """The store in the directory `path`, made if it is not there.
 
     `durability` is "sync" or "relaxed". `quota_bytes` is how large the file of messages may become; the log beside it
@@ -53,6 +53,8 @@ class SqliteStore:
         StoreDamaged: the file is something else, of a later format, or damaged.
         StoreFailed: the disk failed. StoreError: the directory cannot be used; the message says why.
     """
+
+    _reader: SqliteReader
 
     def __init__(
         self,
@@ -168,42 +170,11 @@ class SqliteStore:
     def durability(self) -> Durability:
         return self._durability
 
-    @property
-    def redeliver_floor(self) -> int:
-        return self._floor
-
-    def allocate(self) -> int:
-        return self._commits.allocate()
-
-    def submit(
-        self,
-        operations: Sequence[Operation],
-        committed: Callable[[], object] | None = None,
-        failed: Callable[[BaseException], object] | None = None,
-        *,
-        lingers: bool = False,
-    ) -> Submission:
-        return self._commits.submit(operations, committed, failed, lingers=lingers)
-
-    def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
-        self._commits.check_open()
-        return self._reader.page(queue, after, limit, level)
-
-    def read(self, ids: Iterable[int]) -> dict[int, bytes]:
-        self._commits.check_open()
-        return self._reader.read(ids)
-
-    def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
-        self._commits.check_open()
-        return self._reader.expired(now, limit)
-
     def levels(self) -> list[Level]:
+        if self._writer.commits:
+            return super().levels()
         self._commits.check_open()
-        return self._reader.levels() if self._writer.commits else list(self._opening_levels)
-
-    def definitions(self) -> list[Definition]:
-        self._commits.check_open()
-        return self._reader.definitions()
+        return list(self._opening_levels)
 
     def statistics(self) -> StoreStatistics:
         self._commits.check_open()
@@ -221,21 +192,8 @@ class SqliteStore:
         )
 
     def close(self) -> None:
-        """Commit what was submitted, note that the end was clean, let go. Closing twice is harmless.
-
-        Raises:
-            StoreFailed: the disk failed only now. What was committed is there.
-        """
         atexit.unregister(self.close)
-        self._commits.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        super().close()
 
 
 def _lock(path: Path) -> DirectoryLock:

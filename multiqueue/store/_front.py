@@ -1,0 +1,88 @@
+"""What every store does alike: what is asked goes to its reader, what is submitted to its one thread that commits.
+
+Promise     A store that was closed, failed, or belongs to the process that this one was forked from, answers nothing.
+State       A store sets the three fields when it is opened, and they stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from ._group_commit import GroupCommit, Submission
+from ._protocol import Definition, Header, Level, Operation
+
+
+class Reader(Protocol):
+    """Answers from what is committed, for any thread."""
+
+    def page(self, queue: int, after: int, limit: int, level: int) -> list[Header]: ...
+
+    def read(self, ids: Iterable[int]) -> dict[int, bytes]: ...
+
+    def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]: ...
+
+    def levels(self) -> list[Level]: ...
+
+    def definitions(self) -> list[Definition]: ...
+
+
+class StoreFront:
+    """The part of a `MessageStore` that does not depend on where the messages are."""
+
+    _commits: GroupCommit
+    _reader: Reader
+    _floor: int
+
+    @property
+    def redeliver_floor(self) -> int:
+        return self._floor
+
+    def allocate(self) -> int:
+        return self._commits.allocate()
+
+    def submit(
+        self,
+        operations: Sequence[Operation],
+        committed: Callable[[], object] | None = None,
+        failed: Callable[[BaseException], object] | None = None,
+        *,
+        lingers: bool = False,
+    ) -> Submission:
+        return self._commits.submit(operations, committed, failed, lingers=lingers)
+
+    def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
+        return self._opened_reader().page(queue, after, limit, level)
+
+    def read(self, ids: Iterable[int]) -> dict[int, bytes]:
+        return self._opened_reader().read(ids)
+
+    def expired(self, now: float, limit: int) -> list[tuple[int, int, int]]:
+        return self._opened_reader().expired(now, limit)
+
+    def levels(self) -> list[Level]:
+        return self._opened_reader().levels()
+
+    def definitions(self) -> list[Definition]:
+        return self._opened_reader().definitions()
+
+    def close(self) -> None:
+        """Commit what was submitted, note that the end was clean, let go. Closing twice is harmless.
+
+        Raises:
+            StoreFailed: the disk failed only now. What was committed is there.
+        """
+        self._commits.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _opened_reader(self) -> Reader:
+        self._commits.check_open()
+        return self._reader
