@@ -176,6 +176,15 @@ def test_no_store_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_directory_of_stores_is_no_store(tmp_path: Path) -> None:
+    """Who names a broker's data directory is told where in it the stores are."""
+    for name in ("%2f", "staging"):
+        SqliteStore(tmp_path / name, ballast_bytes=0).close()
+    for tool in ("check", "compact"):
+        message = str(run(tool, tmp_path).exception)
+        assert f"; there is one in '{tmp_path / '%2f'}', '{tmp_path / 'staging'}'" in message
+
+
 # Damaged stores
 
 
