@@ -73,7 +73,7 @@ def _check_machine(classic: bool) -> None:
     try:
         from ..spark import check_environment
     except ImportError as error:
-        raise Unprepared(f"Spark's Python package is missing ({error}): pip install 'multiqueue[spark]'") from error
+        raise Unprepared(str(error)) from error
     errors = [finding for finding in check_environment() if finding.level == "error"] if classic else []
     if errors:
         raise Unprepared("; ".join(f"{finding.subject}: {finding.message}" for finding in errors))
