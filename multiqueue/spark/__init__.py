@@ -37,6 +37,16 @@ from ._session import session_builder as session_builder
 from ._statistics import Histogram as Histogram
 from ._statistics import SparkLaneStatistics as SparkLaneStatistics
 from ._statistics import SparkStatistics as SparkStatistics
+from ._streaming import QueueDataSource as QueueDataSource
+from ._streaming import register as register
+from ._streaming_errors import BadOption as BadOption
+from ._streaming_errors import DataLoss as DataLoss
+from ._streaming_errors import MalformedBody as MalformedBody
+from ._streaming_errors import PublishFailed as PublishFailed
+from ._streaming_errors import SourceUnavailable as SourceUnavailable
+from ._streaming_errors import SpoolInUse as SpoolInUse
+from ._streaming_errors import SpoolNotShared as SpoolNotShared
+from ._streaming_errors import StreamingError as StreamingError
 from ._task_events import TaskEvents as TaskEvents
 from ._task_events import TaskEventsStatistics as TaskEventsStatistics
 from ._task_events import task_events as task_events

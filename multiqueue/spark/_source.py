@@ -1,0 +1,279 @@
+"""The streaming source: offsets over a spool, filled from broker queues.
+
+Promise     1. A message is acknowledged after it is in the spool, on the disk, under a number of its own. An offset is
+               such a number. So every batch reads the same however often, and a crash loses nothing; what was spooled
+               and not yet acknowledged comes twice, the second time flagged as redelivered.
+            2. A batch has at most `maxMessagesPerBatch` messages, and one message more than `maxBytesPerBatch`.
+               What is acknowledged is at most one batch ahead of what Spark has asked for.
+            3. What Spark has committed is removed from the spool when the next batch begins.
+State       Offsets are `{"spool": ID, "sequence": N}`: all numbers below N. Spark compares them as text, so they are
+            made in one place. `_opened` is None in the copies that Spark sends to executors.
+Who runs    One thread of a Python process that Spark starts beside its driver, never the user's. Nobody tells it of its
+            end: it is killed. `read` runs in executors and knows the spool alone.
+Waiting     `_collect` waits for messages that the broker said it has, until they are there, the broker has none left,
+            or it has given none for `STUCK` seconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from ._source_intake import LINGER, Supply
+from ._spool import Slice, Spool
+from ._streaming_columns import Decoder, to_payload
+from ._streaming_errors import BadOption, DataLoss, SourceUnavailable
+from ._streaming_options import MOST_PREFETCH, SourceOptions
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+except ImportError:  # before 4.2, where Spark asks for offsets without a limit
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Unknown to this Spark."""
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+CHUNK = 10_000  # messages of a chunk at most: some 5 MB of columns beside the bodies
+QUIET = 1.0  # seconds without a delivery, after which the broker is asked whether there is anything left
+STUCK = 30.0  # seconds without a delivery though the broker says that it has some
+
+
+class SpoolPartition(InputPartition):
+    """What one task reads: slices of chunks."""
+
+    def __init__(self, slices: list[Slice]) -> None:
+        super().__init__(None)
+        self.slices = slices
+
+
+@dataclass(slots=True)
+class _Opened:
+    """What the driver's side has open."""
+
+    spool: Spool
+    supply: Supply
+    target: int | None = None  # where the stream ends, for the trigger availableNow
+    has_begun: bool = False
+
+
+class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Broker queues as a stream. See the header."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        if options.spool is None:
+            raise BadOption(
+                'the option spool is missing; give a directory beside the checkpoint by .option("spool", "/...")'
+            )
+        self._options = options
+        self._decoder = _decoder(options, schema)
+        self._opened: _Opened | None = None
+
+    # ---- the driver's side --------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """The oldest message that the spool holds: what no query has committed."""
+        spool = self._open().spool
+        return _offset(spool, spool.first)
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+        """The end of a batch from `start` on, after reading what the queues have for it."""
+        opened = self._open()
+        spool = opened.spool
+        if start is None:  # a Spark before 4.2: everything that is new is a batch, the first one perhaps the only one
+            self._collect(opened, spool.end + self._options.max_messages, waits=not opened.has_begun)
+            opened.has_begun = True
+            return _offset(spool, spool.end)
+        begin = self._position(spool, start)
+        if limit is not None and isinstance(limit, ReadAllAvailable):
+            self._collect(opened, self._ready(opened), waits=True)
+            return _offset(spool, spool.end)
+        messages = getattr(limit, "max_rows", self._options.max_messages)
+        if opened.target is None:
+            self._collect(opened, begin + messages, begin=begin)
+        else:
+            messages = min(messages, max(opened.target - begin, 0))
+            self._collect(opened, min(begin + messages, opened.target), begin=begin, waits=True)
+        return _offset(spool, spool.position(begin, messages, self._options.max_bytes))
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_messages)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Remember how many messages there are: the stream ends with them."""
+        opened = self._open()
+        opened.target = self._ready(opened)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The batch in as many parts as the options ask for, each a run of consecutive messages."""
+        spool = self._open().spool
+        begin, stop = self._position(spool, start), self._position(spool, end)
+        lossy = self._options.allows_loss
+        parts = _bounds(begin, stop, self._options.partitions)
+        return [SpoolPartition(spool.slices(low, high, lossy=lossy)) for low, high in parts]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark will not ask again for what is below `end`."""
+        spool = self._open().spool
+        if end["spool"] == spool.id:
+            spool.trim(end["sequence"])
+
+    def stop(self) -> None:
+        """Give back what was not acknowledged. Spark mostly kills the process instead, which does the same."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.supply.close()
+            opened.spool.close()
+
+    def _open(self) -> _Opened:
+        if self._opened is None:
+            assert self._options.spool is not None
+            self._opened = _Opened(Spool.open(self._options.spool), Supply(self._options))
+        return self._opened
+
+    def _position(self, spool: Spool, offset: dict[str, Any]) -> int:
+        """The number that an offset means.
+
+        Raises:
+            DataLoss: it is of another spool, or of messages that this one never had, and losses are not allowed.
+        """
+        is_ours = offset["spool"] == spool.id
+        number = int(offset["sequence"])
+        if is_ours and number <= spool.end:
+            return max(number, spool.first) if self._options.allows_loss else number
+        if not self._options.allows_loss:
+            have = f"ends at {spool.end}" if is_ours else "is another one"
+            raise DataLoss(
+                f"the checkpoint is at message {number} of spool {offset['spool']}, but the spool {spool.id} in "
+                f"{spool.directory} {have}; restore the directory, or give the query a new checkpoint, or go on "
+                "without those messages by failOnDataLoss=false"
+            )
+        if not is_ours:
+            return spool.first
+        spool.skip_to(number)
+        return number
+
+    def _ready(self, opened: _Opened) -> int:
+        """Where the spool would end with everything in it that the queues have now."""
+        ready = opened.supply.ready()
+        if ready is None:
+            raise SourceUnavailable("the broker went away before the stream began; start the query again")
+        return opened.spool.end + ready
+
+    def _collect(self, opened: _Opened, end: int, *, begin: int | None = None, waits: bool = False) -> None:
+        """Take messages into the spool until it ends at `end` or has bytes for a batch from `begin` on.
+
+        Without `waits` as far as there are messages; with it as long as there are any to come.
+        """
+        spool, quiet_since = opened.spool, time.monotonic()
+        room = self._options.max_bytes - (0 if begin is None else spool.held(begin)[1])
+        timeout = QUIET if waits else 0.0
+        while spool.end < end and (room > 0 or begin is None):
+            most_bytes = max(room, 1) if begin is not None else self._options.max_bytes
+            taken = opened.supply.take(min(end - spool.end, CHUNK), most_bytes, timeout)
+            if taken:
+                room -= self._store(opened, taken)
+                quiet_since = time.monotonic()
+                timeout = QUIET if waits else LINGER
+            elif not waits or self._is_exhausted(opened, quiet_since):
+                return
+
+    def _store(self, opened: _Opened, taken: list[Any]) -> int:
+        """Spool messages, then acknowledge them; returns the bytes of their bodies."""
+        size_bytes = sum(len(message.body) for _, message in taken)
+        opened.spool.append(to_payload(taken, opened.spool.end, time.time()), len(taken), size_bytes)
+        opened.supply.ack(taken)
+        return size_bytes
+
+    def _is_exhausted(self, opened: _Opened, quiet_since: float) -> bool:
+        """Do the queues have nothing left, though they had? Others may have taken it."""
+        left = opened.supply.ready()
+        if left == 0:
+            if opened.target is not None:
+                opened.target = opened.spool.end
+            return True
+        if left is not None and time.monotonic() - quiet_since > STUCK:
+            raise SourceUnavailable(
+                f"the queues have {left} messages and gave none for {STUCK:g} s; does another consumer have them alone?"
+            )
+        if left is None:
+            time.sleep(LINGER)  # the broker is away; the supply says for how long
+        return False
+
+    # ---- the executors' side ------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The messages of a partition as Arrow batches."""
+        assert isinstance(partition, SpoolPartition)
+        for each in partition.slices:
+            yield from self._decoder.batches(each.payload(), each.skip, each.count)
+
+
+class PayloadPartition(InputPartition):
+    """What one task of a batch read reads: the messages themselves."""
+
+    def __init__(self, payload: bytes, count: int) -> None:
+        super().__init__(None)
+        self.payload = payload
+        self.count = count
+
+
+class QueueReader(DataSourceReader):
+    """A look at what is in the queues, up to one batch's limits: it acknowledges nothing and needs no spool.
+
+    While Spark plans, the messages are taken and given back; afterwards they are flagged as redelivered. Each action
+    on the DataFrame looks anew.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = replace(options, prefetch=min(options.max_messages, MOST_PREFETCH))
+        self._decoder = _decoder(options, schema)
+
+    def partitions(self) -> list[InputPartition]:  # Spark insists on a list
+        supply = Supply(self._options)
+        try:
+            taken = self._look(supply)
+        finally:
+            supply.close()
+        now = time.time()
+        parts = _bounds(0, len(taken), self._options.partitions) or [(0, 0)]
+        return [PayloadPartition(to_payload(taken[low:high], low, now), high - low) for low, high in parts]
+
+    def _look(self, supply: Supply) -> list[Any]:
+        most = min(supply.ready() or 0, self._options.max_messages)
+        taken: list[Any] = []
+        room = self._options.max_bytes
+        while len(taken) < most and room > 0:
+            some = supply.take(most - len(taken), room, QUIET)
+            if not some:
+                break
+            taken += some
+            room -= sum(len(message.body) for _, message in some)
+        return taken
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, PayloadPartition)
+        return self._decoder.batches(partition.payload, 0, partition.count)
+
+
+def _bounds(begin: int, end: int, most: int) -> list[tuple[int, int]]:
+    """From `begin` to `end` in at most so many equal parts, none empty."""
+    count = min(most, end - begin)
+    edges = [begin + (end - begin) * index // count for index in range(count + 1)] if count > 0 else []
+    return list(itertools.pairwise(edges))
+
+
+def _decoder(options: SourceOptions, schema: StructType) -> Decoder:
+    return Decoder(schema, has_json_bodies=options.has_json_bodies, allows_malformed=options.allows_malformed)
+
+
+def _offset(spool: Spool, sequence: int) -> dict[str, Any]:
+    return {"spool": spool.id, "sequence": sequence}

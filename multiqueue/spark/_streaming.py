@@ -1,0 +1,60 @@
+"""`format("multiqueue")`: broker queues as a source and a sink of Spark, streams and batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from ._sink import QueueStreamWriter, QueueWriter
+from ._source import QueueReader, QueueStreamReader
+from ._streaming_columns import RAW
+from ._streaming_errors import BadOption
+from ._streaming_options import SinkOptions, SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class QueueDataSource(DataSource):
+    """What Spark calls. Its Python processes import it by name: multiqueue must be installed where they run."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "multiqueue"
+
+    def schema(self) -> StructType:
+        """That of a message; asked when the reader gives none. Options are checked here, so at `load()`."""
+        options = SourceOptions.parse(self.options)
+        if options.has_json_bodies:
+            raise BadOption("bodies=json needs a schema: give the bodies' fields by .schema(...)")
+        return RAW
+
+    def streamReader(self, schema: StructType) -> QueueStreamReader:
+        return QueueStreamReader(SourceOptions.parse(self.options), schema)
+
+    def reader(self, schema: StructType) -> QueueReader:
+        return QueueReader(SourceOptions.parse(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:
+        _refuse_overwrite(overwrite)
+        return QueueStreamWriter(SinkOptions.parse(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> QueueWriter:
+        _refuse_overwrite(overwrite)
+        return QueueWriter(SinkOptions.parse(self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Let a session know `format("multiqueue")`, for `read`, `readStream`, `write` and `writeStream`.
+
+    Spark's Python processes, here and in its executors, need `multiqueue[amqp]` and `pyarrow` installed.
+    docs/guides/spark-streaming.md shows its use, docs/design/streaming.md has what is promised.
+    """
+    spark.dataSource.register(QueueDataSource)
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise BadOption("a queue cannot be overwritten; use mode append, for streams output mode append or update")

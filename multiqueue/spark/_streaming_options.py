@@ -1,0 +1,214 @@
+"""The options of `format("multiqueue")`, read and checked before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from ._streaming_errors import BadOption, StreamingError
+
+T = TypeVar("T")
+
+MEBIBYTE = 1 << 20
+MOST_PREFETCH = 65535  # what AMQP can say
+
+SOURCE = (
+    "url",
+    "queue",
+    "spool",
+    "sourceId",
+    "bodies",
+    "malformed",
+    "maxMessagesPerBatch",
+    "maxBytesPerBatch",
+    "partitions",
+    "prefetch",
+    "failOnDataLoss",
+    "reconnectSeconds",
+)
+SINK = ("url", "exchange", "routingKey", "sinkId", "mandatory", "persistent", "publishSeconds")
+SPARKS = ("checkpointlocation", "path")  # Spark hands these to a sink too
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOption:
+    """A broker queue to read, and when: lower numbers first, equal ones in turns."""
+
+    name: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a source was asked for. Sizes are bytes, times seconds."""
+
+    url: str
+    queues: tuple[QueueOption, ...]
+    spool: Path | None
+    name: str
+    has_json_bodies: bool
+    allows_malformed: bool
+    max_messages: int
+    max_bytes: int
+    partitions: int
+    prefetch: int
+    allows_loss: bool
+    reconnect: float
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Raises `BadOption` with the first thing that does not fit."""
+        read = _Reader(options, SOURCE)
+        return cls(
+            url=read("url", _url),
+            queues=read("queue", _queues),
+            spool=read("spool", _directory, None),
+            name=read("sourceId", _text, "multiqueue source"),
+            has_json_bodies=read("bodies", _one_of("raw", "json"), "raw") == "json",
+            allows_malformed=read("malformed", _one_of("fail", "null"), "fail") == "null",
+            max_messages=read("maxMessagesPerBatch", _count(), 10_000),
+            max_bytes=read("maxBytesPerBatch", _count(), 64 * MEBIBYTE),
+            partitions=read("partitions", _count(), 1),
+            prefetch=read("prefetch", _count(MOST_PREFETCH), 1000),
+            allows_loss=not read("failOnDataLoss", _switch, True),
+            reconnect=read("reconnectSeconds", _seconds, 60.0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """What a sink was asked for. Times are seconds."""
+
+    url: str
+    exchange: str
+    routing_key: str | None
+    sink_id: str | None
+    is_mandatory: bool
+    is_persistent: bool
+    patience: float
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Raises `BadOption` with the first thing that does not fit."""
+        read = _Reader(options, SINK)
+        return cls(
+            url=read("url", _url),
+            exchange=read("exchange", str, ""),
+            routing_key=read("routingKey", str, None),
+            sink_id=read("sinkId", _text, None),
+            is_mandatory=read("mandatory", _switch, True),
+            is_persistent=read("persistent", _switch, True),
+            patience=read("publishSeconds", _seconds, 60.0),
+        )
+
+
+_REQUIRED = object()
+
+
+class _Reader:
+    """Reads options by name, whatever their case, after a look at those that nobody knows."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        self._given = {name.lower(): value for name, value in options.items()}
+        unknown = self._given.keys() - {name.lower() for name in known} - set(SPARKS)
+        if unknown:
+            raise BadOption(f"there is no option {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+
+    def __call__(self, name: str, parse: Callable[[str], T], default: object = _REQUIRED) -> T:
+        text = self._given.get(name.lower())
+        if text is None:
+            if default is _REQUIRED:
+                raise BadOption(f'the option {name} is missing; give it by .option("{name}", ...)')
+            return default  # type: ignore[return-value]
+        try:
+            return parse(text)
+        except ValueError as error:
+            shown = "..." if name == "url" else repr(text)
+            raise BadOption(f"option {name}={shown}: {error}") from None
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty")
+    return text
+
+
+def _url(text: str) -> str:
+    load_client().parse_address(text)  # its errors are ValueErrors too, and never show a password
+    return text
+
+
+def load_client() -> ModuleType:
+    """`multiqueue.client`, which a session that only dispatches does not need.
+
+    Raises:
+        StreamingError: pamqp is not installed where this runs.
+    """
+    try:
+        from .. import client
+    except ImportError as error:
+        raise StreamingError(f"the source and the sink need multiqueue[amqp] on every machine: {error}") from None
+    return client
+
+
+def _queues(text: str) -> tuple[QueueOption, ...]:
+    queues = [_queue(part.strip()) for part in text.split(",") if part.strip()]
+    if not queues:
+        raise ValueError("it names no queue; one is orders, two with priorities are orders:0,returns:1")
+    names = [queue.name for queue in queues]
+    if len(set(names)) < len(names):
+        raise ValueError("a queue is named twice")
+    return tuple(queues)
+
+
+def _queue(text: str) -> QueueOption:
+    name, colon, priority = text.rpartition(":")
+    if colon and name and priority.lstrip("-").isdigit():
+        return QueueOption(name, int(priority))
+    return QueueOption(text, 0)
+
+
+def _directory(text: str) -> Path:
+    parts = urlsplit(text)
+    if parts.scheme not in ("", "file"):
+        raise ValueError(
+            f"{parts.scheme}: is not mounted; name a directory that the driver and all executors see under one path"
+        )
+    path = Path(unquote(parts.path) if parts.scheme else text)
+    if not path.is_absolute():
+        raise ValueError("the path must be absolute, for it is used by several processes")
+    return path
+
+
+def _count(most: int | None = None) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = int(text)
+        if number < 1 or (most is not None and number > most):
+            raise ValueError(f"it must be from 1 {'up' if most is None else f'to {most}'}")
+        return number
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < float("inf"):
+        raise ValueError("it must be seconds, 0 or more")
+    return number
+
+
+def _switch(text: str) -> bool:
+    return _one_of("true", "false")(text.lower()) == "true"
+
+
+def _one_of(*words: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in words:
+            raise ValueError(f"it must be {' or '.join(words)}")
+        return text.lower()
+
+    return parse
