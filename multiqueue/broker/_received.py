@@ -53,10 +53,12 @@ class Received:
 
     @property
     def message(self) -> Message:
+        """What was published, with its headers and properties. It is not a copy: change nothing in it."""
         return self.delivery.message
 
     @property
     def body(self) -> object:
+        """The message's body: bytes, or the object that was published in this process."""
         return self.delivery.message.body
 
     @property

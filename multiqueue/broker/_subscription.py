@@ -62,6 +62,7 @@ class Subscription:
 
     @property
     def is_closed(self) -> bool:
+        """True once `close` was called, or the last of its queues is gone."""
         return self._target.is_closed
 
     @property

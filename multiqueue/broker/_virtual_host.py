@@ -565,6 +565,7 @@ class VirtualHost(Declarations):
 
     @property
     def is_closed(self) -> bool:
+        """True once `close` was called."""
         return self._closed
 
     def close(self, timeout: float | None = None) -> None:

@@ -228,6 +228,7 @@ class Connection(Closing):
         return self._new_channel(link)[0]
 
     def channels_to_recover(self) -> list[Channel]:
+        """Those that were open when the link was lost, and have not been closed since."""
         with self._lock:
             return [channel for channel in self._channels.values() if channel.state is State.INTERRUPTED]
 
@@ -326,6 +327,7 @@ class Connection(Closing):
 
     @property
     def state(self) -> State:
+        """Where it is between opening and its end."""
         return self._state
 
     @property
@@ -352,6 +354,7 @@ class Connection(Closing):
 
     @property
     def blocked_at(self) -> float | None:
+        """When the server stopped to take messages, by the monotonic clock; None when it takes them."""
         blocked = self._blocked
         return None if blocked is None else blocked[1]
 

@@ -11,7 +11,10 @@ T_co = TypeVar("T_co", covariant=True)
 
 @runtime_checkable
 class Offerable(Protocol[T_contra]):
-    """The tail: where elements are put. Sub-queues and `Queue` have it."""
+    """The tail: where elements are put. Sub-queues and `Queue` have it.
+
+    Each method promises what that of `SubQueue` says; `multiqueue.testing.contracts.OfferableContract` tests it.
+    """
 
     def put(self, item: T_contra, block: bool = True, timeout: float | None = None) -> None: ...
     def put_nowait(self, item: T_contra) -> None: ...
@@ -21,7 +24,10 @@ class Offerable(Protocol[T_contra]):
 
 @runtime_checkable
 class Pollable(Protocol[T_co]):
-    """The head: where elements are taken. The multi-queue, sub-queues and `Queue` have it."""
+    """The head: where elements are taken. The multi-queue, sub-queues and `Queue` have it.
+
+    Each method promises what that of `SubQueue` says; `multiqueue.testing.contracts.PollableContract` tests it.
+    """
 
     def get(self, block: bool = True, timeout: float | None = None) -> T_co: ...
     def get_nowait(self) -> T_co: ...

@@ -70,7 +70,7 @@ class SubQueue(Fifo[T]):
 
     @property
     def weight(self) -> int:
-        """How many elements it gives when it is its turn."""
+        """How many elements it gives when it is its turn. Can be assigned."""
         return self._weight
 
     @weight.setter
@@ -79,7 +79,10 @@ class SubQueue(Fifo[T]):
 
     @property
     def max_in_flight(self) -> int | None:
-        """How many elements may be in flight before the multi-queue passes it over; None means any number."""
+        """How many elements may be in flight before the multi-queue passes it over; None means any number.
+
+        Can be assigned; one that is at its new limit is passed over from then on.
+        """
         return self._max_in_flight
 
     @max_in_flight.setter

@@ -32,6 +32,7 @@ class PipelineConfig:
 
     @property
     def output(self) -> Path:
+        """The directory of the output, absolute if the file is."""
         return Path(os.path.normpath(self.base / self.settings.output.path))
 
     @property
@@ -42,11 +43,13 @@ class PipelineConfig:
 
     @property
     def dead_letters(self) -> Path:
+        """The directory for what is set aside."""
         path = self.settings.output.dead_letters
         return Path(os.path.normpath(self.base / path)) if path else self.output / "failed"
 
     @property
     def state(self) -> Path:
+        """The SQLite file of the state."""
         path = self.settings.state.path
         return self.base / path if path else self.output / "_multiqueue" / "state.sqlite"
 

@@ -28,6 +28,7 @@ class FileSeen:
 
     @property
     def is_file(self) -> bool:
+        """False for a message, or what a step reads."""
         return "://" not in self.path  # no path that was normalized has two slashes
 
 
@@ -151,6 +152,7 @@ class Item:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all its files together."""
         return sum(seen.size_bytes for seen in self.files)
 
 

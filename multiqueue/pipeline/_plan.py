@@ -47,6 +47,7 @@ class LanePlan:
 
     @property
     def to_run(self) -> int:
+        """How many items a run would find to do."""
         return self.known + self.new + self.changed
 
 
@@ -73,6 +74,7 @@ class Plan:
 
     @property
     def to_run(self) -> int:
+        """How many items a run would find to do, over all lanes."""
         return sum(lane.to_run for lane in self.lanes)
 
 

@@ -16,6 +16,7 @@ class NotDeterministic(TestToolError):
 
     @classmethod
     def at_step(cls, step: int, wanted: str, offered: Sequence[str]) -> NotDeterministic:
+        """The error for a schedule that could not be followed at this step."""
         return cls(
             f"step {step} of the schedule was {wanted!r}, but this time only {list(offered)} could go on; "
             "the scenario must do the same each time: keep real clocks, random numbers, I/O and state that "

@@ -128,16 +128,20 @@ class Run:
     # For the locks
 
     def make_lock(self) -> ExploredLock | _thread.LockType:
+        """What `Lock()` gives: for a thread of this run one that is a step, for any other a real one."""
         return ExploredLock(self) if self._is_ours() else _thread.allocate_lock()
 
     def make_rlock(self) -> ExploredRLock | _thread.RLock:
+        """As `make_lock`, for `RLock()`."""
         return ExploredRLock(self) if self._is_ours() else _thread.RLock()
 
     def number_lock(self) -> int:
+        """The number of a new lock, by which the steps name it."""
         self._locks += 1
         return self._locks
 
     def whoami(self) -> int:
+        """The calling thread, as an `RLock` knows its owner."""
         return _thread.get_ident()
 
     def acquire(self, lock: ExploredLock, blocking: bool, timeout: float, *, entering: bool = False) -> bool:
