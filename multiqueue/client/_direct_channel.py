@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._direct_link import DirectLink
 
 Fields = dict[str, Any]
+Step = Callable[[], object]
 
 
 @dataclass(eq=False, slots=True)
@@ -65,6 +66,33 @@ class DirectChannel:
         self._subscriptions: list[Any] = []
         self._waiting: deque[tuple[Served, HeldMessage]] = deque()  # for room in the prefetch of all
         self._reply: Served | None = None  # the consumer of direct answers
+        self._last_published: Any = None  # the last that had to be committed
+        self._behind: list[Step] | None = None  # a call that waits for commits, and all that came after it
+        self._is_closed = False
+
+    def sets_aside(self, step: Step, *, is_call: bool) -> bool:
+        """Has a step to come later: a call behind publishes whose commit is under way, or any step behind a call?
+
+        A call has to see what was published before it. Commits end in the order of publishing.
+        """
+        if self._behind is not None:
+            self._behind.append(step)
+            return True
+        last = self._last_published
+        if not is_call or last is None:
+            return False
+        self._last_published = None
+        if last.is_confirmed:
+            return False
+        self._behind = [step]
+        last.add_done_callback(lambda _: self._link.later(self._go_on))
+        return True
+
+    def _go_on(self) -> None:
+        """The commits have ended. A step that has to wait again has those after it behind itself."""
+        behind, self._behind = self._behind or [], None
+        for step in behind:
+            step()
 
     def handle(self, method: type[Any], fields: Fields) -> Any:
         """The answer to a method, or None."""
@@ -157,12 +185,14 @@ class DirectChannel:
             self.confirm(number, error)
         else:
             self._link.throttle(published)
+            if published.commit is not None:
+                self._last_published = published
             if number is not None:
                 published.add_done_callback(lambda error: self._link.later(self.confirm, number, error))
 
     def confirm(self, number: int | None, error: BaseException | None) -> None:
-        """Answer for a message, if the channel confirms."""
-        if number is not None:
+        """Answer for a message, if the channel confirms and is still there: its number may be another's by now."""
+        if number is not None and not self._is_closed:
             self._emit(Ack(number, False) if error is None else Nack(number, False, False))
 
     def _confirm_select(self, fields: Fields) -> Any:
@@ -349,6 +379,8 @@ class DirectChannel:
 
     def close(self) -> None:
         """Consumers end, and what is unsettled goes back to its place."""
+        self._is_closed = True
+        self._behind = None
         for served in self._consumers.values():
             served.is_cancelled = True
         self._end_replies()

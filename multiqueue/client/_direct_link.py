@@ -19,7 +19,7 @@ from typing import Any
 
 from pamqp import commands
 
-from ._direct_channel import DirectChannel, Served, answer
+from ._direct_channel import DirectChannel, Served, Step, answer
 from ._direct_host import HeldMessage, Host
 from ._errors import ConnectionClosed
 from ._link import Event, Listener
@@ -27,8 +27,6 @@ from ._outbox import Outbox
 from ._settings import Settings
 
 _log = logging.getLogger("multiqueue.client")
-
-Step = Callable[[], object]
 
 
 class DirectLink:
@@ -145,11 +143,16 @@ class DirectLink:
         elif method is commands.Channel.Open:
             self._channels[number] = DirectChannel(self, number)
             self.emit(Event(number, answer(commands.Channel.OpenOk)))
-        elif method is commands.Channel.Close:
-            self._close_channel(number)
+        elif method is commands.Channel.Close and number in self._channels:
+            self._attempt(number, lambda channel: self._closed(number), is_call=True)
+        elif method is commands.Channel.Close:  # it has crossed with ours
             self.emit(Event(number, answer(commands.Channel.CloseOk)))
         elif method is not commands.Channel.CloseOk:
-            self._attempt(number, lambda channel: channel.handle(method, fields))
+            self._attempt(number, lambda channel: channel.handle(method, fields), is_call=True)
+
+    def _closed(self, number: int) -> Any:
+        self._close_channel(number)
+        return answer(commands.Channel.CloseOk)
 
     def _publish(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
@@ -172,10 +175,12 @@ class DirectLink:
     def _is_over(self) -> bool:
         return self._error is not None
 
-    def _attempt(self, number: int, step: Callable[[DirectChannel], Any]) -> None:
-        """Do what was asked on a channel. A channel that was closed on its side hears nothing more."""
+    def _attempt(self, number: int, step: Callable[[DirectChannel], Any], *, is_call: bool = False) -> None:
+        """Do what was asked on a channel, now or when it is its turn. A closed channel hears nothing more."""
         channel = self._channels.get(number)
-        if channel is None:
+        if channel is None or channel.sets_aside(
+            partial(self._attempt, number, step, is_call=is_call), is_call=is_call
+        ):
             return
         try:
             reply = step(channel)
