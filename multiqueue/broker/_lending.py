@@ -62,6 +62,13 @@ class Lending:
             self._trim(paging)
             return self._grant(paging, borrower, use)
 
+    def insist(self, borrower: Borrower) -> None:
+        """Charge what a queue uses although it is more than its share: it is there."""
+        with self._memory as paging:
+            more = borrower.in_use - borrower.lent
+            paging.room(max(more, 0), first=True)
+            self._charge(paging, borrower, more)
+
     def forget(self, borrower: Borrower) -> None:
         """The queue is gone, or pages from now on."""
         with self._memory as paging:
@@ -99,14 +106,17 @@ class Lending:
         return paging.limit * (UNPAGED_SHARE if self._memory.has_areas else _SHARE_ALONE)
 
     def _grant(self, paging: Paging, borrower: Borrower, amount: int) -> bool:
-        more = amount - borrower.lent
-        if more > 0:
-            if paging.amounts[Account.UNPAGED] + more > self._share(paging) or not paging.room(more):
-                return False
-            paging.charge(Account.UNPAGED, more)
-            borrower.lent = amount
-            self._borrowers[borrower] = None
+        more = max(amount - borrower.lent, 0)
+        if paging.amounts[Account.UNPAGED] + more > self._share(paging) or not paging.room(more):
+            return False
+        self._charge(paging, borrower, more)
         return True
+
+    def _charge(self, paging: Paging, borrower: Borrower, more: int) -> None:
+        if more > 0:
+            paging.charge(Account.UNPAGED, more)
+            borrower.lent += more
+            self._borrowers[borrower] = None
 
     def _trim(self, paging: Paging) -> None:
         for borrower in list(self._borrowers):

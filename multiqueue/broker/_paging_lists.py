@@ -249,6 +249,7 @@ class PagingLists(PagingBudget):
         area.unbacked.discard(position)
         area.writing.discard(position)
         self.recharge(slot)
+        self.room(0)  # now that it can be let go
         return True
 
     def begin_writing_out(self, area: Area, most: int) -> list[int]:

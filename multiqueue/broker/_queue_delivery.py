@@ -37,18 +37,13 @@ class QueueDelivery(QueueManagement):
         after: After = []
         entry = None
         with self._lock:
-            core = self._core
             if not consumer.is_willing:
                 return None
-            rivals = core.rivals(consumer) if len(core.consumers.levels) > 1 else ()
-            # What a paged queue gives was matched when it came into the consumer's list.
-            asks = (consumer.selector is not None and not core.is_paged) or (
-                len(rivals) > 0 and any(rival.selector is not None for rival in rivals)
-            )
+            rivals, asks = self._rivals_locked(consumer)
             if asks:
                 self._begin_pull_locked(consumer)
             else:
-                entry = core.pull(consumer, rivals, after)
+                entry = self._core.pull(consumer, rivals, after)
         if after:
             self._act(after)
         if asks:
@@ -59,6 +54,45 @@ class QueueDelivery(QueueManagement):
         if self._rows is not None and entry is not None and consumer.auto_accept and consumer.acquires:
             self._forget_stored(self._rows, (entry,))
         return entry
+
+    def deliver_messages(self, consumer: QueueConsumer, most: int, most_bytes: int) -> list[Entry]:
+        """As `deliver_single_message`, up to `most` entries in one hold of the lock; where selectors are asked, one.
+
+        The entry with which their sizes reach `most_bytes` is the last.
+        After an empty list the consumer will be notified again; after any other it must call again.
+
+        Raises:
+            RuntimeError: as `deliver_single_message`.
+        """
+        after: After = []
+        entries: list[Entry] = []
+        left = most_bytes
+        with self._lock:
+            rivals, asks = self._rivals_locked(consumer) if consumer.is_willing else ((), False)
+            while not asks and consumer.is_willing and len(entries) < most and left > 0:
+                entry = self._core.pull(consumer, rivals, after)
+                if entry is None:
+                    break
+                entries.append(entry)
+                left -= entry.size
+        if asks:
+            entry = self.deliver_single_message(consumer)
+            return [] if entry is None else [entry]
+        if after:
+            self._act(after)
+        if self._rows is not None and entries and consumer.auto_accept and consumer.acquires:
+            self._forget_stored(self._rows, entries)
+        return entries
+
+    def _rivals_locked(self, consumer: QueueConsumer) -> tuple[Sequence[QueueConsumer], bool]:
+        """Consumers that go before this one, and whether a selector has to be asked in a pull."""
+        core = self._core
+        rivals = core.rivals(consumer) if len(core.consumers.levels) > 1 else ()
+        # What a paged queue gives was matched when it came into the consumer's list.
+        asks = (consumer.selector is not None and not core.is_paged) or (
+            len(rivals) > 0 and any(rival.selector is not None for rival in rivals)
+        )
+        return rivals, asks
 
     def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
         """The first available entry, for an owner that is no consumer; None when there is none.

@@ -136,14 +136,15 @@ class QueueStock:
     def append(self, entry: Entry, after: After) -> PutOutcome:
         """Add an entry, then apply the overflow policy, which may drop this very entry."""
         superseded = self.entries.add(entry)
+        size = entry.size
         self.enqueued += 1
-        self.enqueued_bytes += entry.size
-        self.depth += 1
-        self.depth_bytes += entry.size
-        if self.depth > self.highest_depth:
-            self.highest_depth = self.depth
-        if self.depth_bytes > self.highest_depth_bytes:
-            self.highest_depth_bytes = self.depth_bytes
+        self.enqueued_bytes += size
+        depth = self.depth = self.depth + 1
+        depth_bytes = self.depth_bytes = self.depth_bytes + size
+        if depth > self.highest_depth:
+            self.highest_depth = depth
+        if depth_bytes > self.highest_depth_bytes:
+            self.highest_depth_bytes = depth_bytes
         self._joined_ready(entry)
         if entry.expires_at is not None:
             self._note_expiry(entry.expires_at, entry)
@@ -154,7 +155,7 @@ class QueueStock:
         if superseded is not None and superseded.is_ready:
             self.drop(superseded, None, after)
         outcome = self._apply_overflow(after) if self.may_overflow else PutOutcome.ENQUEUED
-        if self.depth_bytes + MESSAGE_BYTES * self.depth > self.lent and not self._borrow():
+        if depth_bytes + MESSAGE_BYTES * depth > self.lent and not self._borrow():
             return self._lacks_memory(outcome, after)
         return outcome
 
@@ -178,6 +179,7 @@ class QueueStock:
         """What was asked of the memory is decided: hold publishers back while it has nothing, and let them go on."""
         if self._lending is not None and not self.deleted and not self._borrow():
             self.short_of_memory = self.throttled = self.may_refuse = True
+            self._lending.insist(self)
         elif self.short_of_memory and self.has_room():
             self.end_throttling(after)
 
