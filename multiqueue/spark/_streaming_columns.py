@@ -111,8 +111,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """The Arrow types that Spark expects of a reader with this schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    by_zone = "timezone" in signature(to_arrow_schema).parameters  # since 4.2
-    return to_arrow_schema(schema, **({"timezone": "UTC"} if by_zone else {}))
+    # Before 4.2 it takes no zone, and means UTC.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
 
 
 class Decoder:
@@ -161,7 +162,7 @@ class Decoder:
         import pyarrow as pa
 
         target = arrow_schema(self._schema)
-        parsed = self._parse_all(batch) if self._parsed else None
+        parsed = self._parse_all(batch) if self._parsed else batch
         columns = [
             batch.column(self._envelope[field.name]) if field.name in self._envelope else parsed.column(field.name)
             for field in target

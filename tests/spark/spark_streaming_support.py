@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from pyspark.sql.types import StructType
+
+from multiqueue.client import connect
+from multiqueue.spark import QueueDataSource
+from multiqueue.spark._source import QueueStreamReader
 from multiqueue.spark._spool_files import Files
+from multiqueue.spark._streaming_columns import RAW
+
+PATIENCE = 60.0  # seconds; only a hang takes as long
 
 
 class PowerCut(BaseException):
@@ -71,3 +84,103 @@ class ForgetfulDisk(Files):
     def _strike_after(self) -> None:
         if self._strikes(before=False):
             raise self._error
+
+
+class Engine:
+    """What Spark does with a stream, without its JVM: batches, an offset log and a commit log, and restarts.
+
+    `output` is an idempotent sink: by batch, the last run counts.
+    """
+
+    def __init__(self, make: Callable[[], QueueStreamReader]) -> None:
+        self._make = make
+        self.offsets: list[Any] = []  # the end of each batch
+        self.committed = 0  # batches
+        self.output: dict[int, list[dict[str, Any]]] = {}
+        self.reader = make()
+
+    def restart(self) -> None:
+        """A new reader, as after a crash; the batch that was not committed runs again."""
+        self.reader.stop()
+        self.reader = self._make()
+        if self.committed < len(self.offsets):
+            self._run()
+
+    def plan(self, limit: Any = None) -> bool:
+        """Write the next batch into the offset log; False when there is nothing new."""
+        start = self.offsets[-1] if self.offsets else self.reader.initialOffset()
+        end = self.reader.latestOffset(start, limit or self.reader.getDefaultReadLimit())
+        if json.dumps(end) == json.dumps(start):
+            return False
+        self.offsets.append(end)
+        if len(self.offsets) > 1:
+            self.reader.commit(self.offsets[-2])
+        return True
+
+    def batch(self, limit: Any = None) -> list[dict[str, Any]]:
+        """Plan and run a batch; returns its rows, none when there was nothing new."""
+        return self._run() if self.plan(limit) else []
+
+    def run_until(self, count: int) -> list[dict[str, Any]]:
+        """Run batches until there are so many rows in all; returns all."""
+        deadline = time.monotonic() + PATIENCE
+        while len(self.rows()) < count:
+            assert time.monotonic() < deadline, f"{len(self.rows())} of {count} rows after {PATIENCE:g} s"
+            if not self.batch():
+                time.sleep(0.01)  # as Spark does
+        return self.rows()
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [row for number in sorted(self.output) for row in self.output[number]]
+
+    def _run(self) -> list[dict[str, Any]]:
+        number = self.committed
+        start = self.offsets[number - 1] if number else self.reader.initialOffset()
+        parts = self.reader.partitions(start, self.offsets[number])
+        executor = pickle.loads(pickle.dumps(self._make()))
+        self.output[number] = [
+            row
+            for part in parts
+            for batch in executor.read(pickle.loads(pickle.dumps(part)))
+            for row in batch.to_pylist()
+        ]
+        self.committed += 1
+        return self.output[number]
+
+
+def source_reader(schema: StructType = RAW, **options: str) -> QueueStreamReader:
+    """A reader as Spark makes it."""
+    return QueueDataSource(options).streamReader(schema)  # type: ignore[arg-type]
+
+
+def publish(url: str, queue: str, *bodies: bytes, **properties: Any) -> None:
+    """Declare a durable queue and put messages on it, confirmed; message ids are the bodies unless given."""
+    with connect(url) as connection, connection.channel() as channel:
+        channel.queue_declare(queue, durable=True)
+        for body in bodies:
+            ids = {"message_id": body.decode("ascii", "replace"), "delivery_mode": 2, **properties}
+            channel.publish_confirmed(body, routing_key=queue, **ids)
+        assert channel.wait_for_confirms(PATIENCE)
+
+
+def depth(url: str, queue: str) -> int:
+    """How many messages are ready."""
+    with connect(url) as connection, connection.channel() as channel:
+        return channel.queue_declare(queue, passive=True).message_count
+
+
+def wait_for_depth(url: str, queue: str, count: int) -> None:
+    """Until acknowledgements, which nobody confirms, have arrived."""
+    deadline = time.monotonic() + PATIENCE
+    with connect(url) as connection, connection.channel() as channel:
+        while channel.queue_declare(queue, passive=True).message_count != count:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def numbers(first: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, first + count)]
+
+
+def bodies(rows: list[dict[str, Any]]) -> list[bytes]:
+    return [row["body"] for row in rows]
