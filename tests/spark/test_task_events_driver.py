@@ -180,6 +180,19 @@ def test_a_job_that_fails_is_told_after_its_values(desk: Desk) -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_a_tasks_own_error_is_named(desk: Desk) -> None:
+    """Of a failed task the message has the last line of its traceback, and not Spark's first."""
+
+    def job() -> dict[int, int]:
+        raise RuntimeError(
+            "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n  File x\n    y\n"
+            "ValueError: no such day\n SQLSTATE: 38000\n\tat org.apache\n\nDriver stacktrace:"
+        )
+
+    with pytest.raises(TaskEventsError, match=r"the job failed: RuntimeError: ValueError: no such day$"):
+        list(desk.events(job))
+
+
 def test_a_lost_broker_is_told(desk: Desk) -> None:
     """A broker that ends while tasks run makes the driver and the task fail, and never an end like any other."""
 
