@@ -516,6 +516,26 @@ def test_a_transaction_that_the_store_refuses_is_as_it_was() -> None:
     host.close()
 
 
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_a_refused_commit_would_have_settled_can_be_taken_away_again(is_full: bool) -> None:
+    """A commit keeps management from its messages while it runs, and no longer, whether it was refused by the store
+    or never got so far."""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+    host.declare_queue("q", durable=True)
+    fill(host, b"1", b"2")
+    transaction = host.transaction()
+    transaction.accept(got(host))
+    transaction.release(got(host))
+    transaction.publish(Message(b"x" if is_full else {"no": "bytes"}, routing_key="q", persistent=True))
+    if is_full:
+        store.fail_at(1, StoreFull("no room"))
+    with pytest.raises(StoreFull if is_full else TypeError):
+        transaction.commit()
+    assert host.queue("q").delete_messages(steal=True) == 2
+    host.close()
+
+
 def test_a_transaction_with_a_message_that_cannot_be_stored_does_nothing(keeper: Keeper) -> None:
     """The commit raises before anything is handed to the store."""
     fill(keeper.host, b"old")
