@@ -148,9 +148,9 @@ class Engine:
         return self.output[number]
 
 
-def source_reader(schema: StructType = RAW, **options: str) -> QueueStreamReader:
+def source_reader(options: dict[str, str], schema: StructType = RAW) -> QueueStreamReader:
     """A reader as Spark makes it."""
-    return QueueDataSource(options).streamReader(schema)  # type: ignore[arg-type]
+    return QueueDataSource(options).streamReader(schema)
 
 
 def publish(url: str, queue: str, *bodies: bytes, **properties: Any) -> None:

@@ -22,10 +22,12 @@ from spark_streaming_support import (
     wait_for_depth,
 )
 
-from multiqueue.amqp import Server
 from multiqueue.broker import Broker
 from multiqueue.client import connect
 from multiqueue.spark import BadOption, DataLoss, MalformedBody, QueueDataSource, SourceUnavailable, _source
+from multiqueue.spark._source_intake import Supply
+from multiqueue.spark._spool import Spool
+from multiqueue.spark._streaming_columns import RAW
 
 
 @pytest.fixture
@@ -39,9 +41,9 @@ def engine(url: str, tmp_path: Path) -> Iterator[Any]:
     """A function of options that makes an engine over the queue `orders`, ended with the test."""
     engines = []
 
-    def make(schema: StructType | None = None, **options: str) -> Engine:
+    def make(schema: StructType = RAW, **options: str) -> Engine:
         given = {"url": url, "queue": "orders", "spool": str(tmp_path / "spool"), **options}
-        engines.append(Engine(lambda: source_reader(*([] if schema is None else [schema]), **given)))
+        engines.append(Engine(lambda: source_reader(given, schema)))
         return engines[-1]
 
     yield make
@@ -142,7 +144,7 @@ def test_a_crash_before_the_acknowledgement_flags_what_comes_twice(
     """Spooled but not acknowledged messages come again, flagged; their ids tell them."""
     publish(url, "orders", *numbers(0, 5))
     stream = engine()
-    monkeypatch.setattr(_source.Supply, "ack", lambda supply, taken: None)
+    monkeypatch.setattr(Supply, "ack", lambda supply, taken: None)
     assert bodies(stream.run_until(5)) == numbers(0, 5)
     monkeypatch.undo()
     stream.restart()
@@ -162,7 +164,7 @@ def test_nothing_is_acknowledged_before_it_is_on_the_disk(
     def full(*args: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(_source.Spool, "append", full)
+    monkeypatch.setattr(Spool, "append", full)
     with pytest.raises(OSError, match="disk full"):
         stream.run_until(5)
     monkeypatch.undo()
@@ -262,21 +264,17 @@ def test_a_batch_is_cut_into_partitions(url: str, engine: Any) -> None:
 # ---- a broker that goes away --------------------------------------------------------------------------------------
 
 
-def listen_at(broker: Broker, port: int) -> Server:
-    return broker.listen(port=port)
-
-
 def test_a_broker_that_comes_back(tmp_path: Path) -> None:
     """A broker that is killed and comes back is read on: nothing is lost, what comes twice is flagged."""
     with Broker(data=tmp_path / "data") as broker:
         url = broker.listen().url
         port = int(url.rsplit(":", 1)[1].split("/")[0])
         publish(url, "orders", *numbers(0, 5))
-        stream = Engine(lambda: source_reader(url=url, queue="orders", spool=str(tmp_path / "spool")))
+        stream = Engine(lambda: source_reader({"url": url, "queue": "orders", "spool": str(tmp_path / "spool")}))
         stream.run_until(5)
     assert not stream.batch(), "away"
     with Broker(data=tmp_path / "data") as broker:
-        listen_at(broker, port)
+        broker.listen(port=port)
         publish(url, "orders", *numbers(5, 5))
         stream.run_until(10)
         fresh = [row["body"] for row in stream.rows() if not row["redelivered"]]
@@ -290,7 +288,7 @@ def test_a_broker_that_stays_away(tmp_path: Path) -> None:
         url = broker.listen().url
         publish(url, "orders", b"1")
         options = {"url": url, "queue": "orders", "spool": str(tmp_path), "reconnectSeconds": "0"}
-        stream = Engine(lambda: source_reader(**options))
+        stream = Engine(lambda: source_reader(options))
         stream.run_until(1)
     with pytest.raises(SourceUnavailable, match="cannot read orders and was away for 0 s"):
         stream.run_until(2)
@@ -302,7 +300,7 @@ def test_what_is_spooled_needs_no_broker(tmp_path: Path) -> None:
     with Broker() as broker:
         url = broker.listen().url
         publish(url, "orders", *numbers(0, 5))
-        stream = Engine(lambda: source_reader(url=url, queue="orders", spool=str(tmp_path)))
+        stream = Engine(lambda: source_reader({"url": url, "queue": "orders", "spool": str(tmp_path)}))
         while not stream.plan():
             pass
     stream.restart()
@@ -319,7 +317,7 @@ def test_a_queue_that_is_not_there(url: str, engine: Any) -> None:
 
 def test_no_broker(tmp_path: Path) -> None:
     """No broker at the start is an error at once."""
-    stream = source_reader(url="amqp://127.0.0.1:1", queue="orders", spool=str(tmp_path))
+    stream = source_reader({"url": "amqp://127.0.0.1:1", "queue": "orders", "spool": str(tmp_path)})
     start = stream.initialOffset()
     with pytest.raises(SourceUnavailable, match=r"cannot read orders: .*127\.0\.0\.1:1"):
         stream.latestOffset(start, None)
@@ -417,7 +415,7 @@ def test_wrong_options(tmp_path: Path, options: dict[str, str | None], message: 
     """A wrong option is told with its name, its value and what would be right, and never with a password."""
     given = {"url": "amqp://localhost", "queue": "orders", "spool": str(tmp_path)} | options
     with pytest.raises(BadOption, match=message) as caught:
-        source_reader(**{name: value for name, value in given.items() if value is not None})
+        source_reader({name: value for name, value in given.items() if value is not None})
     assert "secret" not in str(caught.value)
 
 
@@ -425,9 +423,9 @@ def test_wrong_schemas(tmp_path: Path) -> None:
     """A schema that cannot be filled is told before anything is read."""
     given = {"url": "amqp://localhost", "queue": "orders", "spool": str(tmp_path)}
     with pytest.raises(BadOption, match=r"has no column id, .* set the option bodies=json"):
-        source_reader(StructType().add("id", IntegerType()), **given)
+        source_reader(given, StructType().add("id", IntegerType()))
     with pytest.raises(BadOption, match="column body is binary, not int"):
-        source_reader(StructType().add("body", IntegerType()), **given)
+        source_reader(given, StructType().add("body", IntegerType()))
     with pytest.raises(BadOption, match="bodies=json needs a schema"):
         QueueDataSource({**given, "bodies": "json"}).schema()
 
