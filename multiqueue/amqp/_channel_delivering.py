@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..broker import IllegalStep
@@ -93,6 +93,26 @@ class ChannelDelivering(ChannelBase):
                 raise
         if consumer is not None and consumer.settled(1):
             self.look_again(consumer)
+
+    def acknowledge(self, tags: Sequence[int]) -> None:
+        """Acks of single messages that have come in a row: those of one consumer are settled in one step.
+
+        Raises:
+            ChannelFault: nothing unacked has one of the tags. Those before it are settled.
+        """
+        if self.transaction is not None:
+            for tag in tags:
+                self._settle(tag, False, accept)
+            return
+        taken: list[Held] = []
+        try:
+            for tag in tags:
+                held = self.unacked.pop(tag, None)
+                if held is None:
+                    raise _unknown_tag(tag)
+                taken.append(held)
+        finally:
+            self.settle(taken, accept)
 
     def _on_nack(self, nack: Nack) -> None:
         self._settle(nack.delivery_tag, nack.multiple, release if nack.requeue else reject)

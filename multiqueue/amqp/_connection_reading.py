@@ -15,7 +15,7 @@ from ._connection_holding import ConnectionHolding
 from ._connection_machine import ConnectionState
 from ._errors import AmqpError, ChannelFault, ConnectionFault, FrameError
 from ._frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER, Frame
-from ._hot import PUBLISH
+from ._hot import ACK, PUBLISH, acks_in_a_row
 from ._methods import commands, encode_method
 
 _FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
@@ -85,13 +85,38 @@ class ConnectionReading(ConnectionHolding):
         if self._holds:
             self._pending.extend(frames)
             return
-        for at, (kind, number, payload) in enumerate(frames):
-            self._receive(kind, number, payload)
+        at, end = 0, len(frames)
+        while at < end:
+            kind, number, payload = frames[at]
+            acks = self._receive_acks(frames, at) if kind == FRAME_METHOD and payload[:4] == ACK else 0
+            if not acks:
+                self._receive(kind, number, payload)
+            at += acks or 1
             if len(self._out) > _FLUSH_PIECES:
                 self.flush()
             if self._holds:
-                self._pending.extend(frames[at + 1 :])
+                self._pending.extend(frames[at:])
                 return
+
+    def _receive_acks(self, frames: list[Frame], at: int) -> int:
+        """Deal with the acks of single messages that begin at `at`, all at once; how many frames that were.
+
+        None, when there is one alone, or something else about it: that is for `_receive`.
+        """
+        number = frames[at][1]
+        channel = self.channels.get(number)
+        if channel is None or self.machine.state is not ConnectionState.RUNNING:
+            return 0
+        if channel.machine.state is not ChannelState.OPEN:
+            return 0
+        tags = acks_in_a_row(frames, at)
+        if len(tags) < 2:
+            return 0
+        try:
+            channel.acknowledge(tags)
+        except Exception as error:  # noqa: BLE001  # as in _receive
+            self._fail(channel, error, ACK)
+        return len(tags)
 
     def _receive(self, kind: int, number: int, payload: bytes) -> None:
         channel: ServerChannel | None = None

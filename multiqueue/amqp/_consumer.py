@@ -6,7 +6,7 @@ Who runs    `deliver` and everything that changes it: the I/O thread of its conn
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ._hot import deliver_prefix
 from ._replies import reply_queues
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ._channel import ServerChannel
     from ._io import Sender
     from ._window import Window
+
+_RUN_BYTES: Final = 32 * 1024  # of messages in one pull: a slow reader is noticed before the next
 
 
 class ServerConsumer:
@@ -36,16 +38,16 @@ class ServerConsumer:
         self.no_ack = no_ack
         self.window = window  # None: no limit, without acks there is nothing to count
         self.prefix = deliver_prefix(tag)
-        self.pull = queue.deliver_single_message
+        self.pull = queue.deliver_messages
         self.is_reply = False  # of direct reply-to: its queue is its own, and goes with it
 
-    def deliver(self) -> bool:
-        """Pull one message and write its frames; False when there is none for it now."""
-        entry = self.pull(self.consumer)
-        if entry is None:
-            return False
-        self.channel.deliver(self, entry)
-        return True
+    def deliver(self, most: int) -> int:
+        """Pull up to `most` messages and write their frames; returns how many, 0 when there is none for it now."""
+        entries = self.pull(self.consumer, most, _RUN_BYTES)
+        deliver = self.channel.deliver
+        for entry in entries:
+            deliver(self, entry)
+        return len(entries)
 
     def on_work(self, consumer: QueueConsumer) -> None:
         """The queue may have something. Any thread, under no lock."""

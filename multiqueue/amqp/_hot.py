@@ -7,13 +7,14 @@ tuple with names. They are some ten times as fast as a codec that walks a descri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import islice
 from struct import Struct, error
 from typing import Final, NamedTuple
 
 from ._errors import MalformedFrame
 from ._fields import decode_short_string, encode_short_string
-from ._frames import FRAME_END_BYTE, FRAME_HEAD, FRAME_HEADER, FRAME_METHOD, content_frames
+from ._frames import FRAME_END_BYTE, FRAME_HEAD, FRAME_HEADER, FRAME_METHOD, Frame, content_frames
 
 PUBLISH: Final = b"\x00\x3c\x00\x28"
 RETURN: Final = b"\x00\x3c\x00\x32"
@@ -172,6 +173,17 @@ def decode_hot(payload: bytes) -> HotMethod | None:
         return decode(payload)
     except (error, IndexError):
         raise MalformedFrame(f"method {payload[:4].hex()} is cut off after {len(payload)} bytes") from None
+
+
+def acks_in_a_row(frames: Sequence[Frame], at: int) -> list[int]:
+    """The delivery tags of the acks of single messages, all of one channel, that the frames from `at` on begin with."""
+    tags: list[int] = []
+    channel = frames[at][1]
+    for kind, number, payload in islice(frames, at, None):
+        if kind != FRAME_METHOD or number != channel or payload[:4] != ACK or len(payload) != 13 or payload[12]:
+            break
+        tags.append(_TAG_AND_BITS.unpack_from(payload)[0])
+    return tags
 
 
 def decode_header(payload: bytes) -> ContentHeader:

@@ -1,7 +1,7 @@
 """An I/O thread: an event loop for many connections, and the turns of their consumers.
 
-Promise     A consumer with work is served on its connection's thread, one message per consumer in turn, until none has
-            any: publishers never write to a socket of somebody else's.
+Promise     A consumer with work is served on its connection's thread until it has none: publishers never write to a
+            socket of somebody else's. While several have work, each gets one message in turn; a single one, runs.
 State       `_lock` guards the set of ready consumers and `_scheduled`. It is a leaf: nothing is called under it.
 Waiting     The loop waits for sockets, timers and `post`. A queue's notification puts its consumer into the set; the
             one that finds no turn scheduled schedules one. A turn takes the whole set out, and clears the flag
@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 _TURN = 256  # deliveries before sockets are read again; some 3 ms
+_RUN = 32  # of them in one pull, where nobody else waits: a pull holds its queue's lock for some 100 us then
 
 
 class Sender(Protocol):
@@ -34,7 +35,7 @@ class Puller(Protocol):
 
     sender: Sender
 
-    def deliver(self) -> bool: ...
+    def deliver(self, most: int) -> int: ...
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -109,22 +110,23 @@ class IoThread:
         left = _TURN
         while ring and left:
             puller = ring.popleft()
-            if self._serve(puller):
+            delivered = self._serve(puller, 1 if ring else min(left, _RUN))
+            if delivered:
                 served[puller.sender] = None
                 ring.append(puller)
-                left -= 1
+                left -= delivered
         for sender in served:
             sender.flush()
         for puller in ring:
             self.notify(puller)
 
     @staticmethod
-    def _serve(puller: Puller) -> bool:
+    def _serve(puller: Puller, most: int) -> int:
         try:
-            return puller.deliver()
+            return puller.deliver(most)
         except Exception as error:  # noqa: BLE001  # a fault of ours costs one connection, not the thread
             puller.sender.failed(error)
-            return False
+            return 0
 
     def _run(self) -> None:
         try:

@@ -1,0 +1,160 @@
+"""What comes in a row is done in one step, and nobody can tell.
+
+The test is the peer, its socket and the event loop, so that it decides what arrives together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from amqp_desk_support import Desk, desk
+from pamqp import commands
+
+from multiqueue import amqp
+from multiqueue.amqp import FrameSplitter
+from multiqueue.broker import Broker, BrokerQueue, Message
+
+PREFETCH = 10
+
+
+@pytest.fixture
+def queue(broker: Broker) -> BrokerQueue:
+    broker.declare_queue("q")
+    for number in range(40):
+        broker.publish(Message(b"%d" % number, routing_key="q"))
+    return broker.queue("q")
+
+
+@pytest.fixture
+def peer(broker: Broker, queue: BrokerQueue) -> Iterator[Desk]:
+    with amqp.serve(broker) as server, desk(server) as made:
+        yield made
+
+
+def _consume(peer: Desk, channel: int = 1) -> None:
+    peer.say_method(channel, commands.Basic.Qos, prefetch_count=PREFETCH)
+    peer.say_method(channel, commands.Basic.Consume, queue="q")
+
+
+def _delivered(peer: Desk) -> list[bytes]:
+    """The bodies that have come since the last look."""
+    peer.run()
+    frames = FrameSplitter().feed(peer.transport.read())
+    return [payload for kind, _, payload in frames if kind == 3]
+
+
+def _acks(*tags: int, channel: int = 1) -> bytes:
+    return b"".join(amqp.encode_ack(channel, tag) for tag in tags)
+
+
+def test_acks_in_a_row_open_the_window_for_as_many(peer: Desk, queue: BrokerQueue) -> None:
+    """Single acks that arrive together let as many messages follow, in order."""
+    _consume(peer)
+    assert _delivered(peer) == [b"%d" % number for number in range(10)]
+    peer.say(_acks(3, 1, 2, 7))
+    assert _delivered(peer) == [b"10", b"11", b"12", b"13"]
+    assert queue.statistics().unacked == PREFETCH
+
+
+def test_they_are_settled_in_one_hold(peer: Desk, queue: BrokerQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is asked once for all of them."""
+    _consume(peer)
+    calls: list[int] = []
+    accept = type(queue).accept
+
+    def counting(self: BrokerQueue, entries: object, owner: object) -> int:
+        calls.append(accept(self, entries, owner))  # type: ignore[arg-type]
+        return calls[-1]
+
+    monkeypatch.setattr(type(queue), "accept", counting)
+    _delivered(peer)
+    peer.say(_acks(1, 2, 3, 4))
+    assert calls == [4]
+
+
+def test_an_unknown_tag_among_them_closes_the_channel(peer: Desk, queue: BrokerQueue) -> None:
+    """What was acked before it is settled, what comes after it is not, and everything else goes back."""
+    _consume(peer)
+    _delivered(peer)
+    peer.say(_acks(1, 2, 99, 3))
+    frames = FrameSplitter().feed(peer.transport.read())
+    (close,) = [amqp.decode_method(payload) for kind, _, payload in frames if kind == 1]
+    assert isinstance(close, commands.Channel.Close)
+    assert (close.reply_code, close.reply_text) == (406, "PRECONDITION_FAILED - unknown delivery tag 99")
+    assert queue.statistics().unacked == 0
+    assert len(queue) == 38
+
+
+def test_a_tag_twice_among_them_closes_the_channel(peer: Desk, queue: BrokerQueue) -> None:
+    """A message is settled once, also where both acks arrive together."""
+    _consume(peer)
+    _delivered(peer)
+    peer.say(_acks(1, 1))
+    assert b"unknown delivery tag 1" in peer.transport.read()
+    assert len(queue) == 39
+
+
+def test_a_transaction_keeps_them_until_it_is_committed(peer: Desk, queue: BrokerQueue) -> None:
+    """Acks in a row on a channel with transactions are undone by its rollback."""
+    peer.say_method(1, commands.Tx.Select)
+    _consume(peer)
+    _delivered(peer)
+    peer.say(_acks(1, 2, 3))
+    assert queue.statistics().unacked == PREFETCH
+    peer.say_method(1, commands.Tx.Rollback)
+    peer.say(_acks(1, 2))
+    peer.say_method(1, commands.Tx.Commit)
+    peer.wait_for_others()
+    assert len(queue) == 38
+
+
+def test_acks_of_two_channels_are_told_apart(peer: Desk, queue: BrokerQueue) -> None:
+    """Tags count for each channel by itself, however the frames follow each other."""
+    peer.say_method(2, commands.Channel.Open)
+    _consume(peer, 1)
+    _consume(peer, 2)
+    _delivered(peer)
+    peer.say(_acks(1, 2) + _acks(1, 2, 3, channel=2) + _acks(3) + amqp.encode_ack(2, 0, True))
+    assert len(queue) == 40 - 3 - PREFETCH
+
+
+def test_acks_on_a_channel_that_is_being_closed_are_dropped(peer: Desk, queue: BrokerQueue) -> None:
+    """Until the client has agreed to a close, what it says on the channel means nothing."""
+    _consume(peer)
+    _delivered(peer)
+    peer.say(_acks(99))
+    peer.transport.read()
+    peer.say(_acks(1, 2, 3))
+    assert peer.transport.read() == b""
+    assert len(queue) == 40
+
+
+def test_several_consumers_are_served_in_turn(peer: Desk, queue: BrokerQueue) -> None:
+    """A run is for a consumer that is alone: two that have work get one message each."""
+    for tag in ("a", "b"):
+        peer.say_method(1, commands.Basic.Consume, queue="q", consumer_tag=tag)
+    peer.run()
+    frames = FrameSplitter().feed(peer.transport.read())
+    methods = [amqp.decode_method(payload) for kind, _, payload in frames if kind == 1]
+    tags = [method.consumer_tag for method in methods if isinstance(method, amqp.Deliver)]
+    assert tags[:10] == ["a", "b"] * 5
+
+
+def test_a_pull_ends_with_the_message_that_reaches_its_bytes(queue: BrokerQueue) -> None:
+    """Bytes bound what one pull takes, and the first message is always among it."""
+    consumer = queue.add_consumer(lambda _: None)
+    queue.set_notify_work_desired(consumer, True)
+    assert len(queue.deliver_messages(consumer, 8, 5)) == 5
+    assert len(queue.deliver_messages(consumer, 8, 1)) == 1
+    assert len(queue.deliver_messages(consumer, 8, 1000)) == 8
+    assert queue.deliver_messages(consumer, 100, 10_000)[0].message.body == b"14"
+    assert queue.deliver_messages(consumer, 100, 10_000) == []
+
+
+def test_a_pull_asks_a_selector_about_one(queue: BrokerQueue) -> None:
+    """Where a selector decides, each message is asked about outside the lock, so a pull is for one."""
+    consumer = queue.add_consumer(lambda _: None, selector=lambda message: message.body == b"7")
+    queue.set_notify_work_desired(consumer, True)
+    assert [entry.message.body for entry in queue.deliver_messages(consumer, 10, 1000)] == [b"7"]
+    assert queue.deliver_messages(consumer, 10, 1000) == []
