@@ -58,22 +58,25 @@ def _delete_exchange(channel: ServerChannel, method: Any) -> None:
         channel.reply(commands.Exchange.DeleteOk)
 
 
+def _checked_exchanges(channel: ServerChannel, method: Any) -> tuple[str, str]:
+    """Source and destination of a binding that the user may make and undo."""
+    channel.connection.rights.check("write", "exchange", method.destination)
+    channel.connection.rights.check("read", "exchange", method.source)
+    return method.source, method.destination
+
+
 @handles(commands.Exchange.Bind)
 def _bind_exchange(channel: ServerChannel, method: Any) -> None:
-    connection = channel.connection
-    connection.rights.check("write", "exchange", method.destination)
-    connection.rights.check("read", "exchange", method.source)
-    connection.host.bind_exchange(method.destination, method.source, method.routing_key, method.arguments)
+    source, destination = _checked_exchanges(channel, method)
+    channel.connection.host.bind_exchange(destination, source, method.routing_key, method.arguments)
     if not method.nowait:
         channel.reply(commands.Exchange.BindOk)
 
 
 @handles(commands.Exchange.Unbind)
 def _unbind_exchange(channel: ServerChannel, method: Any) -> None:
-    connection = channel.connection
-    connection.rights.check("write", "exchange", method.destination)
-    connection.rights.check("read", "exchange", method.source)
-    connection.host.unbind_exchange(method.destination, method.source, method.routing_key, method.arguments)
+    source, destination = _checked_exchanges(channel, method)
+    channel.connection.host.unbind_exchange(destination, source, method.routing_key, method.arguments)
     if not method.nowait:
         channel.reply(commands.Exchange.UnbindOk)
 
@@ -120,9 +123,7 @@ def _declared(channel: ServerChannel, method: Any) -> BrokerQueue:
 @handles(commands.Queue.Bind)
 def _bind_queue(channel: ServerChannel, method: Any) -> None:
     connection = channel.connection
-    name, key = _queue_and_key(channel, method)
-    connection.rights.check("write", "queue", name)
-    connection.rights.check("read", "exchange", method.exchange)
+    name, key = _checked_queue(channel, method)
     connection.host.bind_queue(name, method.exchange, key, method.arguments, owner=connection.owner)
     if not method.nowait:
         channel.reply(commands.Queue.BindOk)
@@ -131,16 +132,16 @@ def _bind_queue(channel: ServerChannel, method: Any) -> None:
 @handles(commands.Queue.Unbind)
 def _unbind_queue(channel: ServerChannel, method: Any) -> None:
     connection = channel.connection
-    name, key = _queue_and_key(channel, method)
-    connection.rights.check("write", "queue", name)
-    connection.rights.check("read", "exchange", method.exchange)
+    name, key = _checked_queue(channel, method)
     connection.host.unbind_queue(name, method.exchange, key, method.arguments, owner=connection.owner)
     channel.reply(commands.Queue.UnbindOk)
 
 
-def _queue_and_key(channel: ServerChannel, method: Any) -> tuple[str, str]:
-    """Without a queue and a routing key, both are the queue declared last."""
+def _checked_queue(channel: ServerChannel, method: Any) -> tuple[str, str]:
+    """Queue and key of a binding that the user may make and undo; without both, the queue declared last."""
     name = queue_name(channel, method.queue)
+    channel.connection.rights.check("write", "queue", name)
+    channel.connection.rights.check("read", "exchange", method.exchange)
     return name, method.routing_key if method.queue or method.routing_key else name
 
 
