@@ -32,7 +32,7 @@ class PipelineConfig:
 
     @property
     def output(self) -> Path:
-        """The directory of the output, absolute if the file is."""
+        """The directory of the output, absolute."""
         return Path(os.path.normpath(self.base / self.settings.output.path))
 
     @property
