@@ -88,7 +88,9 @@ def test_an_orphan_adds_nothing(ledgers: Any, commit: Commit) -> None:
     ledger = ledgers(commit)
     assert taken(ledger, values("new", 0, 1, 2), end("new", 2)) == [1, 2]
     assert taken(ledger, values("orphan", 0, 1, 2), end("orphan", 2)) == []
-    assert ledger.duplicates == 2
+    assert taken(ledger, values("longer", 0, 1, 2, 3), end("longer", 3)) == []
+    assert ledger.duplicates == 5
+    assert ledger.given(0) == 2
 
 
 @BOTH
