@@ -62,7 +62,7 @@ class Journal:
     @property
     def may_wait(self) -> bool:
         """False on the store's thread: the commit that it would wait for is its own to make."""
-        return not _here.follows_commit
+        return not follows_commit()
 
     @property
     def is_at_end(self) -> bool:
@@ -174,6 +174,11 @@ class Journal:
         if is_first:
             _log.error("the store failed; close its virtual host and open it again", exc_info=error)
             follow(self.on_failed)
+
+
+def follows_commit() -> bool:
+    """True on a store's thread, while it runs what follows a commit or a refusal."""
+    return _here.follows_commit > 0
 
 
 def follow(action: Callable[[], object]) -> None:

@@ -119,11 +119,13 @@ class MemoryManager:
     def __exit__(
         self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._paging.stirred:
-            if not self._threads and not self._closed:
-                self._start()
-            self._work.notify()
-        self._lock.release()
+        try:
+            if self._paging.stirred:
+                if not self._threads and not self._closed:
+                    self._start()
+                self._work.notify()
+        finally:
+            self._lock.release()  # though no thread could be started: everybody else needs it
 
     @property
     def paging(self) -> Paging:

@@ -2,17 +2,18 @@
 
 Promise     What waits for its commit is charged to the budget, and whoever hands in more than there is room for waits.
             Paging learns which messages the store no longer shows.
-State       None of its own; `_here` marks the store's thread, which must never wait for itself.
+State       None of its own. What follows a commit or a refusal runs on the store's thread, which never waits here: the
+            commit that it would wait for is its own to make.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from multiqueue.store import Delete, Put
 
+from ._journal import follows_commit
 from ._message import MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
     )
 
     from ._memory import MemoryManager
-
-
-class _Here(threading.local):
-    is_store_thread = False
-
-
-_here = _Here()
 
 
 class _Change:
@@ -57,7 +51,6 @@ class _Change:
         self._failed = failed
 
     def written(self) -> None:
-        _here.is_store_thread = True
         self.end_writing()
         if self._gone is not None:
             self._memory.deleted(self._gone)
@@ -70,8 +63,9 @@ class _Change:
             self._failed(error)
 
     def end_writing(self) -> None:
-        if self._writing:
-            self._memory.end_writing(self._writing)
+        writing, self._writing = self._writing, 0  # once, should a submission be interrupted and accepted all the same
+        if writing:
+            self._memory.end_writing(writing)
 
 
 class WatchedStore:
@@ -102,7 +96,7 @@ class WatchedStore:
             return self.inner.submit(operations, committed, failed, lingers=lingers)
         change = _Change(self._memory, writing, gone, committed, failed)
         if writing:
-            self._memory.begin_writing(writing, may_wait=not _here.is_store_thread)
+            self._memory.begin_writing(writing, may_wait=not follows_commit())
         try:
             return self.inner.submit(operations, change.written, change.refused, lingers=lingers)
         except BaseException:
