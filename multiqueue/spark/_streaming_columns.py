@@ -145,7 +145,8 @@ class Decoder:
                 wanted, given = _COLUMNS[name].simpleString(), field.dataType.simpleString()
                 raise BadOption(f"column {field.name} is {wanted}, not {given}")
         try:
-            self._parse([b"{}"])
+            if self._parsed:
+                self._parse([b"{}"])
         except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise BadOption(f"bodies cannot be parsed into {self._schema.simpleString()}: {error}") from None
 
@@ -203,23 +204,25 @@ class Decoder:
         )
 
     def _parse(self, bodies: Iterable[bytes]) -> pa.RecordBatch:
+        """As many rows as there are objects; `ArrowInvalid` also for a body that is null.
+
+        Each body is wrapped into an object, which it cannot leave: none makes no row, or completes another's.
+        """
         import pyarrow as pa
         import pyarrow.json as pj  # type: ignore[import-untyped]
 
-        text = b"\n".join(bodies)
-        wanted = pa.schema([_parsable(field) for field in arrow_schema(self._schema) if field.name in self._parsed])
-        if not wanted.names or not text.strip():
-            return pa.RecordBatch.from_pylist([], schema=wanted)
+        text = b"".join(b'{"body": %b}\n' % body for body in bodies)
+        fields = [field.with_nullable(True) for field in arrow_schema(self._schema) if field.name in self._parsed]
         table = pj.read_json(
             io.BytesIO(text),
             read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
             parse_options=pj.ParseOptions(
-                explicit_schema=wanted, newlines_in_values=True, unexpected_field_behavior="ignore"
+                explicit_schema=pa.schema([("body", pa.struct(fields))]),
+                newlines_in_values=True,
+                unexpected_field_behavior="ignore",
             ),
         )
-        return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
-
-
-def _parsable(field: pa.Field) -> pa.Field:
-    """Every column may be missing in a body."""
-    return field.with_nullable(True)
+        objects = pa.concat_arrays(table.column("body").chunks)
+        if objects.null_count:
+            raise pa.ArrowInvalid("null instead of an object")
+        return pa.RecordBatch.from_struct_array(objects)

@@ -379,7 +379,9 @@ def test_json_bodies(url: str, engine: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize("body", [b"no json", b'{"id": "x"}', b"", b'{"id": 1}{"id": 2}', b"[1]"])
+@pytest.mark.parametrize(
+    "body", [b"no json", b'{"id": "x"}', b"", b'{"id": 1}{"id": 2}', b"[1]", b"null", b'{"id": 1}}\n{"body": {}']
+)
 def test_a_malformed_body(url: str, engine: Any, body: bytes) -> None:
     """A body that is not one such object ends the query with its number, or is read as nulls if asked for."""
     publish(url, "orders", b'{"id": 1}', body, b'{"id": 3}')
@@ -390,6 +392,13 @@ def test_a_malformed_body(url: str, engine: Any, body: bytes) -> None:
     stream.reader.stop()
     publish(url, "orders", b'{"id": 1}', body, b'{"id": 3}')
     assert [row["id"] for row in lenient.run_until(3)] == [1, None, 3]
+
+
+def test_bodies_do_not_make_up_for_each_other(url: str, engine: Any) -> None:
+    """Two objects in one body and none in the next are two malformed bodies, not two rows."""
+    publish(url, "orders", b'{"id": 1}{"id": 2}', b"", b'{"id": 3}')
+    rows = engine(ORDER, bodies="json", malformed="null").run_until(3)
+    assert [row["id"] for row in rows] == [None, None, 3]
 
 
 @pytest.mark.parametrize(

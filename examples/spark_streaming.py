@@ -1,0 +1,63 @@
+"""Orders from a queue into Parquet, each once, and an answer for each to another queue.
+
+Runs against a broker in this process; any AMQP 0-9-1 broker's URL does.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from multiqueue.broker import Broker
+from multiqueue.client import connect
+from multiqueue.spark import register
+
+ORDERS = 200
+
+
+def publish_orders(url: str) -> None:
+    with connect(url) as connection, connection.channel() as channel:
+        channel.queue_declare("orders", durable=True)
+        channel.queue_declare("answers", durable=True)
+        for number in range(ORDERS):
+            order = json.dumps({"id": number, "item": "tea", "price": number % 10}).encode()
+            channel.publish_confirmed(order, routing_key="orders", message_id=f"order-{number}", delivery_mode=2)
+        channel.wait_for_confirms(30)
+
+
+def read_orders(spark: SparkSession, url: str, spool: Path) -> DataFrame:
+    return (
+        spark.readStream.format("multiqueue")
+        .options(url=url, queue="orders", spool=str(spool), bodies="json", maxMessagesPerBatch=100)
+        .schema("id INT, item STRING, price INT, _message_id STRING, _received TIMESTAMP")
+        .load()
+        .withWatermark("_received", "1 hour")
+        .dropDuplicatesWithinWatermark(["_message_id"])
+    )
+
+
+def main(spark: SparkSession) -> None:
+    register(spark)
+    with Broker() as broker, tempfile.TemporaryDirectory() as directory:
+        url, base = broker.listen().url, Path(directory)
+        publish_orders(url)
+
+        orders = read_orders(spark, url, base / "spool")
+        files = orders.writeStream.format("parquet").trigger(availableNow=True)
+        files.start(str(base / "orders"), checkpointLocation=str(base / "checkpoint")).awaitTermination()
+        stored = spark.read.schema(orders.schema).parquet(str(base / "orders"))
+        prices = [row.price for row in stored.collect()]
+        print(f"{len(prices)} orders for {sum(prices)}")  # 200 orders for 900
+
+        answers = stored.selectExpr("to_json(struct(id, 'shipped' AS state)) AS body", "_message_id AS correlation_id")
+        sink = answers.write.format("multiqueue").options(url=url, routingKey="answers", sinkId="shipping")
+        sink.mode("append").save()
+        look = spark.read.format("multiqueue").options(url=url, queue="answers").load()
+        print(f"{look.count()} answers, {look.select('message_id').distinct().count()} ids")  # 200 answers, 200 ids
+
+
+if __name__ == "__main__":
+    main(SparkSession.builder.master("local[2]").appName("multiqueue streaming").getOrCreate())
