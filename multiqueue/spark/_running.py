@@ -76,5 +76,5 @@ class Running:
 
 
 def cancel(futures: list[SparkFuture[Any]]) -> int:
-    """Ask for the end of each; how many had not ended."""
-    return sum(future.cancel() for future in futures)
+    """Ask for the end of each; how many had not ended. One that has ended may not have left yet."""
+    return sum(not future.done() and future.cancel() for future in futures)

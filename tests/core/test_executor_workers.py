@@ -152,7 +152,7 @@ def test_a_worker_that_dies_is_reported_and_replaced(caplog: pytest.LogCaptureFi
             dying.future.set_result(None)  # the worker's own attempt will fail: a future ends once
         assert waiting.result(PATIENCE) is not dead
         dead.join(PATIENCE)
-        assert pool.lane("default").running == 0
+        wait_until_blocked(lambda: pool.lane("default").running == 0)  # behind the result
     assert "died and is replaced" in caplog.text
     assert "InvalidStateError" in caplog.text
 

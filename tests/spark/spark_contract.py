@@ -109,6 +109,7 @@ def results_are_those_of_spark(spark: SparkSession) -> None:
             ((1,), 1),
             ((2,), 2),
         ]
+        wait_until(lambda: lane.statistics().succeeded == 7)  # counted behind the results
         seen = lane.statistics()
         assert (seen.succeeded, seen.run.count, seen.wait.count, seen.running) == (7, 7, 7, seen.running)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import wait
+from typing import Any
 
 import pytest
 from spark_support import PATIENCE, FakeSpark, dispatcher
@@ -137,6 +138,29 @@ def test_cancel_running_asks_for_the_end_of_all_that_runs() -> None:
         assert wait(running, PATIENCE).not_done == set()
         assert all(future.cancelled() for future in running)
         assert dock.cancel_running() == 0
+
+
+def test_what_has_ended_is_not_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item whose future has ended is not counted by `cancel_running`, though its worker has not left yet."""
+    from multiqueue.spark._running import Running
+
+    leaves, leave = threading.Event(), Running.leave
+
+    def late(self: Running, future: Any) -> None:
+        assert leaves.wait(PATIENCE)
+        leave(self, future)
+
+    monkeypatch.setattr(Running, "leave", late)
+    spark = FakeSpark()
+    with dispatcher(spark) as dock:
+        future = dock.submit(FakeSpark.job)
+        spark.wait_until_active()
+        try:
+            assert dock.cancel_running() == 1
+            assert wait([future], PATIENCE).not_done == set()
+            assert dock.cancel_running() == 0
+        finally:
+            leaves.set()
 
 
 def test_shutdown_waits_for_what_runs_and_waits() -> None:
