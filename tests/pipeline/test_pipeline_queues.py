@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +24,7 @@ from multiqueue.pipeline._intake import Follow
 from multiqueue.pipeline._items import Item, Lane
 from multiqueue.pipeline._mailbox import StopRequested
 from multiqueue.pipeline._source import split_source
+from multiqueue.testing import wait_until_blocked
 
 
 class Dead(BaseException):
@@ -248,8 +248,7 @@ def test_following_a_queue(tmp_path: Path, host: Host) -> None:
         if len(sent) < 3 and run.time.now >= 4 * len(sent):
             sent.append(run.time.now)
             host.publish(f"late{len(sent)}")
-            while run.queues.patience_s() != 0.0:  # the broker delivers in a thread of its own
-                time.sleep(0.001)
+            wait_until_blocked(lambda: run.queues.patience_s() == 0.0)  # the broker delivers in a thread of its own
         if run.time.now > 30:
             run.mailbox.post(StopRequested())
 
@@ -307,8 +306,7 @@ def test_over_rabbitmq(tmp_path: Path) -> None:
         with pytest.raises(Dead):
             pipeline(tmp_path, host, batch=4, on_idle=die, work=bad("poison")).run()
         again = pipeline(tmp_path, host, batch=4, work=bad("poison"))
-        while host.depth("work") < 100:  # the server notices a connection's end in its own time
-            time.sleep(0.01)
+        wait_until_blocked(lambda: host.depth("work") >= 100)  # the server notices a connection's end in its own time
         again.run()
         assert rows_in(again.output) == words(200)
         assert (host.depth("work"), host.depth("dead")) == (0, 1)

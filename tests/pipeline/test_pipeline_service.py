@@ -132,7 +132,7 @@ def serve_and_stop(tmp_path: Path, server: Server, channel: Channel, *, is_kille
         try:
             publish(channel, "work", "m0", "late")
             drop("f1")
-            wait_for_done(tmp_path, 16, service)
+            wait_for_done(tmp_path, 16, service, failed=1)
             service.send_signal(signal.SIGTERM)
             _, said = service.communicate(timeout=120)
         finally:

@@ -195,18 +195,21 @@ def slow(tmp_path: Path) -> Iterator[Path]:
     assert sorted(str(row["value"]) for row in rows(tmp_path / "out")) == sorted(f"row {i}" for i in range(30))
 
 
-def done(base: Path) -> int:
-    """How many items the state has as done."""
+def items(base: Path, wanted: ItemState = ItemState.DONE) -> int:
+    """How many items the state has as done, or as `wanted`."""
     try:
         with ledger_view(base / "out" / "_multiqueue" / "state.sqlite") as view:
-            return sum(count.items for count in view.counts() if count.state is ItemState.DONE)
+            return sum(count.items for count in view.counts() if count.state is wanted)
     except Unprepared:
         return 0
 
 
-def wait_for_done(base: Path, count: int, process: subprocess.Popen[Any]) -> None:
-    while done(base) < count:
+def wait_for_done(base: Path, count: int, process: subprocess.Popen[Any], *, failed: int = 0) -> None:
+    """Until so many items are done, and so many set aside; a run that ends before, or gets nowhere, is a failure."""
+    deadline = time.monotonic() + 240
+    while items(base) < count or items(base, ItemState.FAILED) < failed:
         assert process.poll() is None, "the run ended too early"
+        assert time.monotonic() < deadline, f"{items(base)} of {count} items are done"
         time.sleep(0.05)
 
 
@@ -220,7 +223,7 @@ def test_kill_9_and_the_same_command_again(slow: Path) -> None:
                 wait_for_done(slow, target, process)
             finally:
                 process.send_signal(signal.SIGKILL)
-    assert done(slow) < 30
+    assert items(slow) < 30
 
 
 @pytest.mark.slow
@@ -240,9 +243,11 @@ def test_ctrl_c_in_a_terminal(slow: Path, times: int) -> None:
     )
     os.close(side)
     screen = _Screen(terminal)
-    while done(slow) < 4:
+    deadline = time.monotonic() + 120
+    while items(slow) < 4:
         screen.read()
         assert process.poll() is None, screen.text()
+        assert time.monotonic() < deadline, screen.text()
     for pressed in range(times):
         os.write(terminal, b"\x03")
         screen.read_until("Ctrl-C again cancels" if pressed == 0 else "cancelling")
@@ -254,7 +259,7 @@ def test_ctrl_c_in_a_terminal(slow: Path, times: int) -> None:
     with ledger_view(slow / "out" / "_multiqueue" / "state.sqlite") as view:
         states = {count.state for count in view.counts()}
     assert states == {ItemState.DONE, ItemState.WAITING}
-    assert done(slow) < 30
+    assert items(slow) < 30
 
 
 def _control(side: int) -> None:
@@ -280,12 +285,15 @@ class _Screen:
         return True
 
     def read_until(self, text: str) -> None:
+        deadline = time.monotonic() + 120
         while text not in self.text():
             assert self.read(), self.text()
+            assert time.monotonic() < deadline, self.text()
 
     def read_to_end(self) -> None:
+        deadline = time.monotonic() + 120
         while self.read(1.0):
-            pass
+            assert time.monotonic() < deadline, self.text()
 
     def text(self) -> str:
         return self._bytes.decode(errors="replace")
