@@ -5,8 +5,10 @@ Promise     What was on the queue is on it still, in its order, and with whoever
 State       As `_paged_core`. Entries get a number of the store as they join, in the hold in which they do.
 Taking over Under the queue's lock, so nobody sees half of it: 1. consumers get their lists, on an empty area.  2. Each
             entry arrives there, in service order, as if it came now; one that somebody has is known as taken. Browsers
-            do not see again what they have seen.  3. Whoever waits is told, if there is something for him. A pull that
-            asks a selector meanwhile finds another core when it comes back, and begins again.
+            do not see again what they have seen. A pull that asks a selector meanwhile finds another core when it
+            comes back, and begins again.
+Waiting     Nobody is told. Whoever was NOTIFIED is to pull still, and passes the baton if that finds nothing; for whom
+            there was nothing, there is nothing now. What a list has to be asked about first is a load's, which tells.
 """
 
 from __future__ import annotations
@@ -78,8 +80,6 @@ class OutgrownCore(PagedCore):
             self._take_in(entry, seen_by)
         if self.throttled and self.has_room():
             self.end_throttling(after)
-        self.tell_browsers(after)
-        self.pass_baton(after, len(self.consumers))
 
     def _take_in(self, entry: Entry, seen_by: list[TargetList]) -> None:
         if entry.state is EntryState.AVAILABLE:

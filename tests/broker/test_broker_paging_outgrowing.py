@@ -150,6 +150,17 @@ def test_messages_that_are_held_or_expire_do_so_after_the_queue_began_to_page(ho
     assert _drain(host, 2) == [0, 2]
 
 
+def test_what_memory_keeps_expires_after_the_queue_began_to_page(host: VirtualHost, clock: Clock) -> None:
+    """An object, which no store has and so no store knows to be past its time, goes at its time."""
+    queue = host.declare_queue("q")
+    host.publish(Message(b"000000", routing_key="q"))
+    host.publish(Message([1, 2], routing_key="q", expiration=10.0))
+    assert queue.page_out()
+    clock.now += 15
+    queue.housekeeping()
+    assert (len(queue), queue.statistics().expired) == (1, 1)
+
+
 def test_a_browser_sees_nothing_twice_when_the_queue_begins_to_page(host: VirtualHost) -> None:
     """A browser goes on behind what it has seen."""
     queue = host.declare_queue("q")

@@ -18,7 +18,7 @@ HANG = 20.0
 
 
 def test_publishers_and_commits_end_in_every_order() -> None:
-    """Four publishers, room for two: whoever waits goes on when another one's commit ends, and nothing stays charged."""
+    """Four publishers, room for two: whoever waits goes on when another's commit ends, and nothing stays charged."""
 
     def scenario(run: Run) -> None:
         memory = MemoryManager(LIMIT)
@@ -50,8 +50,8 @@ def test_a_publisher_that_waits_goes_on_when_the_memory_is_closed() -> None:
 
 
 def test_what_follows_a_refusal_does_not_wait_for_commits() -> None:
-    """1. The first thing that the store does is to refuse a message.  2. Its publisher's callback publishes another one,
-    while more waits for its commit than the memory likes.  3. It does not wait: that commit is its own thread's to make.
+    """1. The first thing that the store does is to refuse a message.  2. Its publisher's callback publishes another,
+    while more waits for its commit than the memory likes.  3. It does not wait: that commit is its own thread's.
     """
     store = MemoryStore()
     host = VirtualHost(store=store, memory_limit=LIMIT)
