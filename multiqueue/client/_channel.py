@@ -50,7 +50,6 @@ class Channel(ChannelDeclaring, ChannelPublishing, ChannelConsuming, ChannelArri
         """Open it on a link: at first, or on the next one with quality of service and mode as they were."""
         with self._lock:
             is_first = self._state is State.OPENING
-            self._link = link
         self._call_on(link, Call(commands.Channel.OpenOk), commands.Channel.Open, None, {})
         for global_, count in self._qos.items():
             fields = {"prefetch_size": 0, "prefetch_count": count, "global_": global_}
@@ -59,13 +58,13 @@ class Channel(ChannelDeclaring, ChannelPublishing, ChannelConsuming, ChannelArri
             self._call_on(link, Call(commands.Confirm.SelectOk), commands.Confirm.Select, None, {})
         elif self._mode == TX:
             self._call_on(link, Call(commands.Tx.SelectOk), commands.Tx.Select, None, {})
-        if is_first and not self.opened():
+        if is_first and not self.opened(link):
             raise self._lost()  # after the answer, and before anybody had the channel
 
-    def opened(self) -> bool:
-        """Open for everybody; False when it has ended meanwhile."""
+    def opened(self, link: Link) -> bool:
+        """Open for everybody; False when it has ended, or the link was lost, meanwhile."""
         with self._lock:
-            if self._state in ENDING:
+            if self._state in ENDING or self._link is not link:
                 return False
             self._state = after(self._state, Happening.OPENED)
             self._changed.notify_all()

@@ -50,14 +50,27 @@ class ChannelCalls(ChannelBase):
             raise CallTimeout(f"{self!r}: another thread's call has been under way for {limit:g} s; nothing was sent")
         try:
             with self._lock:
-                to = link or self._open_link_locked()
+                to = self._open_link_locked() if link is None else self._made_link_locked(link)
                 if not to.send(self.number, method, **fields):
+                    if link is not None:
+                        self._link = None  # nothing can be sent on it; it does not become ours
                     raise self._lost()  # nobody will tell us: the link had ended before
                 self._call = call  # the answer cannot overtake us: the reader needs the lock, and so does a loss
             self._wait_for(call, deadline, f"{method.name} was not answered within {limit:g} s")
         finally:
             self._turn.release()
         return call
+
+    def _made_link_locked(self, link: Link) -> Link:
+        """The link on which the channel is being opened, ours from this call on.
+
+        A channel that was closed meanwhile, perhaps before anything was sent on this link, sends nothing on it: nobody
+        would give it the answer, and its number may be another's.
+        """
+        if self._state in ENDING:
+            raise self._refusal_locked()
+        self._link = link
+        return link
 
     def _wait_for(self, call: Call, deadline: float, complaint: str) -> None:
         try:
@@ -153,9 +166,11 @@ class ChannelCalls(ChannelBase):
 
     # ---- loss -------------------------------------------------------------------------------------------------------
 
-    def interrupted(self, error: Exception, *, keep_unconfirmed: bool) -> None:
-        """The link is lost and will be replaced."""
+    def interrupted(self, link: Link, error: Exception, *, keep_unconfirmed: bool) -> None:
+        """The link is lost and will be replaced. It may have been already, if this comes late."""
         with self._lock:
+            if self._link is not None and self._link is not link:
+                return
             comes_back = self._state in (State.OPEN, State.INTERRUPTED)
             was_asked_for = self._state is State.CLOSING
             if comes_back:

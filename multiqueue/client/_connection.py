@@ -195,7 +195,7 @@ class Connection(Closing):
             return
         interruption = ConnectionInterrupted(f"{error}; it is being recovered, try again", reply_code=320)
         for channel in channels:
-            channel.interrupted(interruption, keep_unconfirmed=self.settings.republish)
+            channel.interrupted(link, interruption, keep_unconfirmed=self.settings.republish)
         if begins:
             _log.warning("%s; recovering", error)
             self._tell(self.settings.on_interrupted, error)

@@ -80,6 +80,7 @@ class Recovery:
             messages = sum(channel.republish(link) for channel in channels if channel.state is State.INTERRUPTED)
         except ConnectionClosed as error:
             _log.warning("%s; beginning anew", error)
+            link.end(error)  # or a live one would be forgotten, with what the server keeps for it
             return False
         except Exception as error:  # noqa: BLE001  # a defect of ours must not leave half a connection
             _log.error("%r: recovery failed; beginning anew", connection, exc_info=error)
@@ -89,7 +90,7 @@ class Recovery:
         if not connection.opened(link):
             return connection.is_closed
         for channel in channels:
-            channel.opened()
+            channel.opened(link)
         _log.info("%r is recovered: %d channels, %d messages published again", connection, len(channels), messages)
         connection.tell_recovered()
         return True
@@ -103,7 +104,8 @@ class Recovery:
         except (ConnectionClosed, ConnectionInterrupted):
             raise
         except ClientError as error:
-            _log.error("%r could not be restored: %s", channel, error)
+            if getattr(error, "reply_code", 0) != 200:  # else it was closed by the application meanwhile
+                _log.error("%r could not be restored: %s", channel, error)
 
     def _restore_topology(self, link: Link) -> None:
         failures = self._connection.topology.replay(lambda declaration: self._declare(link, declaration))
@@ -116,13 +118,14 @@ class Recovery:
             self._scratch = None
 
     def _drop_scratch(self) -> None:
-        """The link of the attempt before is gone, and with it the channel that we declared on."""
+        """The channel that we declared on was closed, or its link is gone; nobody else will end it."""
         if self._scratch is not None:
             self._scratch.finish(None)
             self._scratch = None
 
     def _declare(self, link: Link, declaration: Declaration) -> str:
         if self._scratch is None or self._scratch.state is not State.OPEN:
+            self._drop_scratch()
             self._scratch = self._connection.scratch_channel(link)
             self._scratch.open_on(link)
         answer = self._scratch._call_on(

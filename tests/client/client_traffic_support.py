@@ -154,13 +154,13 @@ class Traffic:
     # -- channels that come and go
 
     def come_and_go(self, connection: Connection) -> None:
-        """A channel with an exclusive queue of its own, again and again."""
+        """A channel that is opened, does this and that, and is closed, again and again."""
         while not self.over.is_set():
             try:
                 with connection.channel() as channel:
-                    queue = channel.queue_declare(exclusive=True).queue
-                    channel.publish(b"hello", routing_key=queue)
-                    channel.queue_delete(queue)
+                    channel.basic_qos(10)
+                    channel.queue_declare("load-order", passive=True)
+                    channel.publish_confirmed(b"hello", routing_key="nobody").result(PATIENCE)
             except ClientError:
                 assert connection.wait_until_open(PATIENCE)
             self.over.wait(0.02)

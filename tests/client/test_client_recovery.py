@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from client_contract_support import PATIENCE, Seen, ack, numbered, publish
 from client_proxy_support import Proxy
-from client_server_support import Listener, playing
+from client_server_support import Conversation, Listener, playing
 from conftest import PEERS
 from pamqp import commands
 
 from multiqueue.amqp import Publish
-from multiqueue.client import Connection, ConnectionClosed, ConnectionInterrupted, connect
+from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, ConnectionInterrupted, connect
+from multiqueue.client._link import Event
+from multiqueue.client._states import State
+from multiqueue.testing import wait_until_blocked
 
 
 @pytest.fixture(params=PEERS[1:])
@@ -85,8 +88,7 @@ def test_unsettled_messages_come_again(connection: Connection, proxy: Proxy, rec
     seen = Seen(lambda message: gate.wait(PATIENCE))
     channel.basic_consume(name, seen)
     publish(channel, name, *numbered(3))
-    while channel.statistics().queued < 2 or channel.statistics().running_for is None:
-        pass
+    wait_until_blocked(lambda: channel.statistics().queued == 2 and channel.statistics().running_for is not None)
     proxy.cut()
     recovered.wait_for(1)
     gate.set()
@@ -148,8 +150,7 @@ def test_during_the_outage_calls_and_publishes_raise(connection: Connection, pro
     channel = connection.channel()
     proxy.is_open = False
     proxy.cut()
-    while connection.is_open:
-        pass
+    wait_until_blocked(lambda: not connection.is_open)
     with pytest.raises(ConnectionInterrupted, match="try again"):
         channel.publish(b"x", routing_key="q")
     with pytest.raises(ConnectionInterrupted, match="try again"):
@@ -164,8 +165,7 @@ def test_closing_ends_recovery(connection: Connection, proxy: Proxy) -> None:
     """C23: `close` wins over attempts that fail, and nobody connects afterwards."""
     proxy.is_open = False
     proxy.cut()
-    while connection.is_open:
-        pass
+    wait_until_blocked(lambda: not connection.is_open)
     connection.close()
     assert connection.is_closed
     before = proxy.connections
@@ -185,8 +185,7 @@ def test_what_cannot_be_restored_costs_nothing_else(
     channel.basic_consume(name, seen)
     proxy.is_open = False
     proxy.cut()
-    while connection.is_open:
-        pass
+    wait_until_blocked(lambda: not connection.is_open)
     target = "server_url" if "server" in request.node.name else "rabbitmq_url"
     with connect(request.getfixturevalue(target)) as other, other.channel() as elsewhere:
         elsewhere.queue_delete(clash)
@@ -318,6 +317,97 @@ def test_a_channel_that_was_being_opened_leaves_nothing_behind() -> None:
         assert connection.wait_until_open(PATIENCE)
         assert connection.statistics().channels == ()
         assert connection.channel().number == 1
+        connection.close()
+    assert connection.callbacks._lanes_left.is_set()
+    listener.close()
+
+
+class DeafLink:
+    """A link that takes everything and answers nothing."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
+        self.sent.append((number, method))
+        return True
+
+
+@pytest.fixture
+def interrupted() -> Iterator[Channel]:
+    """A channel whose connection was lost, and comes back no sooner than the test ends."""
+    listener = Listener()
+    connection, conversation = listener.connect(recovery_interval=3600)
+    with playing(conversation.open_channel):
+        channel = connection.channel()
+    conversation.socket.close()
+    wait_until_blocked(lambda: channel.state is State.INTERRUPTED)
+    yield channel
+    connection.close()
+    listener.close()
+
+
+def test_recovery_opens_no_channel_that_was_closed(interrupted: Channel) -> None:
+    """Closed between two steps of a recovery, a channel asks nothing of the new link: no answer would find it."""
+    link: Any = DeafLink()
+    interrupted.close()
+    with pytest.raises(ChannelClosed):
+        interrupted.open_on(link)
+    assert link.sent == []
+
+
+def test_the_loss_of_an_old_link_may_come_late(interrupted: Channel) -> None:
+    """A channel that is on a new link already hears nothing of the old one, and opens on none but its own."""
+    old: Any = DeafLink()
+    new: Any = DeafLink()
+    opening = threading.Thread(target=interrupted.open_on, args=(new,))
+    opening.start()
+    wait_until_blocked(lambda: bool(new.sent))
+    interrupted.interrupted(old, ConnectionInterrupted("late"), keep_unconfirmed=True)
+    assert opening.is_alive()
+    assert not interrupted.opened(old)
+    interrupted.arrived(Event(interrupted.number, commands.Channel.OpenOk()))
+    opening.join()
+    assert interrupted.opened(new)
+    interrupted.interrupted(new, ConnectionInterrupted("in time"), keep_unconfirmed=True)
+    assert interrupted.state is State.INTERRUPTED
+
+
+def test_recovery_begun_anew_leaves_no_channel_behind() -> None:
+    """When the new link is lost in the middle, what recovery used for itself is gone, and its number is free."""
+    listener = Listener()
+    recovered = Seen()
+    connection, first = listener.connect(recovery_interval=0.01, on_recovered=recovered)
+
+    def declare(conversation: Conversation, name: str) -> None:
+        conversation.answer(commands.Queue.Declare, commands.Queue.DeclareOk, queue=name)
+
+    def play() -> None:
+        first.open_channel()
+        declare(first, "one")
+        declare(first, "two")
+        first.socket.close()
+        second = listener.accept()
+        second.handshake()
+        second.open_channel()  # the user's
+        second.open_channel()  # recovery's own
+        declare(second, "one")
+        second.socket.close()
+        third = listener.accept()
+        third.handshake()
+        third.open_channel()
+        third.open_channel()
+        declare(third, "one")
+        declare(third, "two")
+        third.answer(commands.Channel.Close, commands.Channel.CloseOk)
+        third.agree_to_close()
+
+    with playing(play):
+        channel = connection.channel()
+        channel.queue_declare("one")
+        channel.queue_declare("two")
+        recovered.wait_for(1)
+        assert [each.number for each in connection.statistics().channels] == [1]
         connection.close()
     assert connection.callbacks._lanes_left.is_set()
     listener.close()
