@@ -11,7 +11,6 @@ State       The first line has "multiqueue store" and the numbers; then a line p
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import json
 import sqlite3
@@ -19,17 +18,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ._errors import StoreError
+from ._errors import NoStore, StoreError, StoreFailed, StoreFull
 from ._lock_file import DirectoryLock
 from ._log import renew_log
-from ._protocol import Define, Operation, Put
-from ._salvage import Message, Salvage, no_store
+from ._protocol import Commit, Define, Operation, Put
+from ._salvage import Message, Salvage, store_file
 from ._schema import FILE_NAME, check_format, connect
 from ._sqlite import SqliteStore
 
 _DUMP_FORMAT = 1
 _TOGETHER = 500  # messages of one submission while loading
 _CACHE_BYTES = 8 << 20
+_LARGEST = (1 << 62) - 1  # of a number in a dump: there is room for what comes after it
 
 
 class NotLoaded(StoreError):
@@ -69,14 +69,19 @@ def load(path: Path, lines: Iterable[str]) -> tuple[int, int]:
         NotLoaded: the lines are no dump, or the store there is not empty. What was loaded until then is there.
         StoreError: as for `SqliteStore`.
     """
-    numbered = enumerate(lines, start=1)
+    numbered = _numbered(lines)
     head = _parsed(next(numbered, (1, "")))
     if head.get("multiqueue store") != _DUMP_FORMAT:
         raise NotLoaded("line 1 does not begin a dump of a multiqueue store of a format that is known")
-    _prepare(path, head)
+    try:
+        least = {key: _number(head.get(key) or 0) for key in ("next_id", "redeliver_floor")}
+    except ValueError as error:
+        raise NotLoaded(f"line 1 does not begin a dump: {error}") from error
+    _prepare(path, least)
     loaded = damaged = 0
     with SqliteStore(path, durability="relaxed") as store:
         gathered: list[Operation] = []
+        commit: Commit = store.submit(())
         highest = 0
         for line in numbered:
             operation = _operation(line)
@@ -88,9 +93,10 @@ def load(path: Path, lines: Iterable[str]) -> tuple[int, int]:
                 loaded += 1
                 highest = max(highest, operation.id)
             if len(gathered) == _TOGETHER:
-                store.submit(gathered)
-                gathered = []
-        store.submit(gathered).wait()
+                _wait(commit)
+                commit, gathered = store.submit(gathered), []
+        _wait(commit)
+        _wait(store.submit(gathered))
     _finish(path, highest)
     return loaded, damaged
 
@@ -102,14 +108,16 @@ def compact(path: Path) -> tuple[int, int]:
         NoStore: there is none.
         StoreLocked: it is open.
     """
-    file = path / FILE_NAME
-    if not file.is_file():
-        raise no_store(path)
-    lock = DirectoryLock(path)
+    file = store_file(path)
+    try:
+        lock = DirectoryLock(path)
+    except OSError as error:
+        raise NoStore(f"cannot write into {str(path)!r}: {error.strerror}") from error
     try:
         renew_log(file)
         with contextlib.closing(connect(file, cache_bytes=_CACHE_BYTES)) as connection:
-            check_format(connection, file)
+            if check_format(connection, file) == 0:
+                raise NoStore(f"there is no store in {str(path)!r}: {FILE_NAME} has no tables yet")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             before = file.stat().st_size
             connection.execute("VACUUM")
@@ -143,6 +151,22 @@ def _damages(store: Salvage) -> Iterator[tuple[str, str]]:
         yield "damage", damage
 
 
+def _numbered(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    try:
+        yield from enumerate(lines, start=1)
+    except UnicodeDecodeError as error:
+        raise NotLoaded(f"the lines are no dump, for they are not UTF-8: {error}") from error
+
+
+def _wait(commit: Commit) -> None:
+    try:
+        commit.wait()
+    except (StoreFull, StoreFailed):
+        raise
+    except StoreError as error:
+        raise NotLoaded(f"the lines are no dump of one store: {error}") from error
+
+
 def _parsed(numbered: tuple[int, str]) -> dict[str, Any]:
     number, line = numbered
     try:
@@ -159,30 +183,45 @@ def _operation(numbered: tuple[int, str]) -> Operation | None:
     fields = _parsed(numbered)
     try:
         if "definition" in fields:
-            return Define(*fields["definition"])
+            kind, key, document = (_text_of(one) for one in fields["definition"])
+            return Define(kind, key, document)
         if fields["properties"] is None or fields["body"] is None:
             return None
         return Put(
-            fields["queue"],
+            _number(fields["queue"]),
             base64.b64decode(fields["properties"], validate=True),
             base64.b64decode(fields["body"], validate=True),
-            level=fields["level"],
-            expires_at=fields["expires_at"],
-            deliveries=fields["deliveries"],
-            id=fields["id"],
+            level=_number(fields["level"]),
+            expires_at=None if fields["expires_at"] is None else float(fields["expires_at"]),
+            deliveries=_number(fields["deliveries"]),
+            id=_number(fields["id"]),
         )
-    except (KeyError, TypeError, binascii.Error) as error:
-        raise NotLoaded(f"line {numbered[0]} is no line of a dump: {error!r}") from error
+    except KeyError as error:
+        raise NotLoaded(f"line {numbered[0]} is no line of a dump: it has no {error}") from error
+    except (TypeError, ValueError) as error:
+        raise NotLoaded(f"line {numbered[0]} is no line of a dump: {error}") from error
 
 
-def _prepare(path: Path, head: dict[str, Any]) -> None:
-    """Make an empty store that gives no id of the dump's again."""
+def _number(value: object) -> int:
+    if type(value) is not int or abs(value) > _LARGEST:
+        raise ValueError(f"{value!r} is no whole number up to {_LARGEST}")
+    return value
+
+
+def _text_of(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"a definition is three texts, and {value!r} is none")
+    return value
+
+
+def _prepare(path: Path, least: dict[str, int]) -> None:
+    """Make an empty store that gives no id of the dump's again: its numbers are at least these."""
     with SqliteStore(path) as store:
         if store.statistics().messages or store.definitions():
             raise NotLoaded(f"the store {str(path)!r} is not empty; load into a new directory")
     with contextlib.closing(connect(path / FILE_NAME, cache_bytes=_CACHE_BYTES)) as connection:
-        for key in ("next_id", "redeliver_floor"):
-            connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = ?", (head.get(key) or 0, key))
+        for key, value in least.items():
+            connection.execute("UPDATE meta SET value = max(value, ?) WHERE key = ?", (value, key))
 
 
 def _finish(path: Path, highest: int) -> None:

@@ -33,3 +33,15 @@ class StoreLocked(StoreError):
 
 class StoreDamaged(StoreError):
     """The file is no store, of a later format, or damaged. `multiqueue store dump` reads what can be read."""
+
+
+class OtherFile(StoreDamaged):
+    """It is not damage: the file is of another program, or of a later format."""
+
+    exit_status = 2
+
+
+class NoStore(StoreError):
+    """There is no store there, or none that this user may read or make."""
+
+    exit_status = 2

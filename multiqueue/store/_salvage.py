@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from ._errors import StoreDamaged, StoreError
+from ._errors import NoStore, StoreDamaged
 from ._plan import check
 from ._protocol import Definition
 from ._schema import FILE_NAME, check_format, connect
@@ -22,12 +22,6 @@ from ._sqlite_reader import shortfall
 
 _CACHE_BYTES = 8 << 20
 _LAST_ID = (1 << 63) - 1
-
-
-class NoStore(StoreError):
-    """There is no store there."""
-
-    exit_status = 2
 
 
 class Message(NamedTuple):
@@ -43,11 +37,22 @@ class Message(NamedTuple):
     body: bytes | None
 
 
-def no_store(path: Path) -> NoStore:
-    """There is none in `path`, but perhaps in directories of it: a broker's data has one for each virtual host."""
-    below = sorted(str(file.parent) for file in path.glob(f"*/{FILE_NAME}"))
-    instead = f"; there is one in {', '.join(map(repr, below))}" if below else ""
-    return NoStore(f"there is no store in {str(path)!r}: it has no {FILE_NAME}{instead}")
+def store_file(path: Path) -> Path:
+    """The file of the store in the directory `path`.
+
+    Raises:
+        NoStore: there is none, but perhaps in directories of it: a broker's data has one for each virtual host.
+    """
+    file = path / FILE_NAME
+    try:
+        if not file.is_file():
+            below = sorted(str(other.parent) for other in path.glob(f"*/{FILE_NAME}"))
+            instead = f"; there is one in {', '.join(map(repr, below))}" if below else ""
+            raise NoStore(f"there is no store in {str(path)!r}: it has no {FILE_NAME}{instead}")
+        file.open("rb").close()
+    except OSError as error:
+        raise NoStore(f"cannot read {str(file)!r}: {error.strerror}") from error
+    return file
 
 
 class Salvage:
@@ -59,11 +64,9 @@ class Salvage:
     """
 
     def __init__(self, path: Path) -> None:
-        self.file = path / FILE_NAME
+        self.file = store_file(path)
         self.damages: list[str] = []
         self._noted = 0  # damages ever; whoever reads may empty the list
-        if not self.file.is_file():
-            raise no_store(path)
         missing = shortfall(self.file)
         if missing:
             self._note(f"the file is cut off{missing}")

@@ -16,7 +16,7 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ._errors import StoreDamaged
+from ._errors import OtherFile, StoreDamaged
 
 FORMAT = 1
 APPLICATION_ID = 0x6D715331  # "mqS1"
@@ -130,9 +130,9 @@ def check_format(connection: sqlite3.Connection, file: Path) -> int:
     if tables == 0:
         return 0
     if application != APPLICATION_ID:
-        raise StoreDamaged(f"{str(file)!r} is no store: its application_id is {application:#x}; name another directory")
+        raise OtherFile(f"{str(file)!r} is no store: its application_id is {application:#x}; name another directory")
     if version > FORMAT:
-        raise StoreDamaged(
+        raise OtherFile(
             f"{str(file)!r} has format {version}, and this multiqueue knows up to {FORMAT}; use a later multiqueue"
         )
     return int(version)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from ._ballast import Ballast
-from ._errors import StoreError, StoreFailed, StoreLocked
+from ._errors import NoStore, StoreFailed, StoreLocked
 from ._front import StoreFront
 from ._group_commit import GroupCommit
 from ._lock_file import DirectoryLock
@@ -202,7 +202,7 @@ def _lock(path: Path) -> DirectoryLock:
         _sync_directory(path.parent)
         return DirectoryLock(path)
     except OSError as error:
-        raise StoreError(f"cannot use {str(path)!r} for a store: {error.strerror}; name another directory") from error
+        raise NoStore(f"cannot use {str(path)!r} for a store: {error.strerror}; name another directory") from error
 
 
 def _closing(

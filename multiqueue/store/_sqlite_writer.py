@@ -28,6 +28,7 @@ IDS_RESERVED = 1 << 20  # ids that may be given before the next one is written d
 _IDLE_SECONDS = 1.0  # after so long without a commit the log is copied into the file
 _STEP_ROWS = 500  # a step of removal: some milliseconds
 _CONSTRAINT, _TOO_BIG = 19, 18  # SQLite's primary result codes
+_THERE_ALREADY = (1555, 2067, 2579)  # extended ones: a primary key, a unique value, a rowid
 _CALLERS_MISTAKE = (sqlite3.ProgrammingError, sqlite3.InterfaceError, TypeError, ValueError, OverflowError)
 
 
@@ -258,6 +259,6 @@ def _grows(submission: Submission) -> bool:
 def _refusal(error: BaseException, *submissions: Submission) -> StoreError:
     """What is told to those whose submission cannot be stored for its own sake."""
     ids = [one.id for submission in submissions for one in submission.operations if isinstance(one, Put)]
-    if code(error) == _CONSTRAINT:
+    if getattr(error, "sqlite_errorcode", 0) in _THERE_ALREADY:
         return StoreError(f"a message is put once, and one of {ids[:5]} is stored already ({error})")
     return StoreError(f"the submission cannot be stored: {error}; nothing of it was")

@@ -81,7 +81,7 @@ def dump(ctx: click.Context, path: Path, output: IO[str]) -> None:
     damages = 0
     for kind, text in _dump.dump(path):
         if kind == "line":
-            output.write(text + "\n")
+            _write(output, text)
         else:
             damages += 1
             click.echo(f"{path}: {text}", err=True)
@@ -111,6 +111,13 @@ def compact(path: Path) -> None:
     """Write the file in PATH anew without free space. Nobody may have it open; it takes as much disk meanwhile."""
     before, after = _dump.compact(path)
     click.echo(f"{path}: {before:,} bytes before, {after:,} now")
+
+
+def _write(output: IO[str], line: str) -> None:
+    try:
+        output.write(line + "\n")
+    except click.FileError as error:  # the file is opened now, not before there is something to write
+        raise click.BadParameter(error.format_message(), param_hint="--output") from error
 
 
 def _many(count: int, word: str) -> str:

@@ -280,7 +280,7 @@ def test_what_cannot_be_stored_is_refused_alone(tmp_path: Path) -> None:
         ]
         store.submit([after]).wait()
         for commit in refused:
-            with pytest.raises(StoreError):
+            with pytest.raises(StoreError, match="cannot be stored"):
                 commit.wait()
         assert ids(store, 1) == [before.id, after.id]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 from store_support import ids, put, stored
 
-from multiqueue.store import Define, Delete, DropQueue, MessageStore, SqliteStore, StoreDamaged, StoreError
+from multiqueue.store import Define, Delete, DropQueue, MessageStore, SqliteStore, StoreDamaged, StoreError, _dump
 from multiqueue.store._salvage import first_behind
 from multiqueue.store.cli import store as command
 
@@ -143,11 +144,44 @@ def test_load_refuses(tmp_path: Path) -> None:
         (good + "{}\n", "line 5 is no line of a dump"),
         (good + "[]\n", "line 5 is no JSON object"),
         (good.replace('"body": "', '"body": "%'), "line 4 is no line of a dump"),
+        (good.replace('"level": 0', '"level": "low"'), "line 4 is no line of a dump: 'low' is no whole number"),
+        (good.replace('"deliveries": 0', '"deliveries": null'), "line 4 is no line of a dump: None is no whole"),
+        (good.replace('"expires_at": 12.5', '"expires_at": "soon"'), "line 4 is no line of a dump"),
+        (good.replace('["queue", ', "[null, "), "line 2 is no line of a dump"),
+        (good.replace('"next_id": ', '"next_id": 9e99, "": '), "line 1 does not begin a dump"),
     ):
         error = run("load", tmp_path / "b", text=text).exception
         assert says in str(error)
         assert error.exit_status == 2  # type: ignore[union-attr]
         shutil.rmtree(tmp_path / "b", ignore_errors=True)
+
+
+def test_load_refuses_what_is_no_text(tmp_path: Path) -> None:
+    """A file that is not UTF-8 is refused in a sentence."""
+    file = tmp_path / "lines"
+    file.write_bytes(b"\xff\xfe\n")
+    error = run("load", tmp_path / "a", "--input", file).exception
+    assert "are not UTF-8" in str(error)
+    assert error.exit_status == 2  # type: ignore[union-attr]
+
+
+def test_a_part_that_is_refused_ends_the_load(tmp_path: Path) -> None:
+    """No message of a dump is left out in silence: an id that comes twice, early in a long dump, is told."""
+    filled(tmp_path / "a", 1200)
+    head, *lines = run("dump", tmp_path / "a").output.splitlines(keepends=True)
+    error = run("load", tmp_path / "b", text="".join([head, lines[-1], *lines, lines[5]])).exception
+    assert "a message is put once" in str(error)
+    assert error.exit_status == 2  # type: ignore[union-attr]
+    lines.insert(7, lines[6])
+    with pytest.raises(StoreError, match="a message is put once"):
+        _dump.load(tmp_path / "c", [head, *lines])
+
+
+def test_a_dump_that_cannot_be_written(tmp_path: Path) -> None:
+    """A file that cannot be opened for the dump is a mistake of the command, before anything is done."""
+    filled(tmp_path / "a", 1)
+    result = run("dump", tmp_path / "a", "--output", tmp_path / "none" / "lines")
+    assert (result.exit_code, "No such file or directory" in result.stderr) == (2, True)
 
 
 def test_compact(tmp_path: Path) -> None:
@@ -183,6 +217,39 @@ def test_a_directory_of_stores_is_no_store(tmp_path: Path) -> None:
     for tool in ("check", "compact"):
         message = str(run(tool, tmp_path).exception)
         assert f"; there is one in '{tmp_path / '%2f'}', '{tmp_path / 'staging'}'" in message
+
+
+def test_a_store_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may not read the file, or not write the directory, is told which and why, with status 2."""
+    filled(tmp_path, 1)
+
+    def refuse(*arguments: object, **options: object) -> object:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("multiqueue.store._dump.DirectoryLock", refuse)
+    error = run("compact", tmp_path).exception
+    assert (str(error), error.exit_status) == (f"cannot write into {str(tmp_path)!r}: Permission denied", 2)  # type: ignore[union-attr]
+    monkeypatch.setattr(Path, "open", refuse)
+    for tool in ("info", "check", "dump", "compact"):
+        error = run(tool, tmp_path).exception
+        assert "cannot read" in str(error)
+        assert error.exit_status == 2  # type: ignore[union-attr]
+
+
+def test_another_program_s_file(tmp_path: Path) -> None:
+    """A database of something else, and one without tables, are no store: status 2, and no byte is changed."""
+    file = tmp_path / "messages.sqlite"
+    for content in ("CREATE TABLE other (column)", ""):
+        file.unlink(missing_ok=True)
+        file.touch()
+        with contextlib.closing(sqlite3.connect(file)) as connection:
+            connection.executescript(content)
+        before = file.read_bytes()
+        for tool in ("info", "check", "dump", "compact"):
+            error = run(tool, tmp_path).exception
+            assert "no store" in str(error)
+            assert error.exit_status == 2  # type: ignore[union-attr]
+        assert file.read_bytes() == before
 
 
 # Damaged stores
