@@ -19,9 +19,23 @@ from pathlib import Path
 from multiqueue.broker import Message, VirtualHost
 from multiqueue.store import SqliteStore
 
-from ._model import Attempt, Figures, ItemsLost, Metric, Rival, Workload
+from ._model import Attempt, BenchError, Figures, ItemsLost, Metric, Rival, Workload
 
-MESSAGES = int(os.environ.get("MULTIQUEUE_BENCH_BACKLOG", "500000"))
+_VARIABLE = "MULTIQUEUE_BENCH_BACKLOG"
+
+
+def _number_of_messages() -> int:
+    given = os.environ.get(_VARIABLE, "500000")
+    try:
+        number = int(given)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise BenchError(f"{_VARIABLE} is {given!r}; give a number of messages from 1 on")
+    return number
+
+
+MESSAGES = _number_of_messages()
 BODY_BYTES = 1024
 MEMORY_LIMIT = 128 << 20
 _PARTS = 10  # the rate of the last tenth is compared with that of the first

@@ -10,16 +10,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ._crew import Crew
-from ._model import Figures, ItemsLost
+from ._model import BenchError, Figures, ItemsLost
 
 BODY = bytes(range(256)) * 4
 PROPERTIES = b"p" * 60
+
+_VARIABLE = "MULTIQUEUE_BENCH_DIR"
 
 Body = Callable[[], object]
 
 
 def new_directory() -> Path:
-    return Path(tempfile.mkdtemp(prefix="multiqueue-bench-", dir=os.environ.get("MULTIQUEUE_BENCH_DIR")))
+    return Path(tempfile.mkdtemp(prefix="multiqueue-bench-", dir=os.environ.get(_VARIABLE)))
+
+
+def check_disk() -> None:
+    """Return if there can be directories.
+
+    Raises:
+        BenchError: not where the environment says.
+    """
+    try:
+        new_directory().rmdir()
+    except OSError as error:
+        where = os.environ.get(_VARIABLE, tempfile.gettempdir())
+        raise BenchError(
+            f"cannot write into {where!r}: {error.strerror}; {_VARIABLE} names another directory"
+        ) from error
 
 
 @dataclass

@@ -15,7 +15,7 @@ from typing import Any, cast
 import click
 
 from ._harness import run_suite
-from ._model import Suite
+from ._model import BenchError, Suite
 from ._record import default_directory, record
 from ._report import Report
 from ._table import as_text, facts, tables
@@ -105,7 +105,12 @@ def store(**options: Any) -> None:
 
     Exits with 1 if a message was lost, or a queue raised or got stuck: the table says which.
     """
-    _measure("store", _Options(**options))
+    suite = _load("store")
+    try:
+        importlib.import_module("._store_disk", __package__).check_disk()
+    except BenchError as error:
+        raise click.UsageError(str(error)) from error
+    _measure_suite(suite, _Options(**options))
 
 
 @_suite
@@ -135,7 +140,10 @@ def spark(**options: Any) -> None:
 
 
 def _load(name: str) -> Suite:
-    """The suite of that name; each loads its own room alone."""
+    """The suite of that name; each loads its own room alone.
+
+    Raises: `UsageError` where the environment asks for what it cannot do.
+    """
     module = {
         "core": "._core_suite",
         "broker": "._broker",
@@ -143,7 +151,10 @@ def _load(name: str) -> Suite:
         "amqp": "._amqp",
         "spark": "._spark",
     }[name]
-    return cast(Suite, importlib.import_module(module, __package__).SUITE)
+    try:
+        return cast(Suite, importlib.import_module(module, __package__).SUITE)
+    except BenchError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _measure(name: str, options: _Options) -> None:
@@ -188,6 +199,10 @@ def _directory(given: str) -> Path:
         )
     if directory.exists() and not directory.is_dir():
         raise click.UsageError(f"--record {directory}: that is a file; name a directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"--record {directory}: {error.strerror}; name another directory") from error
     return directory
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from multiqueue.bench import _store
+from multiqueue.bench import _store, _store_backlog
 from multiqueue.bench._harness import run_attempt, run_workload
-from multiqueue.bench._model import ItemsLost, Rival, Workload
+from multiqueue.bench._model import BenchError, ItemsLost, Rival, Workload
+from multiqueue.bench.cli import bench
 from multiqueue.store import SqliteStore
 
 
@@ -40,6 +42,30 @@ def test_a_lossy_store_gets_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     ours: Rival = _store.SUITE.workloads[0].rivals[1]
     with pytest.raises(ItemsLost, match="0 messages are there, and 1000 should be"):
         run_attempt(ours, 1000)
+
+
+def test_a_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the environment names a directory that is none, the command says so before any work."""
+    monkeypatch.setenv("MULTIQUEUE_BENCH_DIR", str(tmp_path / "none"))
+    result = CliRunner().invoke(bench, ["store", "--quick", "--rounds", "1", "--only", "publish-1"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "No such file or directory; name another in MULTIQUEUE_BENCH_DIR" in result.stderr
+
+
+def test_a_record_that_cannot_be_kept(tmp_path: Path) -> None:
+    """A directory for the record that cannot be made is named before any work."""
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(bench, ["store", "--only", "publish-1", "--record", str(tmp_path / "file" / "x")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Not a directory; name another" in result.stderr
+
+
+@pytest.mark.parametrize("given", ["many", "0", "-5"])
+def test_a_backlog_of_nothing(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog that is no number of messages is refused with the variable's name."""
+    monkeypatch.setenv("MULTIQUEUE_BENCH_BACKLOG", given)
+    with pytest.raises(BenchError, match="MULTIQUEUE_BENCH_BACKLOG is '.*'; give a number of messages"):
+        _store_backlog._number_of_messages()
 
 
 def test_the_goals_are_those_that_are_promised() -> None:
