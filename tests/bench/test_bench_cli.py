@@ -135,12 +135,11 @@ def test_record_over_a_file_is_refused(run: Any, tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_one_sentence(run: Any, tmp_path: Path) -> None:
-    """The figures were printed already; the error tells what failed."""
+    """A directory that cannot be made is named before the work begins."""
     (tmp_path / "file").touch()
     result = run("--record", str(tmp_path / "file" / "below"))
-    assert result.exit_code == 1
-    assert "cannot record into" in result.stderr
-    assert "Traceback" not in result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "below: Not a directory; name another directory" in result.stderr
 
 
 def test_a_terminal_without_rich_gets_plain_tables(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

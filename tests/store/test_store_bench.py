@@ -49,7 +49,7 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("MULTIQUEUE_BENCH_DIR", str(tmp_path / "none"))
     result = CliRunner().invoke(bench, ["store", "--quick", "--rounds", "1", "--only", "publish-1"])
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "No such file or directory; name another in MULTIQUEUE_BENCH_DIR" in result.stderr
+    assert "No such file or directory; MULTIQUEUE_BENCH_DIR names another" in result.stderr
 
 
 def test_a_record_that_cannot_be_kept(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_a_record_that_cannot_be_kept(tmp_path: Path) -> None:
 def test_a_backlog_of_nothing(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backlog that is no number of messages is refused with the variable's name."""
     monkeypatch.setenv("MULTIQUEUE_BENCH_BACKLOG", given)
-    with pytest.raises(BenchError, match="MULTIQUEUE_BENCH_BACKLOG is '.*'; give a number of messages"):
+    with pytest.raises(BenchError, match=r"MULTIQUEUE_BENCH_BACKLOG is '.*'; give a number of messages"):
         _store_backlog._number_of_messages()
 
 

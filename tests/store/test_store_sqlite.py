@@ -182,17 +182,21 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
     """Under unbroken publishing, with readers, the log stays near its limit and the commits go on."""
     limit = 1 << 20
     with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0, log_bytes=limit) as store:
-        stop = threading.Event()
+        stop, has_read = threading.Event(), threading.Event()
 
         def read() -> None:
             while not stop.is_set():
                 store.read([header.id for header in store.page(1, 0, 50)])
+                has_read.set()
 
         reader = threading.Thread(target=read)
         reader.start()
         largest = 0
-        for _ in range(200):
+        for number in range(200):
             stored(store, *(put(1, b"x" * 1000) for _ in range(100)))
+            if number % 10 == 0:  # readers are brief: none stands still while many commits go by
+                has_read.clear()
+                assert has_read.wait(60)
             largest = max(largest, (tmp_path / "messages.sqlite-wal").stat().st_size)
         stop.set()
         reader.join()
