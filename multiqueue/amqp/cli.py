@@ -2,6 +2,8 @@
 
 Who runs    The main thread waits for a signal; the server's threads do the work. SIGINT and SIGTERM end it cleanly:
             clients are told, what is durable is on disk. A second one ends it where it stands.
+Waiting     On a socket that the interpreter writes to when a signal comes. Of a lock, the signal that comes just before
+            the thread falls asleep would be seen when something else wakes it, that is, never.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import socket
 import sys
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -47,38 +51,47 @@ def _run(config: BrokerConfig, host: str | None, port: int | None, data: Path | 
     listen = config.file.listen
     directory = data or config.data
     tls = config.tls()
-    done = threading.Event()
-    before = {each: signal.signal(each, _ender(done)) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with _open(config, directory) as started:
-            for name in config.file.virtual_hosts:
-                started.add_virtual_host(name)
-            server = serve(
-                started,
-                listen.host if host is None else host,
-                listen.port if port is None else port,
-                users=config.users(),
-                tls=tls,
-                settings=config.settings(),
-                data=directory,
-            )
-            with server, patient_collector():
-                where = f"messages that must survive are in {directory}" if directory else "messages are in memory"
-                click.echo(f"listening on {server.url.rpartition('@')[2].partition('/')[0]}; {where}; Ctrl-C ends it")
-                done.wait()
-                click.echo("closing")
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+    with _signal_socket() as signals, _open(config, directory) as started:
+        for name in config.file.virtual_hosts:
+            started.add_virtual_host(name)
+        server = serve(
+            started,
+            listen.host if host is None else host,
+            listen.port if port is None else port,
+            users=config.users(),
+            tls=tls,
+            settings=config.settings(),
+            data=directory,
+        )
+        with server, patient_collector():
+            where = f"messages that must survive are in {directory}" if directory else "messages are in memory"
+            click.echo(f"listening on {server.url.rpartition('@')[2].partition('/')[0]}; {where}; Ctrl-C ends it")
+            signals.recv(1)
+            click.echo("closing")
 
 
-def _ender(done: threading.Event) -> Any:
+@contextmanager
+def _signal_socket() -> Iterator[socket.socket]:
+    """Has a byte once SIGINT or SIGTERM has come; a second one raises KeyboardInterrupt in this thread."""
+    came = 0
+
     def end(number: int, frame: FrameType | None) -> None:
-        if done.is_set():
+        nonlocal came
+        came += 1
+        if came == 2:
             raise KeyboardInterrupt
-        done.set()
 
-    return end
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    with reader, writer:
+        woken = signal.set_wakeup_fd(writer.fileno())
+        before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield reader
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+            signal.set_wakeup_fd(woken)
 
 
 def _open(config: BrokerConfig, directory: Path | None) -> Broker:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
+from time import monotonic
 from typing import Any, BinaryIO
 
 import click
@@ -23,6 +24,7 @@ from ._message import Message, Returned
 DEFAULT_URL = "amqp://guest:guest@localhost:5672/%2F"
 _WINDOW = 1000  # messages on their way to the server before the first of them must be confirmed
 _BATCH = 100  # messages written before they are flushed and acknowledged
+_LONGEST_SLEEP = 1.0  # seconds
 
 _URL = click.option(
     "--url", envvar="MULTIQUEUE_URL", default=DEFAULT_URL, show_default=True, help="The broker; also MULTIQUEUE_URL."
@@ -223,9 +225,8 @@ def _write_all(
     out = sys.stdout.buffer
     written = 0
     while count is None or written < count:
-        try:
-            message = inbox.get(timeout)
-        except Empty:
+        message = _next(inbox, timeout)
+        if message is None:
             break
         out.write((_as_json(message) if as_json else message.body) + end)
         written += 1
@@ -234,6 +235,21 @@ def _write_all(
             if acknowledges:
                 message.ack(multiple=True)
     return written
+
+
+def _next(inbox: Inbox, timeout: float | None) -> Message | None:
+    """The next message; None when none has come for `timeout` seconds.
+
+    It waits a second at a time: a Ctrl-C that comes just before the thread falls asleep is seen when it wakes.
+    """
+    end = None if timeout is None else monotonic() + timeout
+    while True:
+        left = _LONGEST_SLEEP if end is None else min(end - monotonic(), _LONGEST_SLEEP)
+        try:
+            return inbox.get(max(left, 0))
+        except Empty:
+            if left < _LONGEST_SLEEP:
+                return None
 
 
 def _as_json(message: Message) -> bytes:

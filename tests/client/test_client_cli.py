@@ -8,12 +8,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from multiqueue import cli as front
+from multiqueue.broker import Broker
 from multiqueue.client import Connection, connect
 
 _NAMES = ("publish", "consume")
@@ -112,9 +115,15 @@ def test_what_is_wrong_is_one_sentence(
     assert (left.value.code, sentence in said) == (status, True), said
 
 
-def _consumer(server_url: str, *more: str, **pipes: Any) -> subprocess.Popen[bytes]:
+@contextmanager
+def _consumer(server_url: str, *more: str, **pipes: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """`multiqueue consume` as a process, killed if it is still there in the end."""
     command = [sys.executable, "-c", _RUN, "consume", "--queue", "q", "--url", server_url, *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **pipes)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_whoever_reads_may_go_away(server_url: str, connection: Connection) -> None:
@@ -135,7 +144,7 @@ def test_whoever_reads_may_go_away(server_url: str, connection: Connection) -> N
     assert left.redelivered
 
 
-def test_an_interrupt_ends_it_in_order(server_url: str, connection: Connection) -> None:
+def test_an_interrupt_ends_it_in_order(broker: Broker, server_url: str, connection: Connection) -> None:
     """Ctrl-C: what was written is acknowledged, the connection is closed, status 130."""
     channel = connection.channel()
     channel.queue_declare("q", durable=True)
@@ -144,8 +153,8 @@ def test_an_interrupt_ends_it_in_order(server_url: str, connection: Connection) 
         assert process.stdout is not None
         assert process.stderr is not None
         assert process.stdout.readline() == b"1\n"
-        while channel.queue_declare("q", passive=True).consumer_count == 0:
-            pass
+        while broker.queue("q").statistics().unacked:  # written, and about to be acknowledged
+            threading.Event().wait(0.001)
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert process.stderr.read() == b"multiqueue: interrupted\n"
