@@ -27,7 +27,8 @@ def main(what: str, url: str, directory: str, form: str) -> None:
     }
     spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     register(spark)
-    source = {"url": url, "queue": "orders", "spool": f"{directory}/spool", "maxMessagesPerBatch": "150"}
+    most = "150" if what == "run" else "100000"
+    source = {"url": url, "queue": "orders", "spool": f"{directory}/spool", "maxMessagesPerBatch": most}
     orders = spark.readStream.format("multiqueue").options(**source).load()
     if form == "deduplicated":
         orders = orders.withWatermark("received", "1 hour").dropDuplicatesWithinWatermark(["message_id"])

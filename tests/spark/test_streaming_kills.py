@@ -23,29 +23,28 @@ pytestmark = pytest.mark.spark
 
 PROGRAM = Path(__file__).with_name("spark_streaming_query.py")
 STARTS_WITHIN = 240.0  # seconds; a JVM on a busy machine
+STEPS_WITHIN = 30.0  # seconds; then it is killed where it is
+PARTS = ("spool", "checkpoint/offsets", "checkpoint/commits", "output/_spark_metadata")
+ORDERS = 400  # to each life: some batches
 
 
 class Publisher(threading.Thread):
-    """Publishes numbered orders, confirmed, until it is told to end."""
+    """Publishes `count` orders from number `first` on, confirmed ten by ten."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, first: int, count: int) -> None:
         super().__init__(name="publisher")
         self._url = url
-        self._ends = threading.Event()
+        self._numbers = range(first, first + count)
         self.confirmed: list[str] = []
 
     def run(self) -> None:
         with connect(self._url) as connection, connection.channel() as channel:
-            while not self._ends.wait(0.005):
-                ids = [str(len(self.confirmed) + index) for index in range(10)]
-                for each in ids:
-                    channel.publish_confirmed(b"x", routing_key="orders", message_id=each, delivery_mode=2)
-                assert channel.wait_for_confirms(60)
-                self.confirmed += ids
-
-    def end(self) -> None:
-        self._ends.set()
-        self.join()
+            for number in self._numbers:
+                channel.publish_confirmed(b"x", routing_key="orders", message_id=str(number), delivery_mode=2)
+                if number % 10 == 9:
+                    assert channel.wait_for_confirms(60)
+            assert channel.wait_for_confirms(60)
+        self.confirmed = [str(number) for number in self._numbers]
 
 
 def start(what: str, url: str, directory: Path, form: str) -> subprocess.Popen[str]:
@@ -71,13 +70,25 @@ def kill(driver: subprocess.Popen[str]) -> None:
     driver.communicate()
 
 
-def one_life(url: str, directory: Path, form: str, seconds: float) -> None:
-    """Run the query, and kill it `seconds` after it has begun."""
+def names(directory: Path) -> set[Path]:
+    """Every file by which a query has got on."""
+    return {path for part in PARTS for path in directory.glob(f"{part}/*")}
+
+
+def one_life(url: str, directory: Path, form: str, dice: random.Random) -> None:
+    """Run the query, and kill it when it has got on by some steps, and somewhere in the next one."""
     driver = start("run", url, directory, form)
     try:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "running\n"
-        time.sleep(seconds)  # where it is then is for the dice
+        deadline = time.monotonic() + STEPS_WITHIN
+        steps, before = dice.randrange(9), names(directory)
+        while steps and time.monotonic() < deadline:
+            time.sleep(0.005)
+            now = names(directory)
+            steps -= now != before
+            before = now
+        time.sleep(dice.uniform(0.0, 0.2))  # where it is then is for the dice
     finally:
         kill(driver)
 
@@ -110,18 +121,20 @@ def test_a_killed_driver(tmp_path: Path, kills: int, form: str) -> None:
         url = broker.listen().url
         with connect(url) as connection, connection.channel() as channel:
             channel.queue_declare("orders", durable=True)
-        publisher = Publisher(url)
-        publisher.start()
-        try:
-            for _ in range(kills):
-                one_life(url, tmp_path, form, dice.uniform(0.0, 6.0))
-        finally:
-            publisher.end()
+        confirmed: list[str] = []
+        for life in range(kills):
+            publisher = Publisher(url, life * ORDERS, ORDERS)
+            publisher.start()
+            try:
+                one_life(url, tmp_path, form, dice)
+            finally:
+                publisher.join()
+            confirmed += publisher.confirmed
         rows = last_life(url, tmp_path, form)
         wait_for_depth(url, "orders", 0)
-    assert publisher.confirmed
-    assert {id for id, _ in rows} == set(publisher.confirmed)
+    assert len(confirmed) == kills * ORDERS
+    assert {id for id, _ in rows} == set(confirmed)
     first_copies = Counter(id for id, redelivered in rows if not redelivered)
     assert max(first_copies.values()) == 1
     if form == "deduplicated":
-        assert len(rows) == len(publisher.confirmed)
+        assert len(rows) == len(confirmed)
