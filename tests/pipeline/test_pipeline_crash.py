@@ -72,26 +72,26 @@ def start(base: Path, fuse: Fuse, batch: int = 1, **settings: Any) -> Pipeline:
     return Pipeline(base, lanes, ledger=ledger, publisher=publisher, **settings)
 
 
-def moments(base: Path, batch: int) -> list[str]:
+def after_each_death(tmp_path: Path, batch: int, **settings: Any) -> Iterator[tuple[Pipeline, str]]:
+    """For each moment at which a run can die, 25 at least: the pipeline that goes on after it, and when it died."""
+    make_tree(tmp_path / "whole", LANES)
     fuse = Fuse()
-    start(base, fuse, batch).run()
-    return fuse.passed
+    start(tmp_path / "whole", fuse, batch, **settings).run()
+    assert len(fuse.passed) >= 25
+    for last, name in enumerate(fuse.passed, 1):
+        base = tmp_path / str(last)
+        make_tree(base, LANES)
+        with pytest.raises(Killed):
+            start(base, Fuse(last), batch, **settings).run()
+        yield start(base, Fuse(), batch, **settings), f"died at moment {last}, {name}"
 
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_killed_at_every_moment(tmp_path: Path, batch: int) -> None:
     """Whichever commit or rename is the last one before death, the next run ends with each file in the output once."""
-    make_tree(tmp_path / "whole", LANES)
-    count = len(moments(tmp_path / "whole", batch))
-    assert count >= 25
-    for last in range(1, count + 1):
-        base = tmp_path / str(last)
-        make_tree(base, LANES)
-        with pytest.raises(Killed):
-            start(base, Fuse(last), batch).run()
-        again = start(base, Fuse(), batch)
+    for again, died in after_each_death(tmp_path, batch):
         again.run()
-        assert rows_in(again.output) == contents(LANES), f"died at moment {last}"
+        assert rows_in(again.output) == contents(LANES), died
 
 
 STEPS = (Step("daily", ("in",), each_lane=True), Step("totals", ("daily",)))
@@ -99,18 +99,10 @@ STEPS = (Step("daily", ("in",), each_lane=True), Step("totals", ("daily",)))
 
 def test_killed_at_every_moment_of_a_run_with_steps(tmp_path: Path) -> None:
     """Whenever a run dies, the next one ends with the output of every step, once, made after what it needs."""
-    make_tree(tmp_path / "whole", LANES)
-    fuse = Fuse()
-    start(tmp_path / "whole", fuse, 2, steps=STEPS).run()
-    for last in range(1, len(fuse.passed) + 1):
-        base = tmp_path / str(last)
-        make_tree(base, LANES)
-        with pytest.raises(Killed):
-            start(base, Fuse(last), 2, steps=STEPS).run()
-        again = start(base, Fuse(), 2, steps=STEPS)
+    for again, died in after_each_death(tmp_path, 2, steps=STEPS):
         again.run()
-        assert rows_in(again.output) == contents(LANES), f"died at moment {last}"
-        assert rows_in(again.output, "steps") == ["daily big", "daily small", "totals"], f"died at moment {last}"
+        assert rows_in(again.output) == contents(LANES), died
+        assert rows_in(again.output, "steps") == ["daily big", "daily small", "totals"], died
 
 
 def bad_row(spark: Any, item: Item, staged: Path) -> bool:
@@ -121,18 +113,10 @@ def bad_row(spark: Any, item: Item, staged: Path) -> bool:
 
 def test_killed_at_every_moment_of_a_split(tmp_path: Path) -> None:
     """Whenever a run dies while it halves a bad batch, the next one ends with all but the bad file, and one letter."""
-    make_tree(tmp_path / "whole", LANES)
-    fuse = Fuse()
-    start(tmp_path / "whole", fuse, 5, work=bad_row).run()
-    for last in range(1, len(fuse.passed) + 1):
-        base = tmp_path / str(last)
-        make_tree(base, LANES)
-        with pytest.raises(Killed):
-            start(base, Fuse(last), 5, work=bad_row).run()
-        again = start(base, Fuse(), 5, work=bad_row)
-        assert again.run().total.failed == 1
-        assert rows_in(again.output) == sorted(set(contents(LANES)) - {"big-2"}), f"died at moment {last}"
-        assert len(list((base / "dead").rglob("*.json"))) == 1
+    for again, died in after_each_death(tmp_path, 5, work=bad_row):
+        assert again.run().total.failed == 1, died
+        assert rows_in(again.output) == sorted(set(contents(LANES)) - {"big-2"}), died
+        assert len(list((again.output.parent / "dead").rglob("*.json"))) == 1, died
 
 
 @pytest.mark.parametrize("first", [4, 9, 14])
