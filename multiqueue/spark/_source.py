@@ -17,6 +17,7 @@ Waiting     `_collect` waits for messages that the broker said it has, until the
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -173,18 +174,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Without `waits` as far as there are messages; with it as long as there are any to come.
         """
-        spool, quiet_since = opened.spool, time.monotonic()
-        room = self._options.max_bytes - (0 if begin is None else spool.held(begin)[1])
+        spool, gave_at = opened.spool, time.monotonic()
+        room = math.inf if begin is None else self._options.max_bytes - spool.held(begin)[1]
         timeout = QUIET if waits else 0.0
-        while spool.end < end and (room > 0 or begin is None):
-            most_bytes = max(room, 1) if begin is not None else self._options.max_bytes
-            taken = opened.supply.take(min(end - spool.end, CHUNK), most_bytes, timeout)
+        while spool.end < end and room > 0:
+            taken = opened.supply.take(min(end - spool.end, CHUNK), min(room, self._options.max_bytes), timeout)
             if taken:
                 room -= self._store(opened, taken)
-                quiet_since = time.monotonic()
                 timeout = QUIET if waits else LINGER
-            elif not waits or self._is_exhausted(opened, quiet_since):
+            elif not waits or self._is_exhausted(opened, gave_at):
                 return
+            if taken or opened.supply.is_away:
+                gave_at = time.monotonic()
 
     def _store(self, opened: _Opened, taken: list[Any]) -> int:
         """Spool messages, then acknowledge them; returns the bytes of their bodies."""
@@ -193,20 +194,18 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         opened.supply.ack(taken)
         return size_bytes
 
-    def _is_exhausted(self, opened: _Opened, quiet_since: float) -> bool:
-        """Do the queues have nothing left, though they had? Others may have taken it."""
+    def _is_exhausted(self, opened: _Opened, gave_at: float) -> bool:
+        """Do the queues, which gave something last at `gave_at`, have nothing left? Others may have taken it."""
         left = opened.supply.ready()
-        if left == 0:
-            if opened.target is not None:
-                opened.target = opened.spool.end
-            return True
-        if left is not None and time.monotonic() - quiet_since > STUCK:
+        if left is None:
+            time.sleep(LINGER)  # the broker is away; the supply says when that is too long
+        elif left == 0:
+            opened.target = None if opened.target is None else opened.spool.end
+        elif time.monotonic() - gave_at > STUCK:
             raise SourceUnavailable(
                 f"the queues have {left} messages and gave none for {STUCK:g} s; does another consumer have them alone?"
             )
-        if left is None:
-            time.sleep(LINGER)  # the broker is away; the supply says for how long
-        return False
+        return left == 0
 
     # ---- the executors' side ------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class Intake:
         """How many messages are here and were not taken."""
         return self._messages.qsize()
 
-    def take(self, messages: int, size_bytes: int, timeout: float) -> list[tuple[str, Message]]:
+    def take(self, messages: int, size_bytes: float, timeout: float) -> list[tuple[str, Message]]:
         """Up to so many messages with their queues, or until they have so many bytes; waits only for the first.
 
         Raises:
@@ -128,6 +128,11 @@ class Supply:
         self._lost_at: float | None = None  # None: never connected, or connected
         self._next_attempt = 0.0
 
+    @property
+    def is_away(self) -> bool:
+        """Is the broker away, as far as the last attempt tells?"""
+        return self._intake is None
+
     def intake(self) -> Intake | None:
         """The one that is open; None while the broker is away.
 
@@ -144,7 +149,7 @@ class Supply:
                 self._lost_at = None
         return self._intake
 
-    def take(self, messages: int, size_bytes: int, timeout: float) -> list[tuple[str, Message]]:
+    def take(self, messages: int, size_bytes: float, timeout: float) -> list[tuple[str, Message]]:
         """As `Intake.take`; nothing while the broker is away."""
         intake = self.intake()
         if intake is None:
