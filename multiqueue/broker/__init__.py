@@ -32,6 +32,8 @@ from ._errors import Undeliverable as Undeliverable
 from ._errors import Unroutable as Unroutable
 from ._exchange import Exchange as Exchange
 from ._exchange import ExchangeStatistics as ExchangeStatistics
+from ._host_publishing import Published as Published
+from ._host_receiving import ConsumerOptions as ConsumerOptions
 from ._memory import MemoryStatistics as MemoryStatistics
 from ._memory import TargetStatistics as TargetStatistics
 from ._message import Message as Message
@@ -56,7 +58,5 @@ from ._subscription import Subscription as Subscription
 from ._target import ConsumerTarget as ConsumerTarget
 from ._target import Delivery as Delivery
 from ._transaction import Transaction as Transaction
-from ._virtual_host import ConsumerOptions as ConsumerOptions
-from ._virtual_host import Published as Published
 from ._virtual_host import VirtualHost as VirtualHost
 from ._virtual_host import VirtualHostStatistics as VirtualHostStatistics

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from multiqueue.broker import Message, MessageRefused, QueueKind, QueueSettings, VirtualHost
+from multiqueue.broker._memory import MemoryManager
 from multiqueue.broker._outgrown_core import OutgrownCore
 from multiqueue.broker._queue import BrokerQueue
 from multiqueue.errors import Empty
@@ -92,6 +93,7 @@ def test_a_queue_that_outgrows_the_memory_keeps_order_and_budget(host: VirtualHo
     assert _pages(queue)
     host.check_invariants()
     assert _drain(host, 1000) == list(range(1000))
+    assert _rows(host) == 0
     assert host.memory_statistics().used == 0
     host.check_invariants()
 
@@ -185,26 +187,39 @@ def test_a_consumer_that_waits_is_told_of_what_comes_after_the_queue_began_to_pa
         assert _number(reds.get(timeout=10).message) == 3
 
 
-def test_a_selector_that_is_asked_while_the_queue_begins_to_page_starts_over(host: VirtualHost) -> None:
-    """1. A pull asks its selector about a message.  2. The queue pages, the message is written out, and another
-    consumer takes and settles it.  3. The pull comes back: it is not given what is gone, but the next match."""
+def test_a_selector_that_is_asked_while_the_queue_begins_to_page_starts_over(
+    host: VirtualHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A pull asks its selector about a message.  2. The queue pages, the message leaves memory, and somebody loads,
+    takes and settles it.  3. The pull comes back: it is not given what is gone, but the next match."""
     queue = host.declare_queue("q")
     _publish(host, range(3))
-    done: list[int] = []
+    settled: list[Message] = []
 
-    def selector(message: Message) -> bool:
-        if not done:
-            done.append(1)
+    def page_out_and_settle() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(MemoryManager, "_start", lambda memory: None)  # no loader brings anything to this consumer
             assert queue.page_out()
+            host.memory_limit = 800  # less than one message takes: all of them are let go of
+            host.memory_limit = LIMIT
             got = host.get("q")
             assert got is not None
-            assert _number(got.message) == 0
             got.accept(wait=True)
-            _rows(host)
+            settled.append(got.message)
+        _rows(host)
+
+    def selector(message: Message) -> bool:
+        if not asked:
+            asked.append(message)
+            page_out_and_settle()
         return True
 
+    asked: list[Message] = []
     with host.subscribe("q", selector=selector, prefetch=1) as subscription:
-        assert _number(subscription.get(timeout=10).message) == 1
+        received = subscription.get(timeout=10)
+    assert [_number(message) for message in (*asked, *settled)] == [0, 0]
+    assert asked[0] is not settled[0], "it was in memory all the time"
+    assert _number(received.message) == 1
     host.check_invariants()
 
 
@@ -240,6 +255,22 @@ def test_management_reaches_what_a_queue_has_written_out(host: VirtualHost) -> N
     assert _drain(host, 50, "other") == list(range(100, 150))
     assert host.memory_statistics().used == 0
     assert _rows(host) == 0
+
+
+def test_what_was_written_out_can_be_moved_to_a_durable_queue() -> None:
+    """A persistent message goes from a queue that nobody keeps to one that is kept, and leaves no row where it was."""
+    host = VirtualHost(store=MemoryStore(), memory_limit=LIMIT)
+    queue = host.declare_queue("q")
+    durable = host.declare_queue("durable", durable=True)
+    for number in range(100):
+        host.publish(Message(b"%06d" % number, routing_key="q", persistent=True))
+    assert _pages(queue)
+    assert queue.move_messages(durable, limit=60) == 60
+    host.wait_for_commits()
+    assert queue.purge() == 40
+    assert _rows(host) == 60
+    assert _drain(host, 60, "durable") == list(range(60))
+    host.close()
 
 
 def _rows(host: VirtualHost) -> int:
@@ -330,8 +361,9 @@ def test_a_queue_that_cannot_page_holds_its_publishers_back(host: VirtualHost) -
     resumed = threading.Event()
     assert queue.when_room(resumed.set)
     assert not resumed.is_set()
-    for _ in range(number + 1):
-        received = host.get("q")
+    taken = [host.get("q") for _ in range(number + 1)]
+    assert not resumed.is_set(), "what consumers have takes memory as well"
+    for received in taken:
         assert received is not None
         received.accept()
     assert resumed.is_set()
@@ -365,6 +397,29 @@ def test_a_queue_with_a_reject_policy_refuses_when_the_memory_ends(host: Virtual
     assert 768 * accepted <= 0.8 * LIMIT
     assert queue.purge() == accepted
     host.publish(Message(object(), routing_key="q"))
+
+
+def test_whoever_was_held_back_goes_on_when_the_queue_pages_at_last(host: VirtualHost) -> None:
+    """While somebody looks at everything a queue cannot page, and holds publishers back; when it can, they go on."""
+    queue = host.declare_queue("q")
+    _publish(host, range(3))
+    resumed = threading.Event()
+
+    waits: list[bool] = []
+
+    def fill(message: Message) -> bool:
+        while not queue.is_throttled:
+            _publish(host, range(1))
+        waits.append(queue.when_room(resumed.set))
+        return True
+
+    assert len(queue.browse(fill, limit=1)) == 1
+    assert set(waits) == {True}
+    assert not resumed.is_set()
+    _publish(host, range(1))
+    assert _pages(queue)
+    assert resumed.is_set()
+    assert not queue.is_throttled
 
 
 def test_objects_of_this_process_stay_in_memory(host: VirtualHost) -> None:
