@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pamqp import commands
 
 from ..amqp import REPLY_TO, Ack, Deliver, GetOk, Nack, Return, reply_queues
+from ._direct_declaring import DECLARATIONS, Fields, answer
 from ._direct_host import HeldMessage, Refused, body_of, broker_room, fields_of, properties_of
 from ._direct_routing import is_special, routed, with_reply_address
 from ._link import Event
@@ -23,7 +24,6 @@ from ._link import Event
 if TYPE_CHECKING:
     from ._direct_link import DirectLink
 
-Fields = dict[str, Any]
 Step = Callable[[], object]
 
 
@@ -36,14 +36,6 @@ class Served:
     queue: Any
     auto_ack: bool
     is_cancelled: bool = False
-
-
-def answer(method: type[Any], **fields: Any) -> Any:
-    """A method object without the checks of pamqp, which refuses names that brokers take."""
-    made: Any = object.__new__(method)
-    for name in method.__slots__:
-        setattr(made, name, fields.get(name))
-    return made
 
 
 class DirectChannel:
@@ -96,59 +88,13 @@ class DirectChannel:
 
     def handle(self, method: type[Any], fields: Fields) -> Any:
         """The answer to a method, or None."""
+        declaration = DECLARATIONS.get(method)
+        if declaration is not None:
+            return declaration(self._link, fields)
         handler = self._HANDLERS.get(method)
         if handler is None:
             raise Refused(540, f"NOT_IMPLEMENTED - {method.name}", "connection")
         return handler(self, fields)
-
-    # ---- declarations -------------------------------------------------------------------------------------------
-
-    def _exchange_declare(self, fields: Fields) -> Any:
-        name, kind = fields.pop("exchange"), fields.pop("exchange_type")
-        self._host.declare_exchange(name, kind, **fields)
-        return answer(commands.Exchange.DeclareOk)
-
-    def _exchange_delete(self, fields: Fields) -> Any:
-        self._host.delete_exchange(fields["exchange"], if_unused=fields["if_unused"])
-        return answer(commands.Exchange.DeleteOk)
-
-    def _exchange_bind(self, fields: Fields) -> Any:
-        self._host.bind_exchange(**fields)
-        return answer(commands.Exchange.BindOk)
-
-    def _exchange_unbind(self, fields: Fields) -> Any:
-        self._host.unbind_exchange(**fields)
-        return answer(commands.Exchange.UnbindOk)
-
-    def _queue_declare(self, fields: Fields) -> Any:
-        name = fields.pop("queue")
-        if name.startswith(REPLY_TO) and fields["passive"]:
-            queue = self._replies.find(name)
-            if queue is None:
-                raise Refused(404, f"NOT_FOUND - no queue '{name}' in vhost '{self._host.name}'")
-        else:
-            queue = self._host.declare_queue(name, owner=self._link, **fields)
-        figures = queue.statistics()
-        counts = {"message_count": figures.available, "consumer_count": figures.consumers}
-        return answer(commands.Queue.DeclareOk, queue=queue.name, **counts)
-
-    def _queue_delete(self, fields: Fields) -> Any:
-        count = self._host.delete_queue(fields.pop("queue"), owner=self._link, **fields)
-        return answer(commands.Queue.DeleteOk, message_count=count)
-
-    def _queue_purge(self, fields: Fields) -> Any:
-        return answer(commands.Queue.PurgeOk, message_count=self._queue(fields["queue"]).purge())
-
-    def _queue_bind(self, fields: Fields) -> Any:
-        self._host.bind_queue(**fields, owner=self._link)
-        return answer(commands.Queue.BindOk)
-
-    def _queue_unbind(self, fields: Fields) -> Any:
-        self._host.unbind_queue(**fields, owner=self._link)
-        return answer(commands.Queue.UnbindOk)
-
-    def _queue(self, name: str) -> Any:
-        return self._host.queue(name, owner=self._link)
 
     # ---- publishing ---------------------------------------------------------------------------------------------
 
@@ -298,6 +244,9 @@ class DirectChannel:
             served.is_cancelled = True
             self._emit(answer(commands.Basic.Cancel, consumer_tag=served.tag, nowait=True))
 
+    def _queue(self, name: str) -> Any:
+        return self._host.queue(name, owner=self._link)
+
     def _get(self, fields: Fields) -> Any:
         received = self._host.get(fields["queue"], auto_accept=fields["no_ack"], owner=self._link)
         if received is None:
@@ -396,15 +345,6 @@ class DirectChannel:
         self._link.emit(Event(self._number, method, properties, body))
 
     _HANDLERS: ClassVar[dict[type[Any], Callable[[DirectChannel, Fields], Any]]] = {
-        commands.Exchange.Declare: _exchange_declare,
-        commands.Exchange.Delete: _exchange_delete,
-        commands.Exchange.Bind: _exchange_bind,
-        commands.Exchange.Unbind: _exchange_unbind,
-        commands.Queue.Declare: _queue_declare,
-        commands.Queue.Delete: _queue_delete,
-        commands.Queue.Purge: _queue_purge,
-        commands.Queue.Bind: _queue_bind,
-        commands.Queue.Unbind: _queue_unbind,
         commands.Basic.Qos: _qos,
         commands.Basic.Consume: _consume,
         commands.Basic.Cancel: _cancel,

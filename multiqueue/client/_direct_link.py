@@ -19,7 +19,8 @@ from typing import Any
 
 from pamqp import commands
 
-from ._direct_channel import DirectChannel, Served, Step, answer
+from ._direct_channel import DirectChannel, Served, Step
+from ._direct_declaring import answer
 from ._direct_host import HeldMessage, Host
 from ._errors import ConnectionClosed
 from ._link import Event, Listener
