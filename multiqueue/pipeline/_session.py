@@ -97,7 +97,7 @@ def check_reachable(section: SparkSection) -> None:
         else:
             return
     if reasons:
-        raise Unprepared(f"nothing answers at {url!r} ({'; '.join(reasons)}); start it, or correct [spark]")
+        raise Unprepared(f"nothing answers at {url!r} ({'; '.join(reasons)}); start it, or correct --on or [spark]")
 
 
 def _servers(url: str) -> list[tuple[str, int]]:

@@ -16,7 +16,7 @@ from ._config import PipelineConfig, load_config
 from ._console import console as new_console
 from ._console import duration, reporter_for, snapshot_values
 from ._dead_letters import DeadLetters
-from ._errors import ExitStatus
+from ._errors import ExitStatus, Unprepared
 from ._items import shown
 from ._ledger import Ledger
 from ._ledger_file import LaneCount, exclusive
@@ -115,8 +115,10 @@ def status(file: str, as_json: bool, failures: int) -> None:
 def retry(file: str, lanes: tuple[str, ...]) -> None:
     """Put the failed items of FILE.toml back; the next `run` tries them again."""
     config = load_config(file)
-    with ledger_view(config.state):
-        pass  # a retry before any run is a mistake to be told, not a state to be made
+    with ledger_view(config.state) as view:  # a retry before any run is a mistake to be told, not a state to be made
+        known = {count.lane for count in view.counts()}
+    if unknown := [lane for lane in lanes if lane not in known]:
+        raise Unprepared(f"no lane {unknown[0]!r} has run here; there are {', '.join(sorted(known)) or 'none'}")
     with exclusive(config.state):
         ledger = Ledger(config.state, config.base)
         try:
