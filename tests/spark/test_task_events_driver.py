@@ -236,6 +236,21 @@ def test_messages_that_the_broker_dropped_are_told(desk: Desk, with_end: bool) -
             list(events)
 
 
+def test_the_end_waits_for_room(desk: Desk) -> None:
+    """Of a job that ends while the queue is full the consumer sees the end, once it has taken the rest."""
+
+    def job() -> dict[int, int]:
+        count = run(desk, 0, send(*[LARGE] * (PREFETCH - 1)))  # with the end, as many as are fetched ahead
+        wait_until_blocked(lambda: desk.queue().statistics().available == 0)
+        desk.broker.publish(Message(b"", routing_key=desk.route.queue))
+        return count
+
+    with desk.events(job, capacity=1) as events:
+        wait_until_blocked(lambda: bool(desk.is_running.is_set() and desk.queue().statistics().rejected))
+        assert len(list(events)) == PREFETCH - 1
+        assert events.statistics().refused == 1
+
+
 def test_strangers_are_refused(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     """A message without the token is logged and counted, and changes nothing."""
 
