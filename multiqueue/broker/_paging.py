@@ -35,6 +35,7 @@ class LoadKind(Enum):
     BODIES = "bodies"  # read what the list names
     PAGE = "page"  # look for more of what the list wants
     ASK = "ask"  # ask the selector about what came back
+    MEMORY = "memory"  # read nothing: take what the head cache has
 
 
 class Load(Look):
@@ -123,6 +124,10 @@ class Paging(PagingLists):
             self.cut_last(target)
         if not self.may_grow(target):
             return None  # until somebody's entries go
+        if self._is_in_memory(target, level) and self.room(self.entry_bytes):
+            load = Load(target, LoadKind.MEMORY, [])
+            load.level = level
+            return load
         load = Load(target, LoadKind.PAGE, [])
         load.level, load.after, load.through = level, target.scans[level], target.area.last[level]
         return self._reserve(load, self._page)
@@ -179,6 +184,11 @@ class Paging(PagingLists):
             load.through = unbacked[load.limit - 1]
         load.unbacked = [area.slots[position] for position in unbacked[: load.limit]]
 
+    def _is_in_memory(self, target: TargetList, level: int) -> bool:
+        """True when the head cache reaches beyond the scan. What a selector must be asked about is not meant."""
+        reaches = min(target.area.head_end, target.area.last[level]) > target.scans[level]
+        return reaches and not target.selective and target.mark == END
+
     def _raise_without_load(self, target: TargetList) -> None:
         """What is in memory already only changes its account."""
         slots = target.area.slots
@@ -199,6 +209,8 @@ class Paging(PagingLists):
             return
         if load.kind is LoadKind.PAGE:
             self._take_page(load, found, through)
+        elif load.kind is LoadKind.MEMORY:
+            self._take_memory(target, load.level)
         elif load.kind is LoadKind.ASK:
             self._take_answers(load, {each.position: each for each in found})
         else:
@@ -240,6 +252,30 @@ class Paging(PagingLists):
             slot = load.area.slots.get(position) or self._new_slot(load.area, position, cost)
             target.scans[level] = position
             self._append(target, slot, payload)
+        target.scans[level] = max(target.scans[level], through)
+
+    def _take_memory(self, target: TargetList, level: int) -> None:
+        """Go on as far as the head cache reaches, some hundred messages at most.
+
+        Whatever is ready up to there has a slot: it is in the cache, on other lists, or not in the store yet.
+        """
+        if not self._is_in_memory(target, level):
+            return
+        area, after = target.area, target.scans[level]
+        others = [each for each in area.lists if each is not target]
+        known = [area.head, area.unbacked, *(each for other in others for each in (other.entries, other.asked_again))]
+        through = min(each.at_or_after(after + 1) for each in known) + _LARGEST_PAGE
+        through = min(through, area.head_end, area.last[level])
+        for position in sorted({position for each in known for position in each.between(after, through)}):
+            slot = area.slots.get(position)
+            if slot is not None and slot.in_flight:
+                continue
+            # An entry's room may be made at the end of the cache, so the message may have gone.
+            if target.mark < END or not self.room_for_entry(target) or position not in area.slots:
+                through = position - 1
+                break
+            target.scans[level] = position
+            self._append(target, area.slots[position], None)
         target.scans[level] = max(target.scans[level], through)
 
     def _append(self, target: TargetList, slot: Slot, payload: object | None) -> None:

@@ -238,7 +238,7 @@ def test_a_page_that_was_read_before_a_cut_is_not_taken() -> None:
     model = PagingModel(limit=8000)
     for _ in range(10):
         model.publish(size=60)
-    consumer = model.join(None)
+    consumer = model.join(("red",))
     assert consumer is not None
     model.quiesce()
     model.paging.cut_last(consumer.target)
@@ -250,6 +250,22 @@ def test_a_page_that_was_read_before_a_cut_is_not_taken() -> None:
     model.bring(flight)
     model.quiesce()
     assert list(consumer.target.entries) == list(range(1, 11))
+
+
+def test_what_the_head_cache_has_is_not_read() -> None:
+    """A consumer that comes to messages which are in memory still is given them without a look into the store."""
+    model = PagingModel(limit=100_000)
+    for number in range(20):
+        model.publish(size=60, backed=number % 3 > 0)
+    consumer = model.join(None)
+    assert consumer is not None
+    while model.plan():
+        flight = model.flights[0]
+        assert flight.load.kind is LoadKind.MEMORY
+        model.read(flight)
+        model.bring(flight)
+    assert list(consumer.target.entries) == list(range(1, 21))
+    model.end()
 
 
 def test_entries_stop_at_their_share_and_the_tail_opens() -> None:
