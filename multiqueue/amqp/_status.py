@@ -7,10 +7,10 @@ import socket
 import ssl
 from collections import deque
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from ._consuming import STATUS_QUEUE
-from ._errors import ServerError
+from ._errors import AmqpError, ServerError
 from ._frames import FRAME_BODY, FRAME_METHOD, PROTOCOL_HEADER, Frame, FrameSplitter
 from ._hot import GetOk, decode_header
 from ._methods import commands, decode_method, encode_method
@@ -24,10 +24,7 @@ def fetch_status(url: str) -> dict[str, Any]:
     Raises:
         ServerError: nobody listens there, the login is refused, or it is another broker.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
-        raise ServerError(f"{url!r} is no AMQP URL: amqp://user:password@host:port/vhost")
-    port = parts.port or (5671 if parts.scheme == "amqps" else 5672)
+    parts, port = _address(url)
     where = f"{parts.hostname}:{port}"
     try:
         with socket.create_connection((parts.hostname, port), _PATIENCE) as plain:
@@ -37,6 +34,18 @@ def fetch_status(url: str) -> dict[str, Any]:
                 return _ask(wrapped, parts.username, parts.password, unquote(parts.path[1:]) or "/", where)
     except OSError as error:
         raise ServerError(f"no answer from {where}: {error.strerror or error}") from error
+    except AmqpError as error:
+        raise ServerError(f"what answers on {where} is no AMQP 0-9-1 broker: {error}") from error
+
+
+def _address(url: str) -> tuple[SplitResult, int]:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("amqp", "amqps") and parts.hostname:
+            return parts, parts.port or (5671 if parts.scheme == "amqps" else 5672)
+    except ValueError:  # a port that is no number, or a bracket that is not closed
+        pass
+    raise ServerError(f"{url!r} is no AMQP URL: amqp://user:password@host:port/vhost")
 
 
 class _Conversation:

@@ -156,8 +156,19 @@ def _table(rows: list[tuple[Any, ...]]) -> list[str]:
 @broker.command("hash-password")
 def hash_one() -> None:
     """A password's hash, for `password_hash` in the configuration."""
-    if sys.stdin.isatty():
+    if sys.stdin is not None and sys.stdin.isatty():
         password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
     else:
-        password = sys.stdin.readline().removesuffix("\n")
+        password = _password_of_a_pipe()
     click.echo(hash_password(password))
+
+
+def _password_of_a_pipe() -> str:
+    line = b"" if sys.stdin is None else sys.stdin.buffer.readline()
+    try:
+        password = line.removesuffix(b"\n").decode()
+    except UnicodeDecodeError:
+        raise ServerError("the password on standard input is not UTF-8") from None
+    if not password:
+        raise ServerError("no password on standard input; give one as a line")
+    return password

@@ -81,7 +81,7 @@ def publish(
         raise click.UsageError("say where to: --queue, or --exchange with --routing-key")
     set_ = _properties(properties, headers, persistent)
     key = routing_key if routing_key is not None else queue or ""
-    messages = (file.read() for file in files) if files else separated(sys.stdin.buffer, b"\0" if nul else b"\n")
+    messages = (file.read() for file in files) if files else separated(_input(), b"\0" if nul else b"\n")
     returned: list[Returned] = []
     with connect(url, recover=False, name="multiqueue publish") as connection:
         channel = connection.channel(on_returned=returned.append)
@@ -113,10 +113,18 @@ def _publish_all(channel: Channel, messages: Iterable[bytes], confirm: bool, fie
             if isinstance(error, Closed):
                 raise error
         if not confirm:
-            channel.close()  # the server has everything when it agrees
+            channel.basic_qos(1)  # the server has everything, or says why not, when it answers
     except Closed as error:
         raise BrokenOff(f"broken off: {error}") from error
+    except ValueError as error:  # it is the same for every message, so none was sent
+        raise CannotStart(f"no message can be sent so: {error}") from error
     return refused
+
+
+def _input() -> BinaryIO:
+    if sys.stdin is None:
+        raise CannotStart("standard input is closed; give FILES, or lines in a pipe")
+    return sys.stdin.buffer
 
 
 def separated(stream: BinaryIO, separator: bytes) -> Iterator[bytes]:
@@ -164,8 +172,10 @@ def _prepare(channel: Channel, queue: str, declare: bool) -> None:
     try:
         channel.queue_declare(queue, durable=declare, passive=not declare)
     except Closed as error:
-        advice = "" if declare else "; --declare makes it"
+        advice = "; --declare makes it" if error.reply_code == 404 else ""
         raise CannotStart(f"{error.reply_text or error}{advice}") from error
+    except ValueError as error:
+        raise CannotStart(f"--queue: {error}") from error
 
 
 @click.command(epilog="Exit status: 0 done, 1 fewer than --count came, 2 not started, 3 broken off, 130 Ctrl-C.")
@@ -201,6 +211,8 @@ def consume(
     routing_key, redelivered. A message that could not be written is back in its queue.
     """
     end = b"\0" if nul else b"\n"
+    if sys.stdout is None:
+        raise CannotStart("standard output is closed, and messages are written there")
     with connect(url, recover=False, name="multiqueue consume") as connection:
         channel = connection.channel()
         _prepare(channel, queue, declare)

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -226,8 +228,26 @@ def test_status_of_nobody(url: str) -> None:
         fetch_status("amqp://127.0.0.1:1")
     with pytest.raises(ServerError, match="does not tell: ACCESS_REFUSED"):
         fetch_status(url.replace("guest:guest", "guest:wrong"))
-    with pytest.raises(ServerError, match="no AMQP URL"):
-        fetch_status("http://127.0.0.1")
+    for wrong in ("http://127.0.0.1", "amqp://localhost:99999", "amqp://localhost:port", "amqp://[::1/", ""):
+        with pytest.raises(ServerError, match="no AMQP URL"):
+            fetch_status(wrong)
+
+
+def test_status_of_something_else() -> None:
+    """What answers, and is no broker of any kind, is told apart from one that does not answer."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            accepted, _ = listener.accept()
+            with accepted:
+                accepted.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                accepted.recv(100)
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(ServerError, match="is no AMQP 0-9-1 broker: FRAME_ERROR"):
+            fetch_status(f"amqp://127.0.0.1:{listener.getsockname()[1]}")
+        answering.join()
 
 
 @pytest.mark.parametrize("case", ["port", "directory", "config"])
@@ -256,6 +276,15 @@ def test_hash_password() -> None:
     from multiqueue.amqp._security import Access
 
     assert Access([user]).verify("anna", b"secret")
+
+
+@pytest.mark.parametrize(("given", "said"), [(b"", "no password"), (b"\n", "no password"), (b"\xff\n", "not UTF-8")])
+def test_hash_of_nothing(given: bytes, said: str) -> None:
+    """No password, and one that nobody could send, are refused: their hashes would let somebody in."""
+    from multiqueue.cli import main
+
+    done = CliRunner().invoke(main, ["broker", "hash-password"], input=given)
+    assert (done.exit_code, said in done.output, len(done.output.splitlines())) == (2, True, 1)
 
 
 def test_it_does_what_the_file_says(tmp_path: Path) -> None:

@@ -92,6 +92,11 @@ def test_looking_takes_nothing(server_url: str, connection: Connection) -> None:
         (["consume", "--queue", "q", "--declare", "--count", "1", "--timeout", "0"], 1, "0 of 1 messages came"),
         (["publish", "--queue", "q", "--property", "colour=red"], 2, "there is none of this name; content_type"),
         (["publish", "--queue", "q", "--property", "priority=high"], 2, "a whole number is needed"),
+        (["publish", "--queue", "q" * 256], 2, "--queue: 'qqqq"),
+        (["consume", "--queue", "\udcff"], 2, "--queue: 'utf-8' codec can't encode"),
+        (["publish", "--exchange", "amq.topic", "--routing-key", "k" * 256], 2, "no message can be sent so: 'kkkk"),
+        (["publish", "--exchange", "amq.topic", "--property", "priority=999"], 2, "999 does not fit in an octet"),
+        (["publish", "--exchange", "missing", "--no-confirm"], 3, "no exchange 'missing'"),
         (["publish"], 2, "say where to"),
         (["consume", "--queue", "q", "--url", "nonsense"], 2, "'nonsense' is no address of a broker"),
         (["consume", "--queue", "q", "--url", "amqp://127.0.0.1:1"], 2, "127.0.0.1:1: "),
@@ -113,6 +118,34 @@ def test_what_is_wrong_is_one_sentence(
         front.main(arguments, prog_name="multiqueue")
     said = capsys.readouterr().err
     assert (left.value.code, sentence in said) == (status, True), said
+
+
+@pytest.mark.parametrize(
+    ("stream", "arguments", "sentence"),
+    [
+        ("stdin", ["publish", "--queue", "q", "--declare"], "standard input is closed; give FILES, or lines in a pipe"),
+        (
+            "stdout",
+            ["consume", "--queue", "q", "--declare"],
+            "standard output is closed, and messages are written there",
+        ),
+    ],
+)
+def test_a_stream_that_is_closed(
+    stream: str,
+    arguments: list[str],
+    sentence: str,
+    server_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As after `<&-` and `>&-`: one sentence, and nothing was begun."""
+    monkeypatch.setenv("MULTIQUEUE_URL", server_url)
+    monkeypatch.setattr(front, "_COMMANDS", {name: (f"multiqueue.client.cli:{name}", "") for name in _NAMES})
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(SystemExit) as left:
+        front.main(arguments, prog_name="multiqueue")
+    assert (left.value.code, capsys.readouterr().err) == (2, f"multiqueue: {sentence}\n")
 
 
 @contextmanager
