@@ -10,6 +10,7 @@ from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.broker import Broker, Message, NotFound
+from multiqueue.testing import wait_until_blocked
 
 
 class Commit:
@@ -106,8 +107,7 @@ def test_a_method_waits_for_the_last_commit(client: RawClient, broker: Broker, c
     assert acks
     answer = said[-1] if len(acks) == 1 else client.method()
     assert isinstance(answer, commands.Queue.DeclareOk)
-    while len(commits) < 3:
-        pass
+    wait_until_blocked(lambda: len(commits) == 3)
     commits[2].end()
     assert client.method() == amqp.Ack(3, False)
 

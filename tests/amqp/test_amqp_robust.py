@@ -19,6 +19,7 @@ from multiqueue import amqp
 from multiqueue.amqp import Server, ServerSettings
 from multiqueue.amqp._transaction import ChannelTransaction
 from multiqueue.broker import Broker, Message
+from multiqueue.testing import wait_until_blocked
 
 Gate = tuple[threading.Event, threading.Event]
 
@@ -31,8 +32,7 @@ def server(broker: Broker) -> Iterator[Server]:
 
 def wait_until_nobody_is_connected(server: Server) -> None:
     """Until every connection has ended, or the test's timeout."""
-    while server.connections():
-        threading.Event().wait(0.001)
+    wait_until_blocked(lambda: not server.connections())
 
 
 def connected(server: Server) -> socket.socket:
@@ -245,8 +245,7 @@ def test_replies_that_nobody_reads(broker: Broker, server: Server) -> None:
     asking = threading.Thread(target=keep_asking)
     asking.start()
     (connection,) = server.connections()
-    while "replies" not in connection._holds:
-        threading.Event().wait(0.001)
+    wait_until_blocked(lambda: "replies" in connection._holds)
     # The mark, one reply that went beyond it, and what was written when the mark was first looked at.
     assert connection._transport.get_write_buffer_size() < 6 * 20_000 + 50_200
     for _ in range(asked):
@@ -263,8 +262,7 @@ def test_a_full_queue_stops_its_publisher(broker: Broker, server: Server) -> Non
     for _ in range(200):
         publisher.publish("", "q", b"x" * 1000)
     publisher.send_method(1, commands.Basic.Qos)
-    while not broker.queue("q").is_throttled:
-        threading.Event().wait(0.001)
+    wait_until_blocked(lambda: broker.queue("q").is_throttled)
     assert other.ready("q") < 200
     other.consume("q", no_ack=True)
     other.bodies(200)
@@ -295,8 +293,7 @@ def test_alarms(broker: Broker) -> None:
     broker.declare_queue("q")
     broker.publish(Message(b"old", routing_key="q"))
     with amqp.serve(broker, settings=measured, measure=lambda: set(low)) as server:
-        while not server.alarms:
-            threading.Event().wait(0.001)
+        wait_until_blocked(lambda: bool(server.alarms))
         with RawClient(server.url) as publisher, RawClient(server.url) as consumer:
             publisher.publish("", "q", b"first")
             blocked = publisher.method()
@@ -352,8 +349,7 @@ def test_too_many_connections(broker: Broker) -> None:
         with connected(server) as third:
             assert third.recv(10) == b""
         first.close()
-        while len(server.connections()) == 2:
-            threading.Event().wait(0.001)
+        wait_until_blocked(lambda: len(server.connections()) < 2)
         RawClient(server.url).close()
         second.close()
 
@@ -420,8 +416,7 @@ def test_a_close_waits_for_a_commit_under_way(broker: Broker, commit_gate: Gate)
     closing = threading.Thread(target=server.close, args=(10,))
     closing.start()
     (connection,) = server.connections()
-    while connection._put_off is None:
-        threading.Event().wait(0.001)
+    wait_until_blocked(lambda: connection._put_off is not None)
     gate.set()
     assert client.connection_error()[0] == 320
     closing.join()
@@ -439,8 +434,7 @@ def test_a_client_that_leaves_during_its_commit(broker: Broker, server: Server, 
     begun.wait()
     (connection,) = server.connections()
     connection.io.post(connection.abort)
-    while not connection._is_lost:
-        threading.Event().wait(0.001)
+    wait_until_blocked(lambda: connection._is_lost)
     gate.set()
     wait_until_nobody_is_connected(server)
     assert len(broker.queue("q")) == 1

@@ -19,6 +19,7 @@ from multiqueue.client import (
     Message,
     log_failure,
 )
+from multiqueue.testing import wait_until_blocked
 
 
 def test_callbacks_of_a_channel_never_overlap(channel: Channel, queue: str) -> None:
@@ -285,6 +286,6 @@ def test_the_end_of_a_queue_ends_its_consumers(channel: Channel, connection: Con
 
 
 def _get(channel: Channel, queue: str) -> Message:
-    while (message := channel.basic_get(queue)) is None:
-        pass
-    return message
+    found: list[Message] = []
+    wait_until_blocked(lambda: found.extend(filter(None, [channel.basic_get(queue)])) or found)
+    return found[0]

@@ -23,6 +23,7 @@ from multiqueue.client import (
     UnknownDelivery,
     connect,
 )
+from multiqueue.testing import wait_until_blocked
 
 
 def test_properties_arrive_as_they_were_sent(channel: Channel, queue: str) -> None:
@@ -426,9 +427,9 @@ def test_coroutines_use_the_same_classes(connection: Connection) -> None:
 
 def _next(channel: Channel, queue: str) -> Message:
     """The next message of a queue that is known to have one soon."""
-    while (message := channel.basic_get(queue, auto_ack=True)) is None:
-        pass
-    return message
+    found: list[Message] = []
+    wait_until_blocked(lambda: found.extend(filter(None, [channel.basic_get(queue, auto_ack=True)])) or found)
+    return found[0]
 
 
 def test_in_process_a_confirm_means_that_it_is_kept(tmp_path: Any) -> None:

@@ -200,8 +200,7 @@ def test_a_full_buffer_stops_the_reader_and_nothing_else(listener: Listener) -> 
         channel.basic_consume("q", seen)
     for tag in range(1, 12):
         server.deliver(1, tags[0], tag, b"x" * 1000)
-    while connection.statistics().is_reading:
-        pass
+    wait_until_blocked(lambda: not connection.statistics().is_reading)
     held = connection.statistics().buffered_bytes
     for tag in range(12, 101):
         server.deliver(1, tags[0], tag, b"x" * 1000)

@@ -13,6 +13,8 @@ from interop_proxy_support import Proxy
 from pika.adapters.blocking_connection import BlockingChannel
 from rabbitmq_support import Peer
 
+from multiqueue.testing import wait_until_blocked
+
 Name = Callable[[str], str]
 
 
@@ -181,8 +183,7 @@ def test_a_program_that_reconnects(peer: Peer, name: Name) -> None:
         first.channel().basic_publish("", queue, b"%d" % number)
     seen: list[tuple[bytes, bool]] = []
     with Proxy(peer.port) as proxy:
-        while not consumed(proxy, queue, seen):
-            pass
+        wait_until_blocked(lambda: consumed(proxy, queue, seen))
         assert proxy.connections == 2
     # The acknowledgement of 0 may or may not have been faster than the cut.
     assert seen[:2] == [(b"0", False), (b"1", False)]

@@ -62,8 +62,12 @@ def test_an_unused_queue_expires(channel: WireChannel, connect: Connect, name: N
     """x-expires: gone when nobody consumed, got or redeclared for so long; a consumer keeps it."""
     used, unused = (channel.declare(name("q"), arguments={"x-expires": 1 + HOUR * n}) for n in (1, 0))
     channel.consume(used)
-    while channel.exists(unused):
+    for _ in range(400):
         time.sleep(0.05)  # asking is using: leave it alone for longer than it may live
+        if not channel.exists(unused):
+            break
+    else:
+        pytest.fail("the queue was there after 20 s")
     assert channel.exists(used)
     channel.call(commands.Queue.Delete(queue=used))
 
