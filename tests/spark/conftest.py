@@ -21,7 +21,7 @@ collect_ignore_glob: list[str] = []
 try:
     import pyspark  # noqa: F401
 except ImportError:
-    collect_ignore_glob += ["test_spark_*.py"]
+    collect_ignore_glob += ["test_*.py"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
