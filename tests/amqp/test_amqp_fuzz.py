@@ -42,3 +42,10 @@ def test_a_fault_of_ours_is_found(target: Target, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(HANDLERS, b"\x00\x32\x00\x0a", fail)  # queue.declare
     with pytest.raises(AssertionError, match="the server failed"):
         target.take(seeds()["methods"])
+
+
+def test_a_conversation_cut_at_every_byte(target: Target) -> None:
+    """Whatever the last byte was that came, the connection lets go of all it had, and nothing fails."""
+    for seed in seeds().values():
+        for length in range(1, len(seed)):
+            target.take(seed[:length])
