@@ -185,7 +185,7 @@ def properties_of(message: Message) -> bytes:
         try:
             return message.properties
         except AttributeError:
-            pass
+            pass  # a copy made by `replace`, with fields and no bytes
     found: dict[str, object] = {name: getattr(message, name) for name in _TEXTS}
     found["headers"] = dict(message.headers) or None
     found["delivery_mode"] = message.delivery_mode

@@ -256,7 +256,7 @@ class VirtualHost(HostReceiving):
             journal.wait_for_commits()
             journal.submit([Delivered(number, count) for queue in stored for number, count in queue.deliveries()])
         except (StoreFailed, StoreClosed):
-            pass
+            pass  # whoever waited was told why; what it has is delivered again, flagged
         for queue in stored:
             queue.close()
         self._memory.close()

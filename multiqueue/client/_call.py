@@ -1,5 +1,8 @@
 """A call: a method that the server answers, and the thread that waits for the answer.
 
+State       `answer`, `content` and `error` are written before `_gate` is released, by one thread, and read after it has
+            been acquired, by the caller.
+Lock order  `_gate` is no lock but a place to wait: nothing is taken while it is held.
 Waiting     The caller waits on a lock that is acquired when the call is made; whoever brings an answer or an error
             releases it, once: `give` and `fail` are called by whoever took the call out of its channel, under its lock.
 """

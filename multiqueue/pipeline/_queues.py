@@ -240,7 +240,7 @@ def _taken(feed: _Feed) -> list[Message]:
         while len(messages) < _SLICE:
             messages.append(feed.inbox.get(timeout=0))
     except Empty:
-        pass
+        pass  # for now
     except MultiQueueError as error:
         if not messages:
             raise _ended(feed, error) from error

@@ -117,7 +117,7 @@ def _run_once(
             finally:
                 run.close()
     except Cut:
-        pass
+        pass  # an order that another schedule has stood for
     except TestToolError:
         raise
     except Exception as error:

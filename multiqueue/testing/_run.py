@@ -229,7 +229,7 @@ class Run:
                     sys.settrace(self._trace)
                 me.result = me.function()
         except _Abandoned:
-            pass
+            pass  # the run is over; whoever ended it says why
         except me.expected as error:
             me.error = error
         except BaseException as error:  # noqa: BLE001 - reported by `join`, in the scenario's thread
