@@ -1,7 +1,9 @@
 """Alerts: telling a queue's owner that a threshold was passed, and not again at once.
 
-One small lock guards the times of the last alerts. It is a leaf; the owner's callback runs without it and
-without the queue's.
+Promise     A threshold that is reached is told once, and no sooner than `repeat_gap` seconds later again; of two threads
+            that see it one tells.
+State       `_lock` guards `_last`, the times of the last alerts.
+Lock order  `_lock` is a leaf. The owner's callback runs without it and without the queue's.
 """
 
 from __future__ import annotations
