@@ -41,6 +41,7 @@ def read_orders(spark: SparkSession, url: str, spool: Path) -> DataFrame:
 
 def main(spark: SparkSession) -> None:
     register(spark)
+    spark.conf.set("spark.sql.shuffle.partitions", 2)  # of the ids that were seen: each costs files in every batch
     with Broker() as broker, tempfile.TemporaryDirectory() as directory:
         url, base = broker.listen().url, Path(directory)
         publish_orders(url)
