@@ -5,7 +5,7 @@ Promise     Applying a plan leaves what its operations, one after the other, wou
 Assumes     sqlite3 lets go of the interpreter's lock at every step of a statement, and beside a thread that computes
             it gets it back only after the switch interval: a row a step would be 200 messages a second. So rows
             go in by the thousand in a statement (docs/decisions/0703-many-rows-a-statement.md). And that a value
-            costs as much to bind as SQLite takes to store it: what all rows have is given once.
+            costs as much to bind as SQLite takes to store it: what all headers have is given once.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Und
 
 _MOST_ROWS = 1024  # of one statement: 9,216 values; SQLite allows 32,766
 _FEW_ROWS = 64  # fewer than these are one statement, whatever their number
-MOST_STATEMENTS = 300  # inserts of 63 small and 5 large sizes into two tables in two ways, and the others
+MOST_STATEMENTS = 220  # inserts of 63 small and 5 large sizes: bodies, headers, headers alike; and the others
 
-_HEADER = 'INSERT INTO header (queue, level, id, size, "check", properties, expires_at, deliveries, transient) VALUES '
-_BODY = 'INSERT INTO body (queue, level, id, "check", data) VALUES '
+_COLUMNS = 'id, size, "check", properties, queue, level, expires_at, deliveries, transient'
+_HEADERS = f"INSERT INTO header ({_COLUMNS}) VALUES {{}}"
+_HEADERS_ALIKE = (
+    f"INSERT INTO header ({_COLUMNS})"
+    " SELECT column1, column2, column3, column4, ?, ?, NULL, 0, 0 FROM (VALUES {})"  # SQLite names them so
+)
+_BODIES = 'INSERT INTO body (id, queue, level, "check", data) VALUES {}'
 _HEADERS_OF = (
     "FROM header WHERE (queue, level, id) IN"
     " (SELECT queue, level, id FROM body WHERE id IN (SELECT value FROM json_each(?)))"
@@ -111,10 +116,19 @@ class Plan:
     def _insert(self, connection: sqlite3.Connection) -> None:
         puts = list(self._puts.values())
         place = _common_place(puts)
+        headers: list[object] = []
+        bodies: list[object] = []
+        for put in puts:
+            message_id, queue, level, body, properties = put.id, put.queue, put.level, put.body, put.properties
+            headers += (message_id, len(body), check(message_id, properties), properties)
+            if place is None:
+                headers += (queue, level, put.expires_at, put.deliveries, bool(put.transient))
+            bodies += (message_id, queue, level, check(message_id, body), body)
         if place is None:
-            _insert_any(connection, puts)
+            _insert_rows(connection, _HEADERS, 9, headers)
         else:
-            _insert_alike(connection, place, puts)
+            _insert_rows(connection, _HEADERS_ALIKE, 4, headers, place)
+        _insert_rows(connection, _BODIES, 5, bodies)
         self.messages += len(puts)
         self.bytes += sum([len(put.body) for put in puts])
 
@@ -141,42 +155,20 @@ def _common_place(puts: Sequence[Put]) -> tuple[int, int] | None:
     return queue, level
 
 
-def _insert_alike(connection: sqlite3.Connection, place: tuple[int, int], puts: Sequence[Put]) -> None:
-    headers: list[object] = []
-    bodies: list[object] = []
-    for put in puts:
-        message_id, body, properties = put.id, put.body, put.properties
-        headers += (message_id, len(body), check(message_id, properties), properties)
-        bodies += (message_id, check(message_id, body), body)
-    _insert_rows(connection, _HEADER, "(?1,?2,?,?,?,?,NULL,0,0)", 4, headers, place)
-    _insert_rows(connection, _BODY, "(?1,?2,?,?,?)", 3, bodies, place)
-
-
-def _insert_any(connection: sqlite3.Connection, puts: Sequence[Put]) -> None:
-    headers: list[object] = []
-    bodies: list[object] = []
-    for put in puts:
-        place, body, properties = (put.queue, put.level, put.id), put.body, put.properties
-        headers += (*place, len(body), check(put.id, properties), properties)
-        headers += (put.expires_at, put.deliveries, bool(put.transient))
-        bodies += (*place, check(put.id, body), body)
-    _insert_rows(connection, _HEADER, "(?,?,?,?,?,?,?,?,?)", 9, headers)
-    _insert_rows(connection, _BODY, "(?,?,?,?,?)", 5, bodies)
-
-
 def _insert_rows(
     connection: sqlite3.Connection,
     insert: str,
-    row: str,
     columns: int,
     values: Sequence[object],
     shared: tuple[object, ...] = (),
 ) -> None:
     """Insert rows in statements of 1,024, 512, ... 64 rows and one for the rest, so that there are few to know."""
+    row = f"({','.join('?' * columns)})"
     start, most = 0, _MOST_ROWS
     while start < len(values):
         left = (len(values) - start) // columns
         while most > left:
             most = most // 2 if most > _FEW_ROWS else left
-        connection.execute(insert + ",".join([row] * most), (*shared, *values[start : start + most * columns]))
+        part = values[start : start + most * columns]
+        connection.execute(insert.format(",".join([row] * most)), (*shared, *part))
         start += most * columns

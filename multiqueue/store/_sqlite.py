@@ -136,9 +136,7 @@ class SqliteStore(StoreFront):
                 opening.close()
                 raise unreadable(self._file, error, is_closed=True) from error
             except OSError as error:
-                raise StoreFailed(
-                    f"{str(path)!r} cannot be opened: {error.strerror}; see to the disk and open the store again"
-                ) from error
+                raise _failure(path, error) from error
             self._commits = GroupCommit(
                 self._writer, name=f"the store {str(path)!r}", next_id=first_id, max_pending_bytes=max_pending_bytes
             )
@@ -199,10 +197,19 @@ class SqliteStore(StoreFront):
 def _lock(path: Path) -> DirectoryLock:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        _sync_directory(path.parent)
-        return DirectoryLock(path)
+        lock = DirectoryLock(path)
     except OSError as error:
         raise NoStore(f"cannot use {str(path)!r} for a store: {error.strerror}; name another directory") from error
+    try:
+        _sync_directory(path.parent)
+    except OSError as error:
+        lock.release()
+        raise _failure(path, error) from error
+    return lock
+
+
+def _failure(path: Path, error: OSError) -> StoreFailed:
+    return StoreFailed(f"{str(path)!r} cannot be opened: {error.strerror}; see to the disk and open the store again")
 
 
 def _closing(

@@ -91,5 +91,5 @@ class Connection:
 def test_a_batch_is_few_statements(count: int, rows: list[int]) -> None:
     """A batch of less than 64 messages is one statement a table, a large one a statement for each power of two."""
     connection = Connection()
-    _plan._insert_rows(connection, "INSERT ", "(?,?)", 2, list(range(2 * count)))  # type: ignore[arg-type]
+    _plan._insert_rows(connection, "INSERT {}", 2, list(range(2 * count)))  # type: ignore[arg-type]
     assert connection.rows == rows
