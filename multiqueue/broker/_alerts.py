@@ -1,7 +1,7 @@
 """Alerts: telling a queue's owner that a threshold was passed, and not again at once.
 
-Promise     A threshold that is reached is told once, and no sooner than `repeat_gap` seconds later again; of two threads
-            that see it one tells.
+Promise     A threshold that is reached is told once, and no sooner than `repeat_gap` seconds later again; of two
+            threads that see it one tells.
 State       `_lock` guards `_last`, the times of the last alerts.
 Lock order  `_lock` is a leaf. The owner's callback runs without it and without the queue's.
 """
