@@ -6,7 +6,7 @@ Promise     Every value that a partition's task sends is handed out once, in its
             messages in the broker's queue, `PREFETCH` here, 1 MiB in each task; then tasks wait. In commit="task" runs
             that have not ended wait in temporary files.
             Closing, an exception in `with`, or letting go of it cancels the job and leaves no thread.
-State       `_starting` guards `_elements` and `_close` until they are set. `_Stream` is the iterating thread's alone,
+State       `_starting` guards `_elements`, `_close` and `_finalizer`. `_Stream` is the iterating thread's alone,
             but for its multi-queue: the client's thread puts messages in, closing shuts it down.
 Lock order  Each alone.
 Waiting     The consumer waits for a message. The last is "over", which the job's thread sends when the job has ended,
@@ -139,6 +139,7 @@ class TaskEvents:
         self._stream = _Stream(token, ledger_for(settings.commit), on_progress)
         self._elements: Iterator[TaskEvent] | None = None  # None: not started
         self._close: Callable[[], object] = self._stream.close
+        self._finalizer: weakref.finalize[Any, Any] | None = None
 
     def __enter__(self) -> Self:
         self._start()
@@ -163,9 +164,11 @@ class TaskEvents:
     def close(self) -> None:
         """Cancel the job if it runs, drop what was not taken, and wait until Spark has let go. Again has no effect."""
         with self._starting:
-            if self._elements is None:
-                self._elements = iter(())
-        self._close()
+            self._elements = self._elements or iter(())
+            close, finalizer = self._close, self._finalizer
+        close()
+        if finalizer is not None:
+            finalizer.detach()
 
     def progress(self) -> dict[int, TaskProgress]:
         """How far each partition is, by what was taken from the queue up to now: a snapshot."""
@@ -176,21 +179,35 @@ class TaskEvents:
         return self._stream.statistics()
 
     def _start(self) -> Iterator[TaskEvent]:
+        """Connect and submit the job, once. What is closed meanwhile is undone here."""
         with self._starting:
             if self._elements is not None:
                 return self._elements
-            dispatcher = SparkDispatcher(self._frame.sparkSession, 1)
-            try:
-                line = _Line(self._settings, self._route, self._stream)
-            except BaseException:
-                dispatcher.shutdown()
-                raise
-            self._close = partial(_close, self._stream, line, dispatcher)
-            weakref.finalize(self, _let_go, self._stream, line, dispatcher).atexit = False
+            self._elements = iter(())
+        dispatcher = SparkDispatcher(self._frame.sparkSession, 1)
+        try:
+            line = _Line(self._settings, self._route, self._stream)
+        except BaseException:
+            dispatcher.shutdown()
+            raise
+        ours = (self._stream, line, dispatcher)
+        try:
             job = _job(self._frame, self._fn, self._route, self._settings.rows)
             future = dispatcher.lane("task-events").submit(_run, job, line)
-            self._elements = self._stream.elements(line, future)
-        _open.add(self)
+        except BaseException:
+            _close(*ours)
+            raise
+        with self._starting:
+            is_closed = self._stream.is_closed
+            if not is_closed:
+                self._close = partial(_close, *ours)
+                self._finalizer = weakref.finalize(self, _let_go, *ours)
+                self._finalizer.atexit = False
+                self._elements = self._stream.elements(future)
+        if is_closed:
+            _close(*ours)
+        else:
+            _open.add(self)
         return self._elements
 
 
@@ -230,7 +247,7 @@ class _Stream:
         finished = sum(each.is_finished for each in list(self._progress.values()))
         return TaskEventsStatistics(self._ledger.handed_out, self._ledger.duplicates, self._refused, finished)
 
-    def elements(self, line: _Line, future: SparkFuture[dict[int, int]]) -> Iterator[TaskEvent]:
+    def elements(self, future: SparkFuture[dict[int, int]]) -> Iterator[TaskEvent]:
         """The values, until the job and all that it sent are through. Ends as well when the queue is shut down."""
         try:
             while True:

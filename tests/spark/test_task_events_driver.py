@@ -13,7 +13,15 @@ import pytest
 from spark_support import PATIENCE, FakeSpark
 
 from multiqueue.broker import Broker, Message
-from multiqueue.spark import TaskEvents, TaskEventsError, TaskProgress, TaskSender, _dispatcher, task_events
+from multiqueue.spark import (
+    TaskEvents,
+    TaskEventsError,
+    TaskProgress,
+    TaskSender,
+    _dispatcher,
+    _task_events,
+    task_events,
+)
 from multiqueue.spark._task_events import PREFETCH
 from multiqueue.spark._task_events_sender import CHUNK_BYTES, PENDING_BYTES, Route, sender
 from multiqueue.testing import wait_until_blocked
@@ -249,6 +257,24 @@ def test_the_end_waits_for_room(desk: Desk) -> None:
         wait_until_blocked(lambda: bool(desk.is_running.is_set() and desk.queue().statistics().rejected))
         assert len(list(events)) == PREFETCH - 1
         assert events.statistics().refused == 1
+
+
+def test_closing_while_it_starts(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closed by another thread while it connects, it has no values, and leaves no job, connection or thread."""
+    made = _task_events._Line
+    lines: list[Any] = []
+
+    def line_and_close(*of: Any) -> Any:
+        lines.append(made(*of))
+        closer = threading.Thread(target=events.close)
+        closer.start()
+        closer.join()
+        return lines[-1]
+
+    monkeypatch.setattr(_task_events, "_Line", line_and_close)
+    events = desk.events(lambda: desk.spark.job() or {})
+    assert list(events) == []
+    assert lines[0]._connection.is_closed
 
 
 def test_strangers_are_refused(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
