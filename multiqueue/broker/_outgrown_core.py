@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from ._consumer import QueueConsumer
 from ._entry import Entry, EntryState
 from ._paged_core import PagedCore
+from ._queue_room import FIGURES, After
 from ._queue_settings import QueueKind, QueueSettings
-from ._queue_stock import FIGURES, After
 
 if TYPE_CHECKING:
     from ._entry import Position
@@ -58,6 +58,10 @@ class OutgrownCore(PagedCore):
     def is_too_full_for(self, size: int) -> bool:
         is_kept = bool(self.area.kept) and self.memory.lending.is_exhausted
         return is_kept or super().is_too_full_for(size)
+
+    def end_throttling(self, after: After) -> None:
+        super().end_throttling(after)
+        self.may_refuse = True
 
     def delete(self, reason: DeadLetterReason | None, after: After) -> int:
         after.append(self.rows.drop_queue)

@@ -3,21 +3,25 @@
 Promise     In the host's own store if it has one, as transient rows; else in a store in the directory for temporary
             files, which is made when it is first needed, and removed by `close`, or after a crash by whoever makes
             the next one.
-State       `_lock` guards `_journal` and `_is_closed`, and is held while the store is opened, so that there is one. It
-            is taken under no other lock.
+State       `_lock` guards `_journal`, `_is_closed` and `_next_try`, and is held while the store is opened, so that
+            there is one. It is taken under no other lock.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
+from typing import Final
 
-from multiqueue.store import SqliteStore
+from multiqueue.store import SqliteStore, StoreError
 
 from ._journal import DeadLetterSubmission, Journal, QueueJournal
 from ._memory import MemoryManager
 from ._stored_expiry import StoredExpiry
 from ._watched_store import WatchedStore
+
+_BETWEEN_TRIES: Final = 10.0  # seconds: publishers would try, and log, with every message
 
 
 class Overflow:
@@ -40,20 +44,23 @@ class Overflow:
         self._journal = journal
         self._is_own = False  # the store was made here
         self._is_closed = False
+        self._next_try = -math.inf  # on the clock
 
     def rows(self) -> QueueJournal | None:
-        """A place for the rows of one queue; None when the virtual host is closed.
+        """A place for the rows of one queue; None when the virtual host is closed, or a try has failed lately.
 
         Raises:
-            StoreError, OSError: no store can be made, or it is at its end.
+            StoreError, OSError: no store can be made, or it is at its end. The next seconds nobody tries again.
         """
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or self._clock() < self._next_try:
                 return None
-            if self._journal is None:
-                self._journal = self._make()
-            journal = self._journal
-        return QueueJournal(journal, journal.store.allocate(), self._bury)
+            try:
+                self._journal = self._journal or self._make()
+                return QueueJournal(self._journal, self._journal.store.allocate(), self._bury)
+            except (StoreError, OSError):
+                self._next_try = self._clock() + _BETWEEN_TRIES
+                raise
 
     def close(self) -> None:
         """Remove the store that was made here. Closing twice is harmless."""

@@ -189,6 +189,8 @@ class BrokerQueue(QueueArrival):
         """
         now = self._clock()
         self._expire_stored()
+        if self._core.short_of_memory:
+            self.relieve()  # what kept it from paging may have ended
         after: After = []
         with self._lock:
             core = self._core

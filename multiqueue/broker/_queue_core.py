@@ -231,8 +231,6 @@ class QueueCore(QueueStock):
     def keep_time(self, now: float, after: After) -> None:
         """Expire what is past its time and end the holds that are over."""
         self.expire(now, after)
-        if self.short_of_memory and self.has_room():
-            self.end_throttling(after)  # another queue has given something back
         ended = self.end_holds(now)
         if ended:
             self.tell_browsers(after)

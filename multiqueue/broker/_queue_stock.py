@@ -12,8 +12,6 @@ Source      Broker-J, AbstractQueue and its entry lists; readers and their retur
 
 from __future__ import annotations
 
-import math
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -24,45 +22,24 @@ from ._groups import make_groups
 from ._message import MESSAGE_BYTES
 from ._queue_outcome import DeadLetterReason, PutOutcome
 from ._queue_reader import Reader, ReturnLog
+from ._queue_room import After as After
+from ._queue_room import QueueRoom
 from ._queue_settings import Overflow, QueueKind, QueueSettings
 from ._queue_timers import Deadlines
 
 if TYPE_CHECKING:
     from ._entry_list import EntryList
-    from ._lending import Lending
     from ._queue_base import QueueBase
 
-# What to do when the lock is free.
-After = list[Callable[[], object]]
-
-# What is counted from the beginning of a queue on, whatever core it has.
-FIGURES: Final = (
-    "depth",
-    "depth_bytes",
-    "ready",
-    "ready_bytes",
-    "held",
-    "enqueued",
-    "enqueued_bytes",
-    "expired",
-    "dead_lettered",
-    "rejected",
-    "redelivered",
-    "highest_depth",
-    "highest_depth_bytes",
-    "highest_ready",
-    "highest_ready_bytes",
-)
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
 _AVAILABLE: Final = EntryState.AVAILABLE
 
 
-class QueueStock:
+class QueueStock(QueueRoom):
     """The entries of one broker queue, and what is known about them."""
 
     def __init__(self, queue: QueueBase, settings: QueueSettings, clock: Callable[[], float]) -> None:
-        self.queue = queue
-        self.settings = settings
+        super().__init__(queue, settings)
         self.clock = clock
         self.entries = self._make_entries(settings)
         self.groups = make_groups(settings.groups)
@@ -75,56 +52,13 @@ class QueueStock:
         # Invariant: no reader's cursor is behind this position.
         self.furthest = self.entries.start
 
-        # Invariants: depth counts the list; ready those of it that nobody has; held those of the ready that wait
-        # for their time. The _bytes are the sums of the same entries' sizes.
-        self.depth = self.depth_bytes = 0
-        self.ready = self.ready_bytes = 0
-        self.held = 0
-        self.enqueued = self.enqueued_bytes = 0
-        self.expired = self.dead_lettered = self.rejected = self.redelivered = 0
-        # Invariants: none of these is lower than its gauge.
-        self.highest_depth = self.highest_depth_bytes = 0
-        self.highest_ready = self.highest_ready_bytes = 0
-
-        # Asked for every message, so asked of the settings once.
-        self._refuses_at_limit = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
-        self.may_refuse = self._refuses_at_limit  # Invariant: True while short_of_memory
-        self.may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
-        self.deleted = False
-        self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
-        self.throttled = False
-        # Invariant: empty unless throttled.
-        self.room_waiters: list[Callable[[], object]] = []
-
-        self._lending: Lending | None = None  # None where nobody counts what the queue keeps in memory
-        # Bytes that may be in use before more must be asked for. Guarded by the memory manager's lock as well.
-        self.lent = sys.maxsize
-        self.can_page = False  # the store could have what is on the queue
-        self.short_of_memory = False  # the memory lends no more. Invariant: implies throttled
-
     # True where most entries are in a store alone.
     is_paged = False
 
     def _make_entries(self, settings: QueueSettings) -> EntryList:
         return KINDS[settings.kind](settings)
 
-    @property
-    def available(self) -> int:
-        """Entries that could be taken now."""
-        return self.ready - self.held
-
     # -- putting
-
-    def is_too_full_for(self, size: int) -> bool:
-        """True when one more message of this size exceeds the limits."""
-        if self.short_of_memory and (self._refuses_at_limit or (self._lending and self._lending.is_exhausted)):
-            return True
-        if not self._refuses_at_limit:
-            return False
-        settings = self.settings
-        return _exceeds(self.ready + 1, settings.max_length) or _exceeds(
-            self.ready_bytes + size, settings.max_length_bytes
-        )
 
     def refuse(self, entry: Entry, after: After) -> PutOutcome:
         """Turn a message away, as the overflow policy says."""
@@ -158,44 +92,6 @@ class QueueStock:
         if depth_bytes + MESSAGE_BYTES * depth > self.lent and not self._borrow():
             return self._lacks_memory(outcome, after)
         return outcome
-
-    # -- memory
-
-    def borrow_from(self, lending: Lending, *, can_page: bool) -> None:
-        """Keep what is on the queue within what the virtual host's memory lends; nobody uses the queue yet."""
-        self._lending, self.can_page = lending, can_page
-        self.lent = 0
-
-    @property
-    def in_use(self) -> int:
-        """Bytes that the messages take in memory, as far as their sizes tell; headers are not looked at."""
-        return self.depth_bytes + MESSAGE_BYTES * self.depth
-
-    def page_out(self) -> bool:
-        """Let the store have what is on the queue, the lock being free; False when that cannot be done now."""
-        return self.queue.page_out()
-
-    def seek_room(self, after: After) -> None:
-        """What was asked of the memory is decided: hold publishers back while it has nothing, and let them go on."""
-        if self._lending is not None and not self.deleted and not self._borrow():
-            self.short_of_memory = self.throttled = self.may_refuse = True
-            self._lending.insist(self)
-        elif self.short_of_memory and self.has_room():
-            self.end_throttling(after)
-
-    def return_loan(self) -> None:
-        """Keep nothing of what the memory has lent."""
-        if self._lending is not None:
-            self._lending.forget(self)
-            self._lending = None
-            self.lent = sys.maxsize
-
-    def _borrow(self) -> bool:
-        return self._lending is None or self._lending.lend(self)
-
-    def _lacks_memory(self, outcome: PutOutcome, after: After) -> PutOutcome:
-        after.append(self.queue.relieve)
-        return outcome if self.can_page and not self.short_of_memory else PutOutcome.THROTTLED
 
     # -- reading
 
@@ -399,13 +295,6 @@ class QueueStock:
         if self.throttled and self.has_room():
             self.end_throttling(after)
 
-    def end_throttling(self, after: After) -> None:
-        """Let the producers go on."""
-        self.throttled = self.short_of_memory = False
-        self.may_refuse = self._refuses_at_limit
-        after.extend(self.room_waiters)
-        self.room_waiters.clear()
-
     def _left_group(self, entry: Entry) -> None:
         assert self.groups is not None
         if self.groups.left(entry.group):
@@ -428,23 +317,6 @@ class QueueStock:
             self.dead_lettered += 1
         after.append(partial(self.queue.entry_dropped, entry, reason))
 
-    @property
-    def is_over_limit(self) -> bool:
-        """True when more is ready than the limits allow."""
-        settings = self.settings
-        return _exceeds(self.ready, settings.max_length) or _exceeds(self.ready_bytes, settings.max_length_bytes)
-
-    def has_room(self) -> bool:
-        """True when publishers that were held back may go on. An empty queue always has room."""
-        if self.short_of_memory and self.depth and not self._borrow():
-            return False
-        settings, ratio = self.settings, self.settings.flow_resume_ratio
-        length, size = settings.max_length, settings.max_length_bytes
-        return not (
-            (length is not None and self.ready > math.ceil(length * ratio))
-            or (size is not None and self.ready_bytes > math.ceil(size * ratio))
-        )
-
     def _apply_overflow(self, after: After) -> PutOutcome:
         policy = self.settings.overflow
         if policy is Overflow.RING:
@@ -466,7 +338,3 @@ class QueueStock:
             if first is not None:
                 return first
         return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
-
-
-def _exceeds(amount: int, limit: int | None) -> bool:
-    return limit is not None and amount > limit

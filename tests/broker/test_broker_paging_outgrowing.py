@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from multiqueue.broker import Message, MessageRefused, QueueKind, QueueSettings, VirtualHost
+from multiqueue.broker import Message, MessageRefused, Overflow, QueueKind, QueueSettings, VirtualHost
 from multiqueue.broker._memory import MemoryManager
 from multiqueue.broker._outgrown_core import OutgrownCore
 from multiqueue.broker._queue import BrokerQueue
@@ -399,6 +399,21 @@ def test_a_queue_with_a_reject_policy_refuses_when_the_memory_ends(host: Virtual
     host.publish(Message(object(), routing_key="q"))
 
 
+def test_a_ring_that_is_full_goes_on_when_there_is_memory_again(host: VirtualHost) -> None:
+    """Only the memory holds publishers of a ring back, not its own limit, at which it always stands."""
+    rings = QueueSettings(kind=QueueKind.SORTED, sort_key="n", max_length=50, overflow=Overflow.RING)
+    ring = host.declare_queue("ring", settings=rings)
+    host.declare_queue("q", settings=SORTED)
+    _publish(host, range(40), "ring")
+    count = _publish_until_refused(host, lambda n: Message(b"%06d" % n, routing_key="q", headers={"n": n}))
+    while not ring.is_throttled:
+        _publish(host, range(1), "ring")
+    _drain(host, count)
+    ring.housekeeping()
+    assert not ring.is_throttled
+    assert 0 < len(ring) <= 50
+
+
 def test_whoever_was_held_back_goes_on_when_the_queue_pages_at_last(host: VirtualHost) -> None:
     """While somebody looks at everything a queue cannot page, and holds publishers back; when it can, they go on."""
     queue = host.declare_queue("q")
@@ -416,7 +431,7 @@ def test_whoever_was_held_back_goes_on_when_the_queue_pages_at_last(host: Virtua
     assert len(queue.browse(fill, limit=1)) == 1
     assert set(waits) == {True}
     assert not resumed.is_set()
-    _publish(host, range(1))
+    queue.housekeeping()
     assert _pages(queue)
     assert resumed.is_set()
     assert not queue.is_throttled
@@ -459,14 +474,18 @@ def test_what_no_store_can_keep_stays_in_memory_on_a_queue_that_pages(host: Virt
 def test_a_store_that_fails_leaves_the_queue_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """When no store can be made, what is on the queue stays there, and publishers are held back."""
 
+    tries: list[int] = []
+
     def fail(*arguments: object) -> SqliteStore:
+        tries.append(1)
         raise StoreFailed("the directory for temporary files cannot be written")
 
     monkeypatch.setattr(SqliteStore, "scratch", fail)
-    host = VirtualHost(memory_limit=LIMIT)
+    host = VirtualHost(memory_limit=LIMIT, clock=Clock())
     queue = host.declare_queue("q")
     published = [host.publish(Message(b"x" * 100, routing_key="q")) for _ in range(200)]
     assert not _pages(queue)
+    assert tries == [1], "it is not tried with every message"
     assert published[-1].throttled == (queue,)
     for _ in range(200):
         assert host.get("q", auto_accept=True) is not None
@@ -526,7 +545,11 @@ def test_a_queue_begins_to_page_while_everybody_is_at_work(has_store: bool) -> N
     errors: list[BaseException] = []
 
     def publish(first: int) -> None:
-        _publish(host, range(first, first + count), colour="red" if first else "blue")
+        for number in range(first, first + count):
+            body = b"%06d" % number + b"x" * 100
+            colour = "red" if first else "blue"
+            published = host.publish(Message(body, routing_key="q", headers={"colour": colour}))
+            assert host.wait_for_room(published, timeout=30)
 
     def consume(selector: str, returns: bool) -> None:
         with host.subscribe("q", selector=selector, prefetch=5) as subscription:
