@@ -107,7 +107,7 @@ def test_what_was_confirmed_is_consumed(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_what_was_confirmed_is_consumed_for_minutes(tmp_path: Path) -> None:
-    """The same of 60,000, some ten minutes."""
+    """The same of 60,000, a minute or two."""
     check_nothing_is_lost(20_000, tmp_path)
 
 
