@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from client_contract_support import PEERS
 
 from multiqueue.broker import Broker
 from multiqueue.client import Channel, Connection, connect
@@ -43,9 +44,6 @@ def broker() -> Iterator[Broker]:
 def server_url(broker: Broker) -> str:
     """Where our server listens for that broker."""
     return str(broker.listen().url)
-
-
-PEERS = ["in_process", "server", pytest.param("rabbitmq", marks=pytest.mark.slow(selected=True))]
 
 
 @pytest.fixture(params=PEERS)

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_contract_support import PATIENCE, Seen
-from conftest import PEERS
+from client_contract_support import PATIENCE, PEERS, Seen
 
 from multiqueue.broker import Broker, VirtualHost
 from multiqueue.client import Channel, ChannelClosed, Connection, connect

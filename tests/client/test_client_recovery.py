@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from client_contract_support import PATIENCE, Seen, ack, numbered, publish
+from client_contract_support import PATIENCE, PEERS, Seen, ack, numbered, publish
 from client_proxy_support import Proxy
 from client_server_support import Conversation, Listener, playing
-from conftest import PEERS
 from pamqp import commands
 
 from multiqueue.amqp import Publish
