@@ -67,6 +67,7 @@ def run_demo(directory: Path, console: Console, *, fresh: bool, library: Path | 
     directory = directory.absolute()
     if fresh:
         forget(directory)
+    _make(directory)
     fair = demo_config(directory, library)
     fifo = demo_config(directory / "_multiqueue" / "fifo", library)
     _introduce(console, fair)
@@ -92,6 +93,14 @@ def run_demo(directory: Path, console: Console, *, fresh: bool, library: Path | 
     _say(console, f"\n{fairness_sentence(groups)}\n")
     _say(console, f"rows    {fair.output / 'data'}   (spark.read.parquet reads them all)\nreport  {result.report}")
     return result.status
+
+
+def _make(directory: Path) -> None:
+    """The directory of a demo, before anything is said of it: here the user knows it as --dir."""
+    try:
+        (directory / "_multiqueue").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unprepared(f"cannot write into {str(directory)!r}: {error.strerror}; choose another --dir") from error
 
 
 def forget(directory: Path) -> None:
