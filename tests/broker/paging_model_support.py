@@ -67,6 +67,7 @@ class PagingModel:
         self.consumers: list[Consumer] = []
         self.flights: list[Flight] = []
         self.dying: list[Row] = []  # settled, and the store has not committed that
+        self.kept: set[int] = set()  # positions of what no store can keep
         self.number = 0
         self.names = 0
 
@@ -83,6 +84,22 @@ class PagingModel:
         self._check_linked(row, before)
         self.check()
         return row
+
+    def adopt_taken(self, size: int) -> None:
+        """A message of a queue that begins to page: somebody has it already."""
+        if not self.paging.room(size + ENTRY_BYTES, first=True):
+            return
+        self.number += 1
+        row = Row(self.number, size, "red", state="taken", visible=False, owner="somebody")
+        self.rows[row.position] = row
+        self.paging.arrive_taken(self.area, row.position, size, row.content)
+        self.check()
+
+    def keep(self, row: Row) -> None:
+        """No store can keep a message that is only in memory."""
+        self.kept.add(row.position)
+        self.paging.keep(self.area, row.position)
+        self.check()
 
     def back(self, row: Row) -> None:
         """The store has committed a message that was only in memory."""
@@ -260,7 +277,7 @@ class PagingModel:
     def _account_of(self, position: int) -> Account:
         row = self.rows[position]
         if position in self.area.unbacked:
-            return Account.WRITING
+            return Account.UNPAGED if position in self.kept else Account.WRITING
         if row.state == "taken":
             return Account.DISPATCHED
         holders = [each.target for each in self.consumers]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from paging_model_support import COLOURS, ENTRY_BYTES, PagingModel, Row, random_history
+from paging_model_support import COLOURS, ENTRY_BYTES, Consumer, PagingModel, Row, random_history
 
 from multiqueue.broker._paging import LoadKind, Paging
 from multiqueue.broker._positions import END, Positions
@@ -48,11 +50,23 @@ class PagingMachine(RuleBasedStateMachine):
     def publish_unbacked(self, size: int, colour: str) -> None:
         self.model.publish(size, colour, backed=False)
 
-    @precondition(lambda self: self.model.area.unbacked)
+    @rule(size=st.sampled_from([1, 60, 200]))
+    def adopt_taken(self, size: int) -> None:
+        self.model.adopt_taken(size)
+
     @rule(place=st.integers(0, 9))
     def back(self, place: int) -> None:
-        positions = list(self.model.area.unbacked)
-        self.model.back(self.model.rows[positions[place % len(positions)]])
+        if unbacked := self._unbacked():
+            self.model.back(self._pick(unbacked, place))
+
+    @rule(place=st.integers(0, 9))
+    def keep(self, place: int) -> None:
+        if unbacked := self._unbacked():
+            self.model.keep(self._pick(unbacked, place))
+
+    def _unbacked(self) -> list[Row]:
+        """What only memory has, and a store can keep."""
+        return [self.model.rows[each] for each in self.model.area.unbacked if each not in self.model.kept]
 
     @precondition(lambda self: len(self.model.consumers) < 5)
     @rule(colours=st.sampled_from([None, ("red",), ("green", "blue")]), browses=st.booleans())
@@ -181,39 +195,46 @@ def test_the_head_cache_is_empty_while_lists_need_the_memory() -> None:
     assert model.paging.amounts[Account.HEAD] < 3600
 
 
+@dataclass
+class Returned:
+    """Messages before a consumer of everything and one of red alone; the first of them was taken and came back."""
+
+    model: PagingModel
+    anyone: Consumer
+    reds: Consumer
+    first: Row
+
+    @classmethod
+    def of(cls, count: int, *, with_body: bool) -> Returned:
+        model = PagingModel(limit=8000)
+        anyone, reds = model.join(None), model.join(("red",))
+        assert anyone is not None
+        assert reds is not None
+        rows = [model.publish(size=50) for _ in range(count)]
+        model.quiesce()
+        assert model.take(anyone) is rows[0]
+        model.requeue(rows[0], with_body=with_body)
+        return cls(model, anyone, reds, rows[0])
+
+
 def test_a_returned_message_goes_into_every_list_that_has_passed_it() -> None:
     """A redelivery is for all consumers that want it, at its place, before what they have not got yet."""
-    model = PagingModel(limit=8000)
-    first, second = model.join(None), model.join(("red",))
-    assert first is not None
-    assert second is not None
-    rows = [model.publish(size=50) for _ in range(4)]
-    model.quiesce()
-    taken = model.take(first)
-    assert taken is rows[0]
-    model.requeue(taken, with_body=False)
-    model.quiesce()
-    assert model.take(second) is rows[0]
+    returned = Returned.of(4, with_body=False)
+    returned.model.quiesce()
+    assert returned.model.take(returned.reds) is returned.first
 
 
 def test_a_list_is_served_when_the_question_before_its_entries_is_settled_by_others() -> None:
     """While a selector is to be asked about a returned message nothing behind it is given; when somebody else takes
     that message, the consumers of the list are to be told that they can go on."""
-    model = PagingModel(limit=8000)
-    anyone, reds = model.join(None), model.join(("red",))
-    assert anyone is not None
-    assert reds is not None
-    rows = [model.publish(size=50) for _ in range(3)]
-    model.quiesce()
-    taken = model.take(anyone)
-    assert taken is rows[0]
-    model.requeue(taken)
-    assert model.paging.first(reds.target) is None
-    model.paging.take_served()
-    assert model.take(anyone) is rows[0]
-    assert model.paging.first(reds.target) is not None
-    assert reds.target in model.paging.take_served()
-    assert model.paging.stirred
+    returned = Returned.of(3, with_body=True)
+    paging, target = returned.model.paging, returned.reds.target
+    assert paging.first(target) is None
+    paging.take_served()
+    assert returned.model.take(returned.anyone) is returned.first
+    assert paging.first(target) is not None
+    assert target in paging.take_served()
+    assert paging.stirred
 
 
 def test_the_budget_can_be_changed_while_running() -> None:
