@@ -2,8 +2,8 @@
 
 Promise     What `MessageStore` says, but for the disk. A test holds commits back, lets them go one by one, has one
             refused or the store fail, and gets what a restart or a crash would have left.
-State       `_lock` guards `_shelves`, `_places`, `_definitions` and the counts. The writer changes them, any thread
-            reads them. What waits to be committed is `GroupCommit`'s.
+State       `_lock` guards all other fields of `_Keeper`. The writer changes them, any thread reads them. What waits to
+            be committed is `GroupCommit`'s.
 Lock order  `_lock` is a leaf.
 """
 
