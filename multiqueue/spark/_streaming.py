@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
@@ -51,14 +50,11 @@ def register(spark: SparkSession) -> None:
     """Let a session know `format("multiqueue")`, for `read`, `readStream`, `write` and `writeStream`.
 
     Spark's Python processes, here and in its executors, need `multiqueue[amqp]` and `pyarrow` installed.
-    Registering again does no harm. docs/guides/spark-streaming.md shows its use, docs/design/streaming.md has what is
-    promised.
+    Registering again does no harm. A second session, of `newSession`, is refused by Spark 4.3 with
+    DATA_SOURCE_ALREADY_EXISTS while one that has it is the active one; register there first.
+    docs/guides/spark-streaming.md shows its use, docs/design/streaming.md has what is promised.
     """
-    try:
-        spark.dataSource.register(QueueDataSource)
-    except AnalysisException as error:  # a new session knows what the one it was made from knows
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
+    spark.dataSource.register(QueueDataSource)
 
 
 def _refuse_overwrite(overwrite: bool) -> None:

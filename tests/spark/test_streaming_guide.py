@@ -14,7 +14,6 @@ from spark_streaming_support import bodies, numbers, publish
 
 from multiqueue.broker import Broker
 from multiqueue.client import connect
-from multiqueue.spark import register
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,9 +21,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow(selected=True)]
 
 
 def test_the_example_prints(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """The example stores each order once and answers each, in a session whose settings are its own."""
-    register(spark)
-    runpy.run_path(str(ROOT / "examples" / "spark_streaming.py"))["main"](spark.newSession())
+    """The example stores each order once and answers each."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    try:
+        runpy.run_path(str(ROOT / "examples" / "spark_streaming.py"))["main"](spark)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before or "200")
     assert capsys.readouterr().out.splitlines() == ["200 orders for 900", "200 answers, 200 ids"]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, StringType, StructType
 from spark_streaming_support import (
+    PATIENCE,
     Engine,
     bodies,
     depth,
@@ -26,11 +28,12 @@ from spark_streaming_support import (
 )
 
 from multiqueue.broker import Broker
-from multiqueue.client import connect
+from multiqueue.client import ClientError, connect
 from multiqueue.spark import BadOption, DataLoss, MalformedBody, QueueDataSource, SourceUnavailable, _source
-from multiqueue.spark._source_intake import Supply
+from multiqueue.spark._source_intake import Intake, Supply
 from multiqueue.spark._spool import Spool
 from multiqueue.spark._streaming_columns import RAW
+from multiqueue.spark._streaming_options import SourceOptions
 
 
 @pytest.fixture
@@ -102,17 +105,41 @@ def test_a_message_without_anything(url: str, engine: Any) -> None:
         assert (row["message_id"], row["timestamp"], row["headers"], row["body"]) == (None, None, [], b"")
 
 
-def test_queues_have_priorities(url: str, engine: Any) -> None:
-    """Of several queues those of the lower number come first; a batch has the number's messages in queue order."""
-    publish(url, "slow:1", *numbers(0, 5))
-    publish(url, "orders", *numbers(100, 5))
-    stream = engine(queue="slow:1:2, orders:0")
-    stream.reader.prepareForTriggerAvailableNow()
-    stream.run_until(10)
-    by_queue = Counter(row["queue"] for row in stream.rows())
-    assert by_queue == {"slow:1": 5, "orders": 5}
-    for queue, first in (("slow:1", 0), ("orders", 100)):
-        assert [row["body"] for row in stream.rows() if row["queue"] == queue] == numbers(first, 5)
+@pytest.fixture
+def intake(url: str) -> Iterator[Callable[[str, int], Intake]]:
+    """A function that makes an intake of some queues and waits until it has so many messages."""
+    with ExitStack() as stack:
+
+        def make(queue: str, count: int) -> Intake:
+            made = Intake(SourceOptions.parse({"url": url, "queue": queue}))
+            stack.callback(made.close)
+            made.consume()
+            deadline = time.monotonic() + PATIENCE
+            while made.waiting < count:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            return made
+
+        yield make
+
+
+def test_queues_have_priorities(url: str, intake: Callable[[str, int], Intake]) -> None:
+    """Of several queues those of the lower number come first, equal ones in turns, each in its own order."""
+    publish(url, "slow:1", *numbers(0, 3))
+    publish(url, "orders", *numbers(100, 3))
+    publish(url, "returns", *numbers(200, 3))
+    taken = intake("slow:1:2, orders:-1, returns:-1", 9).take(9, 1000, 0)
+    assert [int(message.body) for _, message in taken] == [100, 200, 101, 201, 102, 202, 0, 1, 2]
+    assert [queue for queue, _ in taken][-3:] == ["slow:1"] * 3
+
+
+def test_nothing_is_handed_out_after_a_loss(url: str, intake: Callable[[str, int], Intake]) -> None:
+    """What waits when the connection is lost is the broker's again, and not handed out."""
+    publish(url, "orders", *numbers(0, 5))
+    made = intake("orders", 5)
+    made._connection.close()
+    with pytest.raises((ClientError, SourceUnavailable)):
+        made.take(5, 1000, 0)
 
 
 def test_a_batch_that_was_planned_is_read_again_as_it_was(url: str, engine: Any) -> None:
@@ -195,6 +222,8 @@ def test_available_now_ends_with_what_there_was(url: str, engine: Any) -> None:
     while stream.batch():
         pass
     assert [len(rows) for rows in stream.output.values()] == [10, 10, 5]
+    stream.reader.stop()
+    wait_for_depth(url, "orders", 5)
     stream.restart()
     stream.reader.prepareForTriggerAvailableNow()
     while stream.batch():
