@@ -115,6 +115,7 @@ class Engine:
         if json.dumps(end) == json.dumps(start):
             return False
         self.offsets.append(end)
+        self.log("offsets", len(self.offsets) - 1, end)
         if len(self.offsets) > 1:
             self.reader.commit(self.offsets[-2])
         return True
@@ -146,8 +147,13 @@ class Engine:
             for batch in executor.read(pickle.loads(pickle.dumps(part)))
             for row in batch.to_pylist()
         ]
+        self.log("output", number, [[row["message_id"], row["redelivered"]] for row in self.output[number]])
         self.committed += 1
+        self.log("commits", number, True)
         return self.output[number]
+
+    def log(self, kind: str, number: int, content: Any) -> None:
+        """Something that outlives a crash, for those that keep it."""
 
 
 def do_without(missing: str) -> NoReturn:
