@@ -6,6 +6,7 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -343,6 +344,31 @@ def test_a_broker_that_cannot_be_reached_starts_nothing(desk: Desk) -> None:
     with pytest.raises(Exception, match=r"127\.0\.0\.1:1"):
         desk.events(dict).__enter__()
     assert not desk.is_running.is_set()
+
+
+@pytest.mark.slow(selected=True)
+def test_rabbitmq_does_as_well(desk: Desk) -> None:
+    """Over RabbitMQ: a task that waits for room, a failed run, a driver that leaves."""
+    from rabbitmq_support import NoPeer, rabbitmq
+    from spark_streaming_support import do_without
+
+    with ExitStack() as stack:
+        try:
+            desk.url = stack.enter_context(rabbitmq()).url
+        except NoPeer as missing:
+            do_without(str(missing))
+        numbers = [f"{number} {LARGE}" for number in range(2 * PREFETCH)]
+
+        def job() -> dict[int, int]:
+            with pytest.raises(ZeroDivisionError):
+                run(desk, 0, lambda task: [task.send(value) for value in numbers] and 1 / 0)
+            return run(desk, 0, send(*numbers), attempt=1)
+
+        for commit in ("row", "task"):
+            assert [event.value for event in desk.events(job, commit=commit, capacity=2)] == numbers
+        with desk.events(lambda: run(desk, 0, send(*numbers * 9)), commit="row", capacity=2) as events:
+            next(events)
+        assert list(events) == []
 
 
 @pytest.mark.parametrize(
