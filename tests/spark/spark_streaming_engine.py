@@ -33,6 +33,8 @@ class DiskEngine(Engine):
             self._run()
 
     def log(self, kind: str, number: int, content: Any) -> None:
+        if kind == "output":
+            content = [[row["message_id"], row["redelivered"]] for row in content]
         temporary = self._directory / f"{kind}.tmp"
         temporary.write_text(json.dumps(content))
         temporary.replace(self._directory / kind / f"{number:06d}")

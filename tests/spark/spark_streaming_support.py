@@ -147,7 +147,7 @@ class Engine:
             for batch in executor.read(pickle.loads(pickle.dumps(part)))
             for row in batch.to_pylist()
         ]
-        self.log("output", number, [[row["message_id"], row["redelivered"]] for row in self.output[number]])
+        self.log("output", number, self.output[number])
         self.committed += 1
         self.log("commits", number, True)
         return self.output[number]
