@@ -18,7 +18,7 @@ HANG = 20.0
 
 
 def test_publishers_and_commits_end_in_every_order() -> None:
-    """Four publishers, room for two: whoever waits goes on when another's commit ends, and nothing stays charged."""
+    """Three publishers, room for two: whoever waits goes on when another's commit ends, and nothing stays charged."""
 
     def scenario(run: Run) -> None:
         memory = MemoryManager(LIMIT)
@@ -27,7 +27,7 @@ def test_publishers_and_commits_end_in_every_order() -> None:
             memory.begin_writing(COST, may_wait=True)
             memory.end_writing(COST)
 
-        for _ in range(4):
+        for _ in range(3):
             run.spawn(publish)
         run.join()
         assert memory.statistics().used == 0
