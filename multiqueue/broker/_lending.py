@@ -98,9 +98,12 @@ class Lending:
 
     @property
     def is_exhausted(self) -> bool:
-        """True when twice the share is taken, by those who were asked to wait and did not. A moment's figure."""
+        """True when all of the budget is taken, by those who were asked to wait and did not. A moment's figure.
+
+        Not the share, which gets smaller when a queue begins to page: whoever waits when he is asked to is not refused.
+        """
         paging = self._memory.paging
-        return paging.amounts[Account.UNPAGED] > min(2 * self._share(paging), paging.limit)
+        return paging.amounts[Account.UNPAGED] > paging.limit
 
     def _share(self, paging: Paging) -> float:
         return paging.limit * (UNPAGED_SHARE if self._memory.has_areas else _SHARE_ALONE)
