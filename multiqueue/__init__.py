@@ -20,6 +20,7 @@ sockets, no files, no Spark. The other rooms, along the path of a message, are i
     bench      what we claim, measured beside its rivals
     testing    public tools for deterministic tests of threaded code
     cli        the command line
+    pytest_plugin  the fixture multiqueue_broker
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ docs/design/spark.md, fan-in.md, streaming.md and task-events.md have the promis
 try:
     import pyspark as _pyspark  # noqa: F401 - asked for here so that its absence is said in one sentence
 except ImportError as _error:
-    raise ImportError(f"multiqueue.spark needs pyspark ({_error}): install multiqueue[spark]") from None
+    raise ImportError(f"multiqueue.spark needs pyspark ({_error}): pip install 'multiqueue[spark]'") from None
 
 from ._dispatcher import SparkDispatcher as SparkDispatcher
 from ._environment import Finding as Finding
