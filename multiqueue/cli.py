@@ -82,7 +82,3 @@ class _Sentence(click.ClickException):
 @click.version_option(__version__, prog_name="multiqueue")
 def main() -> None:
     """Queues with many tails and one head, and what is built on them."""
-
-
-if __name__ == "__main__":
-    main()

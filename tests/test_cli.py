@@ -64,6 +64,12 @@ def in_process(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_as_a_module() -> None:
+    """`python -m multiqueue` is the same command."""
+    command = [sys.executable, "-m", "multiqueue", "--version"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.startswith("multiqueue, version ")
+
+
 def test_version() -> None:
     """`multiqueue --version` says it."""
     assert call("--version").output == f"multiqueue, version {__version__}\n"
