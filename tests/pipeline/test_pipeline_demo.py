@@ -139,7 +139,7 @@ def test_the_demo(tmp_path: Path) -> None:
 
     Earlier in the order of beginnings: seconds of two runs are not to be compared on a machine that does other things.
     """
-    command = [sys.executable, "-m", "multiqueue.cli", "demo", "--dir", str(tmp_path / "demo")]
+    command = [sys.executable, "-m", "multiqueue", "demo", "--dir", str(tmp_path / "demo")]
     answer = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
     assert (answer.returncode, answer.stderr) == (0, ""), answer.stdout
     assert re.search(r"^\d+ small lanes +\d+( +[\d.]+){4}$", answer.stdout, re.MULTILINE)

@@ -23,7 +23,7 @@ from multiqueue.pipeline._lifecycle import ItemState
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-COMMAND = [sys.executable, "-m", "multiqueue.cli"]
+COMMAND = [sys.executable, "-m", "multiqueue"]
 HOUSE = Path(__file__).parents[2]
 
 
