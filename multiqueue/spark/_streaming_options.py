@@ -31,7 +31,7 @@ SOURCE = (
     "reconnectSeconds",
 )
 SINK = ("url", "exchange", "routingKey", "sinkId", "mandatory", "persistent", "publishSeconds")
-SPARKS = ("checkpointlocation", "path")  # Spark hands these to a sink too
+SPARKS = ("checkpointlocation", "path", "queryname")  # Spark hands these to a sink too
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,6 @@ def test_a_table_and_a_sink(tmp_path: Path) -> None:
             timeout=280,
             check=False,
         )
-        assert "Run is COMPLETED" in done.stdout + done.stderr, done.stderr[-3000:]
+        assert "Run is COMPLETED" in done.stdout, done.stdout[-3000:]
         wait_for_depth(url, "answers", 25)
         wait_for_depth(url, "orders", 0)

@@ -214,6 +214,11 @@ def test_wrong_use(columns: str, options: dict[str, str | None], message: str) -
         source.writer(schema, False)
 
 
+def test_sparks_own_options_are_let_through() -> None:
+    """What Spark adds to a sink's options is not taken for a mistake."""
+    sink("amqp://localhost", streams=True, checkpointLocation="/c", path="/p", queryName="q")
+
+
 def test_wrong_types_and_modes(url: str) -> None:
     """Columns of a wrong type, rows without a body, and overwriting are refused."""
     with pytest.raises(BadOption, match="column body must be binary or string, not int"):
