@@ -110,6 +110,7 @@ class MemoryManager:
         self.lending = Lending(self)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
+        self._telling = 0  # lists that were served, and whose consumers are not told yet
         self.expiry: StoredExpiry | None = None  # looks for what has expired in the store alone
 
     def __enter__(self) -> Paging:
@@ -217,7 +218,7 @@ class MemoryManager:
                 while target.loading and not self._closed:
                     self._progress.wait()
                 return not self._closed
-            served = self._paging.take_served()
+            served = self._take_served_locked()
         self._tell(served)
         if load is not None:
             self._perform(load)
@@ -239,7 +240,7 @@ class MemoryManager:
                 if load is not None:
                     self._paging.stirred = True  # there may be one for the other loader as well
                     self._work.notify()
-                served = self._paging.take_served()
+                served = self._take_served_locked()
             self._tell(served)
             if load is not None:
                 self._perform(load)
@@ -259,15 +260,30 @@ class MemoryManager:
                     paging.failed(load)
                 else:
                     paging.loaded(load, *found)
-                served = paging.take_served()
+                served = self._take_served_locked()
                 self._progress.notify_all()
         self._tell(served)
 
+    def _take_served_locked(self) -> list[TargetList]:
+        served = self._paging.take_served()
+        self._telling += len(served)
+        return served
+
     def _tell(self, served: list[TargetList]) -> None:
         for target in served:
-            reader = self._readers.get(target.area)
-            if reader is not None:
-                reader.feed(target)
+            try:
+                reader = self._readers.get(target.area)
+                if reader is not None:
+                    reader.feed(target)
+            finally:
+                with self._lock:
+                    self._telling -= 1
+
+    @property
+    def is_telling(self) -> bool:
+        """True while consumers are about to be told of what a load has brought."""
+        with self._lock:
+            return self._telling > 0 or bool(self._paging.served)
 
     # -- time
 
