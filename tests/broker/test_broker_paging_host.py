@@ -95,6 +95,14 @@ class PagingHostMachine(DurableMachine):
         assert received.delivery_count == first.deliveries
         first.held = received
 
+    @rule(name=names)
+    def get(self, name: str) -> None:
+        """A get is a consumer too, and may find no room beside the others."""
+        try:
+            super().get(name)
+        except ConsumerNotAdmitted:
+            pass
+
     def _first_served(self, taker: Taker) -> tuple[Taker, Received]:
         """This one, or another that the queue told of its message: it tells one of those that have credit."""
         others = [each for each in self.takers if each.queue == taker.queue and each is not taker]
