@@ -196,7 +196,8 @@ def test_no_such_place(tmp_path: Path, where: str) -> None:
     answer = run("pipeline", "run", "p.toml", cwd=tmp_path)
     assert answer.returncode == 2, answer.stdout
     assert re.fullmatch(
-        r"multiqueue: nothing answers at '.*' \(127\.0\.0\.1:1: Connection refused\); start it, or correct \[spark\]\n",
+        r"multiqueue: nothing answers at '.*' \(127\.0\.0\.1:1: Connection refused\); start it, "
+        r"or correct --on or \[spark\]\n",
         answer.stderr,
     )
 
