@@ -16,13 +16,14 @@ HOUSE = Path(multiqueue.__file__).parent
 
 MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
+    "_toml": set(),
     "core": {"errors"},
     "store": {"errors"},
     "broker": {"core", "store", "errors"},
-    "amqp": {"broker", "core", "errors"},
+    "amqp": {"broker", "core", "errors", "_toml"},
     "client": {"core", "amqp", "errors"},
     "spark": {"core", "client", "errors"},
-    "pipeline": {"spark", "broker", "client", "store", "core", "errors"},
+    "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_toml"},
     "testing": {"core", "errors"},
 }
 SEES_ALL = {"monitor", "cli", "bench", "pytest_plugin", "__init__", "__main__"}  # and nobody imports them

@@ -6,18 +6,16 @@ the key and what would be right; docs/reference/broker-toml.md lists the keys, a
 
 from __future__ import annotations
 
-import difflib
 import os
 import ssl
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from .._toml import Mistaken, read_toml, validated
 from ._errors import ConfigError
 from ._security import Permissions, User, check_hash, guest
 from ._settings import ServerSettings
@@ -163,15 +161,10 @@ def load_config(path: Path | None) -> BrokerConfig:
     if path is None:
         return BrokerConfig(ConfigFile(), Path.cwd())
     try:
-        values = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from error
-    try:
-        file = ConfigFile.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError("\n".join(_sentences(error, path))) from error
+        values, text = read_toml(path)
+        file = validated(ConfigFile, values, str(path), text)
+    except Mistaken as error:
+        raise ConfigError(str(error)) from error
     return BrokerConfig(file, path.resolve().parent)
 
 
@@ -181,83 +174,6 @@ def memory_of_machine() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 0
-
-
-# What is wrong, in sentences
-
-_TYPES = {
-    "int_type": "a whole number",
-    "string_type": "a string",
-    "bool_type": "true or false",
-    "float_type": "a number",
-    "list_type": "an array",
-    "dict_type": "a table",
-    "model_type": "a table",
-    "model_attributes_type": "a table",
-}
-_BOUNDS = {
-    "greater_than_equal": ("ge", "at least"),
-    "greater_than": ("gt", "more than"),
-    "less_than_equal": ("le", "at most"),
-}
-
-
-def _sentences(error: ValidationError, path: Path) -> Iterator[str]:
-    for details in error.errors(include_url=False):
-        yield f"{path}: {_dotted(details['loc'])}: {_what(details)}"
-
-
-def _dotted(place: tuple[str | int, ...]) -> str:
-    return ".".join(part if _is_bare(part) else f'"{part}"' for part in map(str, place))
-
-
-def _is_bare(part: str) -> bool:
-    return part.replace("-", "").replace("_", "").isalnum() and part.isascii()
-
-
-def _what(details: ErrorDetails) -> str:
-    kind, context = details["type"], details.get("ctx", {})
-    if kind == "extra_forbidden":
-        return _unknown(details["loc"])
-    if kind == "missing":
-        return "missing"
-    if kind == "value_error":
-        return str(context["error"])
-    if kind in _TYPES:
-        return f"must be {_TYPES[kind]}, not {details['input']!r}"
-    if kind in _BOUNDS:
-        name, words = _BOUNDS[kind]
-        return f"must be {words} {context[name]:g}, not {details['input']!r}"
-    if kind == "literal_error":
-        return f"must be one of {context['expected']}, not {details['input']!r}"
-    if kind == "string_too_short":
-        return "must not be empty"
-    return details["msg"][:1].lower() + details["msg"][1:]
-
-
-def _unknown(place: tuple[str | int, ...]) -> str:
-    known = _names_at(place[:-1])
-    near = difflib.get_close_matches(str(place[-1]), known, n=1)
-    if near:
-        return f"unknown key; did you mean {near[0]!r}?"
-    return f"unknown key; known are {', '.join(sorted(known))}"
-
-
-def _names_at(place: tuple[str | int, ...]) -> list[str]:
-    """The keys that are known in the table at a place."""
-    model: type[BaseModel] = ConfigFile
-    for part in place:
-        field = model.model_fields.get(str(part))
-        if field is not None:
-            model = next(iter(_models_in(field.annotation)), model)
-    return list(model.model_fields)
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for inner in get_args(annotation):
-        yield from _models_in(inner)
 
 
 SECTIONS: Mapping[str, type[BaseModel]] = {

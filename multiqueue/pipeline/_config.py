@@ -6,16 +6,13 @@ Relative paths start at the directory of the file, and every complaint names its
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
+from .._toml import Mistaken, placed_sentences, read_toml, validated
 from . import _scan
-from ._config_errors import placed_sentences, syntax_sentence, validation_sentences
 from ._errors import ConfigError
 from ._graph import in_order, mistakes
 from ._items import Lane, Step
@@ -93,15 +90,9 @@ def load_config(path: str | Path) -> PipelineConfig:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"cannot read the configuration {str(path)!r}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8, as TOML must be (byte {error.start})") from error
-    try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {syntax_sentence(error)}") from error
+        values, text = read_toml(path)
+    except Mistaken as error:
+        raise ConfigError(str(error)) from error
     return parse_config(values, path.absolute().parent, source=str(path), text=text)
 
 
@@ -114,9 +105,9 @@ def parse_config(
         ConfigError: as `load_config`.
     """
     try:
-        settings = Settings.model_validate(values)
-    except ValidationError as error:
-        raise ConfigError("\n".join(validation_sentences(error, Settings, source, text))) from error
+        settings = validated(Settings, values, source, text)
+    except Mistaken as error:
+        raise ConfigError(str(error)) from error
     if found := mistakes(settings):
         raise ConfigError("\n".join(placed_sentences(found, source, text)))
     return PipelineConfig(settings, base.absolute())

@@ -49,7 +49,7 @@ def test_a_demo_without_a_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "cannot read the configuration '{path}': No such file or directory"),
+        (None, "{path}: cannot be read: No such file or directory"),
         (b"x = [", "{path}: end of document: not TOML: "),
         (b"\xff\xfe", "{path}: not UTF-8, as TOML must be (byte 0)"),
         (TOML.replace("path", "pfad").encode(), "{path}:7: output.pfad: unknown key; known are "),

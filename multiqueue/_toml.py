@@ -1,4 +1,7 @@
-"""What is wrong with a configuration, in sentences: place, line, mistake, and the nearest name that exists."""
+"""Configuration files: read, checked against a model, and what is wrong with them in sentences.
+
+A sentence has the place, the line, the mistake, and the nearest name that exists.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,13 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+Model = TypeVar("Model", bound=BaseModel)
 Place = tuple[str | int, ...]
 
 _HEADER = re.compile(r"^\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]?\]\s*(#.*)?$")
@@ -32,7 +37,50 @@ _TYPES = {
 }
 
 
-def syntax_sentence(error: tomllib.TOMLDecodeError) -> str:
+class Mistaken(ValueError):
+    """What is wrong with a file: a sentence to a line."""
+
+
+def read_toml(path: Path) -> tuple[dict[str, Any], str]:
+    """What a file says, and its text.
+
+    Raises:
+        Mistaken: it cannot be read, or is no TOML.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Mistaken(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise Mistaken(f"{path}: not UTF-8, as TOML must be (byte {error.start})") from error
+    try:
+        return tomllib.loads(text), text
+    except tomllib.TOMLDecodeError as error:
+        raise Mistaken(f"{path}: {_syntax_sentence(error)}") from error
+
+
+def validated(model: type[Model], values: Mapping[str, Any], source: str, text: str) -> Model:
+    """The model with these values; `source` and `text` name the file and its lines in errors.
+
+    Raises:
+        Mistaken: they do not fit; a sentence per mistake, in the order of the file.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise Mistaken("\n".join(_validation_sentences(error, model, source, text))) from error
+
+
+def placed_sentences(mistakes: Iterable[tuple[Place, str]], source: str, text: str) -> Iterator[str]:
+    """A sentence per mistake that pydantic does not find, in the order given."""
+    lines = text.splitlines()
+    for place, what in mistakes:
+        line = _line_of(place, lines)
+        where = f"{source}:{line}" if line else source
+        yield f"{where}: {'.'.join(_quoted(str(part)) for part in place)}: {what}"
+
+
+def _syntax_sentence(error: tomllib.TOMLDecodeError) -> str:
     """`line 3, column 7: not TOML: invalid value`."""
     found = re.search(r"^(?P<what>.*?) \(at (?P<place>.*)\)$", str(error))
     if found is None:
@@ -41,13 +89,13 @@ def syntax_sentence(error: tomllib.TOMLDecodeError) -> str:
     return f"{found['place']}: not TOML: {what[:1].lower()}{what[1:]}"
 
 
-def validation_sentences(error: ValidationError, model: type[BaseModel], source: str, text: str) -> Iterator[str]:
+def _validation_sentences(error: ValidationError, model: type[BaseModel], source: str, text: str) -> Iterator[str]:
     """A sentence per mistake, in the order of the file: `FILE:LINE: lanes.eu.capacity: ...`."""
     lines = text.splitlines()
     sentences: dict[Place, tuple[int, str]] = {}
     for details in error.errors(include_url=False):
         place = _keys_only(details["loc"], model)
-        line = line_of(place, lines)
+        line = _line_of(place, lines)
         where = f"{source}:{line}" if line else source
         dotted = ".".join(_quoted(str(part)) for part in place)
         sentence = f"{where}: {dotted + ': ' if dotted else ''}{_what(details, model)}"
@@ -56,16 +104,7 @@ def validation_sentences(error: ValidationError, model: type[BaseModel], source:
         yield sentence
 
 
-def placed_sentences(mistakes: Iterable[tuple[Place, str]], source: str, text: str) -> Iterator[str]:
-    """A sentence per mistake that pydantic does not find, in the order given."""
-    lines = text.splitlines()
-    for place, what in mistakes:
-        line = line_of(place, lines)
-        where = f"{source}:{line}" if line else source
-        yield f"{where}: {'.'.join(_quoted(str(part)) for part in place)}: {what}"
-
-
-def line_of(place: Place, lines: list[str]) -> int | None:
+def _line_of(place: Place, lines: list[str]) -> int | None:
     """The line that holds the key, or the nearest table around it; None when the file does not name it."""
     best, best_depth = None, 0
     table: Place = ()
@@ -134,14 +173,8 @@ def _names_at(place: Place, model: type[BaseModel]) -> list[str]:
 def _model_at(place: Place, model: type[BaseModel]) -> type[BaseModel] | None:
     current: Any = model
     for part in place:
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            field = next((f for n, f in current.model_fields.items() if part in (n, f.alias)), None)
-            current = field.annotation if field else None
-        elif typing.get_origin(current) in (dict, Mapping):
-            current = typing.get_args(current)[1]
-        else:
-            return None
-    return current if isinstance(current, type) and issubclass(current, BaseModel) else None
+        current = _below(current, part)
+    return current if _is_model(current) else None
 
 
 def _keys_only(place: Place, model: type[BaseModel]) -> Place:
@@ -149,15 +182,39 @@ def _keys_only(place: Place, model: type[BaseModel]) -> Place:
     kept: list[str | int] = []
     current: Any = model
     for part in place:
-        if typing.get_origin(current) in (typing.Union, types.UnionType):
+        if _is_union(current):
             break
         kept.append(part)
-        if isinstance(current, type) and issubclass(current, BaseModel):
-            field = next((f for n, f in current.model_fields.items() if part in (n, f.alias)), None)
-            current = field.annotation if field else None
-        elif typing.get_origin(current) is dict:
-            current = typing.get_args(current)[1]
+        current = _below(current, part)
     return tuple(kept)
+
+
+def _below(annotation: Any, part: str | int) -> Any:
+    """The type of what stands under a key; None where that has no type of its own."""
+    inner: Any = None
+    if _is_model(annotation):
+        field = next((f for name, f in annotation.model_fields.items() if part in (name, f.alias)), None)
+        inner = field.annotation if field else None
+    elif typing.get_origin(annotation) in (dict, Mapping):
+        inner = typing.get_args(annotation)[1]
+    return _plain(inner)
+
+
+def _plain(annotation: Any) -> Any:
+    """A type without what is said about it, and without that it may be missing."""
+    if typing.get_origin(annotation) is Annotated:
+        return _plain(typing.get_args(annotation)[0])
+    choices = [each for each in typing.get_args(annotation) if each is not types.NoneType]
+    is_optional = _is_union(annotation) and len(choices) == 1
+    return _plain(choices[0]) if is_optional else annotation
+
+
+def _is_union(annotation: Any) -> bool:
+    return typing.get_origin(annotation) in (typing.Union, types.UnionType)
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _quoted(name: str) -> str:
