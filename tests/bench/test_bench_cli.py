@@ -28,7 +28,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Any:
             goals=(Goal("rate", 2.0, "ours", "base"),),
         )
         monkeypatch.setattr(cli, "_load", lambda name: suite)
-        return CliRunner().invoke(cli.bench, ["core", *arguments])
+        rounds = () if {"--rounds", "--quick"} & set(arguments) else ("--rounds", "2")  # each is two processes
+        return CliRunner().invoke(cli.bench, ["core", *arguments, *rounds])
 
     return runner
 

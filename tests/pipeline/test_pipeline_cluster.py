@@ -138,8 +138,8 @@ def test_the_same_everywhere(tmp_path: Path, cluster: Cluster) -> None:
 
 @pytest.mark.slow(selected=True)
 def test_a_worker_and_the_driver_die(tmp_path: Path, cluster: Cluster) -> None:
-    """200 files while tasks fail at random, a worker with its executors is killed, then the driver: each file once."""
-    survive(tmp_path, cluster, files=200, batch=10)
+    """100 files while tasks fail at random, a worker with its executors is killed, then the driver: each file once."""
+    survive(tmp_path, cluster, files=100, batch=10)
 
 
 @pytest.mark.slow

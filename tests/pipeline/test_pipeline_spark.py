@@ -173,18 +173,20 @@ format = "json"
 SLOW_JOB = """\
 import time
 def slowly(value):
-    time.sleep(0.8)
+    time.sleep(0.5)
     return value
 def wait(spark, frame, item):
     spark.udf.register("slowly", slowly, "string")
     return frame.selectExpr("slowly(value) AS value")
 """
 
+SLOW_FILES = 16
+
 
 @pytest.fixture
 def slow(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "in").mkdir()
-    for i in range(30):
+    for i in range(SLOW_FILES):
         (tmp_path / "in" / f"{i:02}.txt").write_text(f"row {i}\n")
     (tmp_path / "p.toml").write_text(SLOW)
     (tmp_path / "slow_job.py").write_text(SLOW_JOB)
@@ -192,7 +194,7 @@ def slow(tmp_path: Path) -> Iterator[Path]:
     # Whatever was interrupted: the same command finishes the rest, and each row is there once.
     answer = run("pipeline", "run", "p.toml", cwd=tmp_path)
     assert (answer.returncode, answer.stderr) == (0, ""), answer.stdout
-    assert sorted(str(row["value"]) for row in rows(tmp_path / "out")) == sorted(f"row {i}" for i in range(30))
+    assert sorted(str(row["value"]) for row in rows(tmp_path / "out")) == sorted(f"row {i}" for i in range(SLOW_FILES))
 
 
 def items(base: Path, wanted: ItemState = ItemState.DONE) -> int:
@@ -213,17 +215,23 @@ def wait_for_done(base: Path, count: int, process: subprocess.Popen[Any], *, fai
         time.sleep(0.05)
 
 
-@pytest.mark.slow(selected=True)
-def test_kill_9_and_the_same_command_again(slow: Path) -> None:
+@pytest.mark.parametrize(
+    "targets",
+    [
+        pytest.param((5,), marks=pytest.mark.slow(selected=True), id="once"),
+        pytest.param((3, 8), marks=pytest.mark.slow, id="twice"),
+    ],
+)
+def test_kill_9_and_the_same_command_again(slow: Path, targets: tuple[int, ...]) -> None:
     """kill -9 in the middle; the same command finishes the rest, every item exactly once in the output."""
-    for target in (4, 12):
+    for target in targets:
         command = [*COMMAND, "pipeline", "run", "p.toml"]
         with subprocess.Popen(command, cwd=slow, env=environment(), stdout=subprocess.DEVNULL) as process:
             try:
                 wait_for_done(slow, target, process)
             finally:
                 process.send_signal(signal.SIGKILL)
-    assert items(slow) < 30
+    assert items(slow) < SLOW_FILES
 
 
 @pytest.mark.slow
@@ -259,7 +267,7 @@ def test_ctrl_c_in_a_terminal(slow: Path, times: int) -> None:
     with ledger_view(slow / "out" / "_multiqueue" / "state.sqlite") as view:
         states = {count.state for count in view.counts()}
     assert states == {ItemState.DONE, ItemState.WAITING}
-    assert items(slow) < 30
+    assert items(slow) < SLOW_FILES
 
 
 def _control(side: int) -> None:
