@@ -42,6 +42,7 @@ from ._streaming import QueueDataSource as QueueDataSource
 from ._streaming import register as register
 from ._streaming_errors import BadOption as BadOption
 from ._streaming_errors import DataLoss as DataLoss
+from ._streaming_errors import LeaseInUse as LeaseInUse
 from ._streaming_errors import MalformedBody as MalformedBody
 from ._streaming_errors import PublishFailed as PublishFailed
 from ._streaming_errors import SourceUnavailable as SourceUnavailable

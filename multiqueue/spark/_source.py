@@ -1,15 +1,14 @@
-"""The streaming source: offsets over a spool, filled from broker queues.
+"""The streaming source: offsets over numbered messages, which a way fetches from broker queues.
 
-Promise     1. A message is acknowledged after it is in the spool, on the disk, under a number of its own. An offset is
-               such a number. So every batch reads the same however often, and a crash loses nothing; what was spooled
-               and not yet acknowledged comes twice, the second time flagged as redelivered.
+Promise     1. A message is off its queue when it has a number of its own, in the spool, synced, or in the lease. An
+               offset is such a number. So every batch reads the same however often, and a crash loses nothing.
             2. A batch has at most `maxMessagesPerBatch` messages, and one message more than `maxBytesPerBatch`.
-               What is acknowledged is at most one batch ahead of what Spark has asked for.
-            3. What Spark has committed is removed from the spool when the next batch begins.
-State       Offsets are `{"spool": ID, "sequence": N}`: all numbers below N. Spark compares them as text, so they are
-            made in one place. `_opened` is None in the copies that Spark sends to executors.
+               What is off its queue is at most one batch ahead of what Spark has asked for.
+            3. What Spark has committed is removed when the next batch begins.
+State       Offsets are `{"spool": ID, "sequence": N}`, or "lease": all numbers below N. Spark compares them as text, so
+            they are made in one place. `_opened` is None in the copies that Spark sends to executors.
 Who runs    One thread of a Python process that Spark starts beside its driver, never the user's. Nobody tells it of its
-            end: it is killed. `read` runs in executors and knows the spool alone.
+            end: it is killed. `read` runs in executors and knows its partition alone.
 Waiting     `_collect` waits for messages that the broker said it has, until they are there, the broker has none left,
             or it has given none for `STUCK` seconds.
 """
@@ -26,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ._source_intake import LINGER, Supply
-from ._spool import Slice, Spool
+from ._lease_way import Leased
+from ._source_intake import LINGER, Intake, Supply
+from ._source_way import SourcePartition, Spooled, Way
 from ._streaming_columns import Decoder, to_payload
 from ._streaming_errors import BadOption, DataLoss, SourceUnavailable
 from ._streaming_options import MOST_PREFETCH, SourceOptions
@@ -48,20 +48,11 @@ QUIET = 1.0  # seconds without a delivery, after which the broker is asked wheth
 STUCK = 30.0  # seconds without a delivery though the broker says that it has some
 
 
-class SpoolPartition(InputPartition):
-    """What one task reads: slices of chunks."""
-
-    def __init__(self, slices: list[Slice]) -> None:
-        super().__init__(None)
-        self.slices = slices
-
-
 @dataclass(slots=True)
 class _Opened:
     """What the driver's side has open."""
 
-    spool: Spool
-    supply: Supply
+    way: Way
     target: int | None = None  # where the stream ends, for the trigger availableNow
     has_begun: bool = False
 
@@ -70,9 +61,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Broker queues as a stream. See the header."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
-        if options.spool is None:
+        if options.spool is None and options.source_id is None:
             raise BadOption(
-                'the option spool is missing; give a directory beside the checkpoint by .option("spool", "/...")'
+                "where are messages to be until Spark has committed them? At a broker of ours they are leased, under a "
+                'name given by .option("sourceId", "..."); for any other broker give a directory beside the checkpoint '
+                'by .option("spool", "/...")'
             )
         self._options = options
         self._decoder = _decoder(options, schema)
@@ -81,29 +74,29 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ---- the driver's side --------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """The oldest message that the spool holds: what no query has committed."""
-        spool = self._open().spool
-        return _offset(spool, spool.first)
+        """The oldest message that is held: what no query has committed."""
+        way = self._open().way
+        return _offset(way, way.chunks.first)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """The end of a batch from `start` on, after reading what the queues have for it."""
         opened = self._open()
-        spool = opened.spool
+        way = opened.way
         if start is None:  # a Spark before 4.2: everything that is new is a batch, the first one perhaps the only one
-            self._collect(opened, spool.end + self._options.max_messages, waits=not opened.has_begun)
+            self._collect(opened, way.chunks.end + self._options.max_messages, waits=not opened.has_begun)
             opened.has_begun = True
-            return _offset(spool, spool.end)
-        begin = self._position(spool, start)
+            return _offset(way, way.chunks.end)
+        begin = self._position(way, start)
         if limit is not None and isinstance(limit, ReadAllAvailable):
             self._collect(opened, self._ready(opened), waits=True)
-            return _offset(spool, spool.end)
+            return _offset(way, way.chunks.end)
         messages = getattr(limit, "max_rows", self._options.max_messages)
         if opened.target is None:
             self._collect(opened, begin + messages, begin=begin)
         else:
             messages = min(messages, max(opened.target - begin, 0))
             self._collect(opened, min(begin + messages, opened.target), begin=begin, waits=True)
-        return _offset(spool, spool.position(begin, messages, self._options.max_bytes))
+        return _offset(way, way.chunks.position(begin, messages, self._options.max_bytes))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_messages)
@@ -115,92 +108,84 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The batch in as many parts as the options ask for, each a run of consecutive messages."""
-        spool = self._open().spool
-        begin, stop = self._position(spool, start), self._position(spool, end)
+        way = self._open().way
+        begin, stop = self._position(way, start), self._position(way, end)
         lossy = self._options.allows_loss
         parts = _bounds(begin, stop, self._options.partitions)
-        return [SpoolPartition(spool.slices(low, high, lossy=lossy)) for low, high in parts]
+        return [way.partition(low, high, lossy=lossy) for low, high in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask again for what is below `end`."""
-        spool = self._open().spool
-        if end["spool"] == spool.id:
-            spool.trim(end["sequence"])
+        way = self._open().way
+        if end.get(way.kind) == way.id:
+            way.trim(end["sequence"])
 
     def stop(self) -> None:
-        """Give back what was not acknowledged. Spark mostly kills the process instead, which does the same."""
+        """Give back what has no number. Spark mostly kills the process instead, which does the same."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            opened.supply.close()
-            opened.spool.close()
+            opened.way.close()
 
     def _open(self) -> _Opened:
         if self._opened is None:
-            assert self._options.spool is not None
-            self._opened = _Opened(Spool.open(self._options.spool), Supply(self._options))
+            self._opened = _Opened((Leased if self._options.spool is None else Spooled)(self._options))
         return self._opened
 
-    def _position(self, spool: Spool, offset: dict[str, Any]) -> int:
+    def _position(self, way: Way, offset: dict[str, Any]) -> int:
         """The number that an offset means.
 
         Raises:
-            DataLoss: it is of another spool, or of messages that this one never had, and losses are not allowed.
+            DataLoss: it is of other numbers, or of messages that there never were, and losses are not allowed.
         """
-        is_ours = offset["spool"] == spool.id
-        number = int(offset["sequence"])
-        if is_ours and number <= spool.end:
-            return max(number, spool.first) if self._options.allows_loss else number
+        identity, number, chunks = offset.get(way.kind), int(offset["sequence"]), way.chunks
+        is_ours = identity == way.id
+        if is_ours and number <= chunks.end:
+            return max(number, chunks.first) if self._options.allows_loss else number
         if not self._options.allows_loss:
-            have = f"ends at {spool.end}" if is_ours else "is another one"
+            have = f"ends at {chunks.end}" if is_ours else "is another one"
+            whose = f"{way.kind} {identity}" if identity else f"a {'lease' if way.kind == 'spool' else 'spool'}"
             raise DataLoss(
-                f"the checkpoint is at message {number} of spool {offset['spool']}, but the spool {spool.id} in "
-                f"{spool.directory} {have}; restore the directory, or give the query a new checkpoint, or go on "
-                "without those messages by failOnDataLoss=false"
+                f"the checkpoint is at message {number} of {whose}, but the {way.where} {have}; restore it, or give "
+                "the query a new checkpoint, or go on without those messages by failOnDataLoss=false"
             )
         if not is_ours:
-            return spool.first
-        spool.skip_to(number)
+            return chunks.first
+        chunks.reach(number)
         return number
 
     def _ready(self, opened: _Opened) -> int:
-        """Where the spool would end with everything in it that the queues have now."""
-        ready = opened.supply.ready()
+        """Which number would be next if everything that the queues have now had one."""
+        ready = opened.way.ready()
         if ready is None:
             raise SourceUnavailable("the broker went away before the stream began; start the query again")
-        return opened.spool.end + ready
+        return opened.way.chunks.end + ready
 
     def _collect(self, opened: _Opened, end: int, *, begin: int | None = None, waits: bool = False) -> None:
-        """Take messages into the spool until it ends at `end` or has bytes for a batch from `begin` on.
+        """Fetch messages until the last one has the number before `end`, or a batch from `begin` on has its bytes.
 
         Without `waits` as far as there are messages; with it as long as there are any to come.
         """
-        spool, gave_at = opened.spool, time.monotonic()
-        room = math.inf if begin is None else self._options.max_bytes - spool.held(begin)[1]
+        way, gave_at = opened.way, time.monotonic()
+        room = math.inf if begin is None else self._options.max_bytes - way.chunks.held(begin)[1]
         timeout = QUIET if waits else 0.0
-        while spool.end < end and room > 0:
-            taken = opened.supply.take(min(end - spool.end, CHUNK), min(room, self._options.max_bytes), timeout)
-            if taken:
-                room -= self._store(opened, taken)
+        while way.chunks.end < end and room > 0:
+            most = min(end - way.chunks.end, CHUNK)
+            kept_bytes = way.fetch(most, min(room, self._options.max_bytes), timeout)
+            if kept_bytes is not None:
+                room -= kept_bytes
                 timeout = QUIET if waits else LINGER
             elif not waits or self._is_exhausted(opened, gave_at):
                 return
-            if taken or opened.supply.is_away:
+            if kept_bytes is not None or way.is_away:
                 gave_at = time.monotonic()
-
-    def _store(self, opened: _Opened, taken: list[Any]) -> int:
-        """Spool messages, then acknowledge them; returns the bytes of their bodies."""
-        size_bytes = sum(len(message.body) for _, message in taken)
-        opened.spool.append(to_payload(taken, opened.spool.end, time.time()), len(taken), size_bytes)
-        opened.supply.ack(taken)
-        return size_bytes
 
     def _is_exhausted(self, opened: _Opened, gave_at: float) -> bool:
         """Do the queues, which gave something last at `gave_at`, have nothing left? Others may have taken it."""
-        left = opened.supply.ready()
+        left = opened.way.ready()
         if left is None:
             time.sleep(LINGER)  # the broker is away; the supply says when that is too long
         elif left == 0:
-            opened.target = None if opened.target is None else opened.spool.end
+            opened.target = None if opened.target is None else opened.way.chunks.end
         elif time.monotonic() - gave_at > STUCK:
             raise SourceUnavailable(
                 f"the queues have {left} messages and gave none for {STUCK:g} s; does another consumer have them alone?"
@@ -211,9 +196,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of a partition as Arrow batches."""
-        assert isinstance(partition, SpoolPartition)
-        for each in partition.slices:
-            yield from self._decoder.batches(each.payload(), each.skip, each.count)
+        assert isinstance(partition, SourcePartition)
+        for payload, skip, count in partition.payloads(self._options):
+            yield from self._decoder.batches(payload, skip, count)
 
 
 class PayloadPartition(InputPartition):
@@ -226,7 +211,7 @@ class PayloadPartition(InputPartition):
 
 
 class QueueReader(DataSourceReader):
-    """A look at what is in the queues, up to one batch's limits: it acknowledges nothing and needs no spool.
+    """A look at what is in the queues, up to one batch's limits: it acknowledges nothing and keeps nothing.
 
     While Spark plans, the messages are taken and given back; afterwards they are flagged as redelivered. Each action
     on the DataFrame looks anew.
@@ -237,7 +222,7 @@ class QueueReader(DataSourceReader):
         self._decoder = _decoder(options, schema)
 
     def partitions(self) -> list[InputPartition]:  # Spark insists on a list
-        supply = Supply(self._options)
+        supply = Supply(self._options, Intake)
         try:
             taken = self._look(supply)
         finally:
@@ -246,7 +231,7 @@ class QueueReader(DataSourceReader):
         parts = _bounds(0, len(taken), self._options.partitions) or [(0, 0)]
         return [PayloadPartition(to_payload(taken[low:high], low, now), high - low) for low, high in parts]
 
-    def _look(self, supply: Supply) -> list[Any]:
+    def _look(self, supply: Supply[Intake]) -> list[Any]:
         most = min(supply.ready() or 0, self._options.max_messages)
         taken: list[Any] = []
         room = self._options.max_bytes
@@ -274,5 +259,5 @@ def _decoder(options: SourceOptions, schema: StructType) -> Decoder:
     return Decoder(schema, has_json_bodies=options.has_json_bodies, allows_malformed=options.allows_malformed)
 
 
-def _offset(spool: Spool, sequence: int) -> dict[str, Any]:
-    return {"spool": spool.id, "sequence": sequence}
+def _offset(way: Way, sequence: int) -> dict[str, Any]:
+    return {way.kind: way.id, "sequence": sequence}

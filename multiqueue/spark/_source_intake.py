@@ -15,7 +15,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..core import LinkedBlockingMultiQueue, SubQueue
 from ..errors import Empty, ShutDown
@@ -23,7 +23,7 @@ from ._streaming_errors import SourceUnavailable
 from ._streaming_options import SourceOptions, load_client
 
 if TYPE_CHECKING:
-    from ..client import Channel, Message
+    from ..client import Channel, Connection, Message
 
 _log = logging.getLogger("multiqueue.spark")
 
@@ -38,12 +38,12 @@ class Intake:
         ClientError: there is no connection, or there is no such queue.
     """
 
-    def __init__(self, options: SourceOptions) -> None:
+    def __init__(self, options: SourceOptions, **settings: Any) -> None:
         self._error: Exception | None = None
         self._prefetch = options.prefetch
         self._messages: LinkedBlockingMultiQueue[Message] = LinkedBlockingMultiQueue()
         self._channels: dict[str, Channel] = {}
-        self._connection = load_client().connect(options.url, name=options.name, recover=False)
+        self._connection: Connection = load_client().connect(options.url, name=options.name, recover=False, **settings)
         try:
             self._asking = self._connection.channel()
             for queue in options.queues:
@@ -63,9 +63,12 @@ class Intake:
         if self._channels:
             return
         for name, tail in self._messages.subqueues.items():
-            channel = self._channels[str(name)] = self._connection.channel()
+            channel = self._channels[str(name)] = self._channel_to_consume_on()
             channel.basic_qos(self._prefetch)
             channel.basic_consume(str(name), partial(_put, tail), on_ended=self._ended)
+
+    def _channel_to_consume_on(self) -> Channel:
+        return self._connection.channel()
 
     def _ended(self, error: Exception | None) -> None:
         """A consumer has ended, and with it the rest: what is here goes back. On the client's work pool."""
@@ -115,16 +118,26 @@ def _put(tail: SubQueue[Message], message: Message) -> None:
         pass  # it goes back with the connection
 
 
-class Supply:
+IntakeT = TypeVar("IntakeT", bound=Intake)
+
+
+class Supply(Generic[IntakeT]):
     """Intakes, one after the other: a lost connection is made anew, for as long as the options allow.
 
     Every method may block for the attempt to connect, ten seconds for a host that does not answer.
     """
 
-    def __init__(self, options: SourceOptions, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        make: Callable[[SourceOptions], IntakeT],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._options = options
+        self._make = make
         self._clock = clock
-        self._intake: Intake | None = None
+        self._intake: IntakeT | None = None
         self._lost_at: float | None = None  # None: never connected, or connected
         self._next_attempt = 0.0
 
@@ -133,7 +146,7 @@ class Supply:
         """Is the broker away, as far as the last attempt tells?"""
         return self._intake is None
 
-    def intake(self) -> Intake | None:
+    def intake(self) -> IntakeT | None:
         """The one that is open; None while the broker is away.
 
         Raises:
@@ -142,7 +155,7 @@ class Supply:
         if self._intake is None and self._clock() >= self._next_attempt:
             self._next_attempt = self._clock() + RETRY
             try:
-                self._intake = Intake(self._options)
+                self._intake = self._make(self._options)
             except load_client().ClientError as error:
                 self._judge(error)
             else:
@@ -158,7 +171,7 @@ class Supply:
             intake.consume()
             return intake.take(messages, size_bytes, timeout)
         except load_client().ClientError as error:
-            self._lost(error)
+            self.lost(error)
             return []
 
     def ack(self, taken: list[tuple[str, Message]]) -> None:
@@ -167,7 +180,7 @@ class Supply:
             if self._intake is not None:
                 self._intake.ack(taken)
         except load_client().ClientError as error:
-            self._lost(error)
+            self.lost(error)
 
     def ready(self) -> int | None:
         """How many messages wait in the queues or here; None while the broker is away."""
@@ -175,7 +188,7 @@ class Supply:
         try:
             return None if intake is None else intake.ready() + intake.waiting
         except load_client().ClientError as error:
-            self._lost(error)
+            self.lost(error)
             return None
 
     def close(self) -> None:
@@ -184,7 +197,8 @@ class Supply:
             self._intake.close()
             self._intake = None
 
-    def _lost(self, error: Exception) -> None:
+    def lost(self, error: Exception) -> None:
+        """The intake ended with this error. Raises as `intake`, unless there may be another one."""
         _log.warning("the source lost its queues and goes on trying for %g s: %s", self._options.reconnect, error)
         self.close()
         self._lost_at = self._clock()

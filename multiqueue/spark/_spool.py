@@ -21,14 +21,13 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import time
 import uuid
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from ._source_chunks import Chunk, ChunkList, Piece, seal, unseal
 from ._spool_files import Files
 from ._streaming_errors import DataLoss, SpoolInUse, SpoolNotShared, StreamingError
 
@@ -37,42 +36,17 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-MAGIC = b"mqspool1"
-_HEADER = struct.Struct(f">{len(MAGIC)}sIQ")  # magic, CRC-32 and length of the payload
 _IDENTITY, _LOCK, _SUFFIX = "spool.json", "spool.lock", ".chunk"
 LOCK_POLL = 0.05  # seconds; a lock of another process tells nobody when it is free
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """One file: `count` messages from number `first` on, with bodies of `size_bytes` together."""
-
-    first: int
-    count: int
-    size_bytes: int
-
-    @property
-    def end(self) -> int:
-        return self.first + self.count
-
-    @property
-    def name(self) -> str:
-        return f"{self.first:020d}-{self.count}-{self.size_bytes}{_SUFFIX}"
-
-    @classmethod
-    def named(cls, name: str) -> Chunk:
-        return cls(*map(int, name.removesuffix(_SUFFIX).split("-")))
-
-
-@dataclass(frozen=True, slots=True)
 class Slice:
-    """`count` messages of a chunk, after the first `skip`. What a task is given: small, and good in any process."""
+    """Where a piece of a chunk is. What a task is given: small, and good in any process."""
 
     directory: str
     spool: str
-    chunk: Chunk
-    skip: int
-    count: int
+    piece: Piece
 
     def payload(self) -> bytes:
         """The whole chunk's payload.
@@ -81,9 +55,9 @@ class Slice:
             SpoolNotShared: this process does not see the spool.
             DataLoss: the chunk is gone or damaged.
         """
-        path = Path(self.directory, self.chunk.name)
+        path = Path(self.directory, file_name(self.piece.chunk))
         try:
-            return _checked(path, path.read_bytes())
+            return unseal(path, path.read_bytes())
         except FileNotFoundError:
             pass
         seen = _identity(Path(self.directory))
@@ -104,10 +78,7 @@ class Spool:
         self.id = identity
         self._lock = lock
         self._files = files
-        # Invariant: in rising order, not overlapping. Holes only where data was lost.
-        self._chunks = sorted((Chunk.named(path.name) for path in directory.glob(f"*{_SUFFIX}")), key=_first)
-        # Invariant: not below the last chunk's end.
-        self._end = self._chunks[-1].end if self._chunks else 0
+        self.chunks = ChunkList(_named(path.name) for path in directory.glob(f"*{_SUFFIX}"))
         self._failure: BaseException | None = None
 
     @classmethod
@@ -133,18 +104,8 @@ class Spool:
             lock.close()
             raise
 
-    @property
-    def first(self) -> int:
-        """The number of the oldest message that is held; `end` when there is none."""
-        return self._chunks[0].first if self._chunks else self._end
-
-    @property
-    def end(self) -> int:
-        """The number that the next message gets."""
-        return self._end
-
     def append(self, payload: bytes, count: int, size_bytes: int) -> None:
-        """Have `count` messages on the disk, from number `end` on; `payload` is all of them. Blocks on the disk.
+        """Have `count` messages on the disk, under the next numbers; `payload` is all of them. Blocks on the disk.
 
         Raises:
             OSError: the disk refused it; it may be there or not, and the spool takes nothing further.
@@ -152,71 +113,28 @@ class Spool:
         """
         if self._failure is not None:
             raise StreamingError(f"spool {self.directory} failed before: {self._failure}; start the query again")
-        chunk = Chunk(self._end, count, size_bytes)
-        data = _HEADER.pack(MAGIC, zlib.crc32(payload), len(payload)) + payload
+        chunk = Chunk(self.chunks.end, count, size_bytes)
         try:
-            _write_whole(self._files, self.directory / chunk.name, data)
+            _write_whole(self._files, self.directory / file_name(chunk), seal(payload))
         except BaseException as error:
             self._failure = error
             raise
-        self._chunks.append(chunk)
-        self._end = chunk.end
-
-    def held(self, start: int) -> tuple[int, int]:
-        """How many messages there are from number `start` on, and the bytes of their bodies, whole chunks for those."""
-        later = [chunk for chunk in self._chunks if chunk.end > start]
-        return sum(chunk.end - max(chunk.first, start) for chunk in later), sum(chunk.size_bytes for chunk in later)
-
-    def position(self, start: int, messages: int | None, size_bytes: int | None) -> int:
-        """Where a batch from number `start` on ends, of at most so many messages and bytes; None: no bound.
-
-        Bytes are counted by chunks, and the first chunk is taken whatever its size.
-        """
-        end, bytes_left = start, size_bytes
-        for chunk in self._chunks:
-            if chunk.end <= start:
-                continue
-            if bytes_left is not None:
-                if end > start and chunk.size_bytes > bytes_left:
-                    break
-                bytes_left -= chunk.size_bytes
-            end = chunk.end
-            if messages is not None and end - start >= messages:
-                return start + messages
-        return end
+        self.chunks.add(chunk)
 
     def slices(self, start: int, end: int, *, lossy: bool = False) -> list[Slice]:
-        """Where the messages from number `start` up to, and without, `end` are.
-
-        Raises:
-            DataLoss: some of them are not there. With `lossy` those that are there are returned instead.
-        """
-        found = []
-        for chunk in self._chunks:
-            begin, stop = max(chunk.first, start), min(chunk.end, end)
-            if begin < stop:
-                found.append(Slice(str(self.directory), self.id, chunk, begin - chunk.first, stop - begin))
-        missing = end - start - sum(each.count for each in found)
-        if missing > 0 and not lossy:
-            raise DataLoss(
-                f"{missing} of the {end - start} messages from {start} on are not in spool {self.id} in "
-                f"{self.directory}, which holds {self.first} to {self._end}; restore the directory, or give the query "
-                "a new checkpoint, or go on without them by failOnDataLoss=false"
-            )
-        return found
+        """Where the messages from number `start` up to, and without, `end` are. Raises as `ChunkList.pieces`."""
+        where = f"spool {self.id} in {self.directory}"
+        pieces = self.chunks.pieces(start, end, where, lossy=lossy)
+        return [Slice(str(self.directory), self.id, piece) for piece in pieces]
 
     def trim(self, below: int) -> None:
         """Forget the messages before number `below`, in whole chunks. What a crash leaves of it does no harm."""
-        before = len(self._chunks)
-        while len(self._chunks) > 1 and self._chunks[0].end <= below:
-            self._files.remove(self.directory / self._chunks[0].name)
-            del self._chunks[0]
-        if len(self._chunks) < before:
+        before = len(self.chunks)
+        while (chunk := self.chunks.dispensable(below)) is not None:
+            self._files.remove(self.directory / file_name(chunk))
+            self.chunks.drop_first()
+        if len(self.chunks) < before:
             self._files.sync_directory(self.directory)
-
-    def skip_to(self, number: int) -> None:
-        """Give the next message this number, if it is above `end`."""
-        self._end = max(self._end, number)
 
     def close(self) -> None:
         """Let others have it. Closing twice is harmless."""
@@ -224,10 +142,18 @@ class Spool:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when directory and memory contradict each other. For tests."""
+        self.chunks.check_invariants()
         names = sorted(path.name for path in self.directory.glob(f"*{_SUFFIX}"))
-        assert names == [chunk.name for chunk in self._chunks], names
-        assert all(a.end <= b.first for a, b in zip(self._chunks, self._chunks[1:], strict=False)), names
-        assert not self._chunks or self._end >= self._chunks[-1].end
+        assert names == [file_name(chunk) for chunk in self.chunks.all()], names
+
+
+def file_name(chunk: Chunk) -> str:
+    """What a chunk's file is called."""
+    return f"{chunk.first:020d}-{chunk.count}-{chunk.size_bytes}{_SUFFIX}"
+
+
+def _named(name: str) -> Chunk:
+    return Chunk(*map(int, name.removesuffix(_SUFFIX).split("-")))
 
 
 def _make_directory(files: Files, directory: Path) -> None:
@@ -244,15 +170,6 @@ def _write_whole(files: Files, path: Path, data: bytes) -> None:
     files.write(temporary, data)
     files.rename(temporary, path)
     files.sync_directory(path.parent)
-
-
-def _checked(path: Path, data: bytes) -> bytes:
-    payload = data[_HEADER.size :]
-    if len(data) >= _HEADER.size:
-        magic, checksum, length = _HEADER.unpack_from(data)
-        if magic == MAGIC and length == len(payload) and checksum == zlib.crc32(payload):
-            return payload
-    raise DataLoss(f"{path} is damaged: {len(data)} bytes whose checksum is not theirs; restore it from a copy")
 
 
 def _identity(directory: Path) -> str | None:
@@ -285,7 +202,3 @@ def _acquire(lock: IO[str], directory: Path, patience: float) -> None:
     lock.truncate(0)
     lock.write(f"process {os.getpid()} on {os.uname().nodename}\n")
     lock.flush()
-
-
-def _first(chunk: Chunk) -> int:
-    return chunk.first

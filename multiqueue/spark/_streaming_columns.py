@@ -1,6 +1,7 @@
-"""Messages as columns: what the spool's chunks hold, and what a reader's schema makes of it.
+"""Messages as columns: what chunks hold, and what a reader's schema makes of it.
 
-A chunk is an Arrow stream with all the columns of `RAW`. A reader's schema takes some of them, or has JSON bodies
+A chunk is an Arrow stream with all the columns of `RAW`; a leased one also has the properties in full, for whoever
+gives the messages back. A reader's schema takes some of them, or has JSON bodies
 parsed into columns of its own; there, a column of `RAW` goes by its name with an underscore before it.
 """
 
@@ -25,6 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ._lease_properties import properties_as_text
 from ._streaming_errors import BadOption, MalformedBody
 
 if TYPE_CHECKING:
@@ -50,16 +52,22 @@ _COLUMNS: dict[str, DataType] = {
 RAW = StructType([StructField(name, type) for name, type in _COLUMNS.items()])
 # Those of a message's properties that have columns of their own.
 _APART = frozenset(("headers", "message_id", "timestamp"))
+PROPERTIES = "all_properties"  # a column of leased chunks that no reader sees
 _LATEST = datetime(9999, 1, 1, tzinfo=UTC).timestamp()  # seconds; some publishers send milliseconds
 
 
-def to_payload(messages: Sequence[tuple[str, Message]], first: int, received: float) -> bytes:
+def to_payload(
+    messages: Sequence[tuple[str, Message]], first: int, received: float, *, keeps_properties: bool = False
+) -> bytes:
     """Messages with their queues as an Arrow stream, numbered from `first`; `received` is seconds since 1970."""
     import pyarrow as pa
 
     rows = [_row(first + index, queue, message, received) for index, (queue, message) in enumerate(messages)]
     schema = arrow_schema(RAW)
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
+    if keeps_properties:
+        schema = schema.append(pa.field(PROPERTIES, pa.string()))
+        columns.append([properties_as_text(message.properties) for _, message in messages])
     arrays = [pa.array(column, type=field.type) for column, field in zip(columns, schema, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     sink = io.BytesIO()

@@ -25,8 +25,12 @@ class SpoolNotShared(StreamingError):
     """An executor does not see what the driver's side has written. The spool must be on a file system of all."""
 
 
+class LeaseInUse(StreamingError):
+    """Another connection has this lease. A lease, by its `sourceId`, belongs to one `readStream` of one query."""
+
+
 class DataLoss(StreamingError):
-    """The checkpoint asks for messages that the spool does not have. Nothing was skipped."""
+    """The checkpoint asks for messages that spool or lease do not have. Nothing was skipped."""
 
 
 class SourceUnavailable(StreamingError):

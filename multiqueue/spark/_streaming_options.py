@@ -15,6 +15,7 @@ T = TypeVar("T")
 
 MEBIBYTE = 1 << 20
 MOST_PREFETCH = 65535  # what AMQP can say
+LONGEST_NAME = 200  # bytes; a queue's name has 255 with what we put before it
 
 SOURCE = (
     "url",
@@ -49,6 +50,7 @@ class SourceOptions:
     url: str
     queues: tuple[QueueOption, ...]
     spool: Path | None
+    source_id: str | None
     name: str
     has_json_bodies: bool
     allows_malformed: bool
@@ -63,11 +65,13 @@ class SourceOptions:
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Raises `BadOption` with the first thing that does not fit."""
         read = _Reader(options, SOURCE)
+        source_id = read("sourceId", _name, None)
         return cls(
             url=read("url", _url),
             queues=read("queue", _queues),
             spool=read("spool", _directory, None),
-            name=read("sourceId", _text, "multiqueue source"),
+            source_id=source_id,
+            name=source_id or "multiqueue source",
             has_json_bodies=read("bodies", _one_of("raw", "json"), "raw") == "json",
             allows_malformed=read("malformed", _one_of("fail", "null"), "fail") == "null",
             max_messages=read("maxMessagesPerBatch", _count(), 10_000),
@@ -134,6 +138,12 @@ class _Reader:
 def _text(text: str) -> str:
     if not text.strip():
         raise ValueError("it is empty")
+    return text
+
+
+def _name(text: str) -> str:
+    if len(_text(text).encode()) > LONGEST_NAME:
+        raise ValueError(f"it has more than {LONGEST_NAME} bytes, and a queue is named after it")
     return text
 
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, StringType, StructType
 from spark_streaming_support import (
     PATIENCE,
     Engine,
     bodies,
-    depth,
     numbers,
     publish,
     source_reader,
@@ -29,7 +25,7 @@ from spark_streaming_support import (
 
 from multiqueue.broker import Broker
 from multiqueue.client import ClientError, connect
-from multiqueue.spark import BadOption, DataLoss, MalformedBody, QueueDataSource, SourceUnavailable, _source
+from multiqueue.spark import BadOption, MalformedBody, QueueDataSource, SourceUnavailable, _source
 from multiqueue.spark._source_intake import Intake, Supply
 from multiqueue.spark._spool import Spool
 from multiqueue.spark._streaming_columns import RAW
@@ -55,54 +51,6 @@ def engine(url: str, tmp_path: Path) -> Iterator[Any]:
     yield make
     for each in engines:
         each.reader.stop()
-
-
-def test_messages_come_in_order_and_are_acknowledged(url: str, engine: Any) -> None:
-    """A stream has the queue's messages in order, in batches of bounded size, and takes them off the queue."""
-    publish(url, "orders", *numbers(0, 25))
-    stream = engine(maxMessagesPerBatch="10")
-    assert bodies(stream.run_until(25)) == numbers(0, 25)
-    assert [row["sequence"] for row in stream.rows()] == list(range(25))
-    assert max(len(rows) for rows in stream.output.values()) <= 10
-    stream.reader.stop()
-    assert depth(url, "orders") == 0
-
-
-def test_a_message_as_a_row(url: str, engine: Any) -> None:
-    """A row has what the message has: its properties, headers as text, its queue, and when it was read."""
-    headers = {"text": "é", "number": 7, "switch": True, "table": {"a": [1]}, "bytes": b"\xff", "nothing": None}
-    publish(url, "orders", b"\x00body", message_id="m", timestamp=1_700_000_000, headers=headers, content_type="x/y")
-    [row] = engine().run_until(1)
-    assert row.pop("received") <= datetime.now(UTC)
-    assert row == {
-        "sequence": 0,
-        "queue": "orders",
-        "exchange": "",
-        "routing_key": "orders",
-        "redelivered": False,
-        "message_id": "m",
-        "timestamp": datetime.fromtimestamp(1_700_000_000, UTC),
-        "headers": [
-            ("text", "é"),
-            ("number", "7"),
-            ("switch", "true"),
-            ("table", '{"a": [1]}'),
-            ("bytes", "\\xff"),
-            ("nothing", None),
-        ],
-        "properties": [("content_type", "x/y"), ("delivery_mode", "2")],
-        "body": b"\x00body",
-    }
-
-
-def test_a_message_without_anything(url: str, engine: Any) -> None:
-    """What a publisher left out is null; a time that is none is null too."""
-    with connect(url) as connection, connection.channel() as channel:
-        channel.queue_declare("orders", durable=True)
-        channel.publish_confirmed(b"", routing_key="orders").result(10)
-        channel.publish_confirmed(b"", routing_key="orders", timestamp=2**60).result(10)
-    for row in engine().run_until(2):
-        assert (row["message_id"], row["timestamp"], row["headers"], row["body"]) == (None, None, [], b"")
 
 
 @pytest.fixture
@@ -142,32 +90,6 @@ def test_nothing_is_handed_out_after_a_loss(url: str, intake: Callable[[str, int
         made.take(5, 1000, 0)
 
 
-def test_a_batch_that_was_planned_is_read_again_as_it_was(url: str, engine: Any) -> None:
-    """After a crash between planning and committing, the batch has the same messages, and nothing is lost or new."""
-    publish(url, "orders", *numbers(0, 10))
-    stream = engine(maxMessagesPerBatch="4")
-    while not stream.plan():
-        pass
-    publish(url, "orders", *numbers(10, 5))
-    stream.restart()
-    assert bodies(stream.output[0]) == numbers(0, len(stream.output[0]))
-    seen = {row["message_id"]: row["body"] for row in stream.run_until(15)}
-    assert sorted(seen.values(), key=int) == numbers(0, 15)
-
-
-def test_what_was_spooled_before_a_crash_is_not_lost(url: str, engine: Any) -> None:
-    """Messages spooled and acknowledged for a batch that never reached the offset log are in the next one."""
-    publish(url, "orders", *numbers(0, 5))
-    stream = engine()
-    start = stream.reader.initialOffset()
-    while stream.reader.latestOffset(start, None)["sequence"] < 5:
-        pass
-    wait_for_depth(url, "orders", 0)
-    stream.restart()
-    assert bodies(stream.run_until(5)) == numbers(0, 5)
-    assert not any(row["redelivered"] for row in stream.rows())
-
-
 def test_a_crash_before_the_acknowledgement_flags_what_comes_twice(
     url: str, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,46 +126,6 @@ def test_nothing_is_acknowledged_before_it_is_on_the_disk(
     assert bodies(stream.run_until(5)) == numbers(0, 5)
 
 
-def test_committed_batches_leave_the_disk(url: str, engine: Any, tmp_path: Path) -> None:
-    """The spool keeps what is not committed, not what is."""
-    stream = engine()
-    for round in range(5):
-        publish(url, "orders", *numbers(round, 1))
-        stream.run_until(round + 1)
-    assert len(list((tmp_path / "spool").glob("*.chunk"))) == 1
-
-
-def test_available_now_ends_with_what_there_was(url: str, engine: Any) -> None:
-    """The trigger availableNow reads what was there when it began, over batches and a restart, and then ends."""
-    publish(url, "orders", *numbers(0, 25))
-    stream = engine(maxMessagesPerBatch="10", prefetch="3")
-    stream.reader.prepareForTriggerAvailableNow()
-    publish(url, "orders", *numbers(25, 5))
-    while stream.batch():
-        pass
-    assert [len(rows) for rows in stream.output.values()] == [10, 10, 5]
-    stream.reader.stop()
-    wait_for_depth(url, "orders", 5)
-    stream.restart()
-    stream.reader.prepareForTriggerAvailableNow()
-    while stream.batch():
-        pass
-    assert bodies(stream.rows()) == numbers(0, 30)
-
-
-def test_available_now_ends_when_others_took_the_rest(url: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If other consumers took some of what there was, the stream ends without it."""
-    monkeypatch.setattr(_source, "QUIET", 0.05)
-    publish(url, "orders", *numbers(0, 5))
-    stream = engine()
-    stream.reader.prepareForTriggerAvailableNow()
-    with connect(url) as connection, connection.channel() as channel:
-        assert channel.basic_get("orders", auto_ack=True) is not None
-    while stream.batch():
-        pass
-    assert bodies(stream.rows()) == numbers(1, 4)
-
-
 def test_available_now_says_when_another_has_the_queue_alone(
     url: str, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,35 +144,6 @@ def test_available_now_says_when_another_has_the_queue_alone(
             stream.reader.prepareForTriggerAvailableNow()
             with pytest.raises(SourceUnavailable, match=r"have 2 messages and gave none for 0\.1 s"):
                 stream.batch()
-
-
-def test_a_limit_of_everything_is_kept(url: str, engine: Any) -> None:
-    """Asked for all there is, as by the trigger once, the source gives it whatever its own limit."""
-    publish(url, "orders", *numbers(0, 25))
-    stream = engine(maxMessagesPerBatch="10", maxBytesPerBatch="1", prefetch="7")
-    assert bodies(stream.batch(ReadAllAvailable())) == numbers(0, 25)
-
-
-def test_bytes_bound_a_batch(url: str, engine: Any) -> None:
-    """A batch ends with the message that reaches its bytes."""
-    publish(url, "orders", *(b"x" * 100 for _ in range(10)))
-    stream = engine(maxBytesPerBatch="250")
-    stream.reader.prepareForTriggerAvailableNow()
-    while stream.batch():
-        pass
-    assert [len(rows) for rows in stream.output.values()] == [3, 3, 3, 1]
-
-
-def test_a_batch_is_cut_into_partitions(url: str, engine: Any) -> None:
-    """Partitions are runs of consecutive messages, as equal as can be, none empty."""
-    publish(url, "orders", *numbers(0, 10))
-    stream = engine(partitions="4")
-    stream.reader.prepareForTriggerAvailableNow()
-    stream.plan()
-    parts = stream.reader.partitions(stream.reader.initialOffset(), stream.offsets[0])
-    read = [[row["sequence"] for batch in stream.reader.read(part) for row in batch.to_pylist()] for part in parts]
-    assert read == [[0, 1], [2, 3, 4], [5, 6], [7, 8, 9]]
-    assert stream.reader.partitions(stream.offsets[0], stream.offsets[0]) == []
 
 
 # ---- a broker that goes away --------------------------------------------------------------------------------------
@@ -386,12 +239,6 @@ def test_what_is_spooled_needs_no_broker(tmp_path: Path) -> None:
     stream.reader.stop()
 
 
-def test_a_queue_that_is_not_there(url: str, engine: Any) -> None:
-    """A queue that nobody declared is an error at once."""
-    with pytest.raises(SourceUnavailable, match=r"cannot read orders: .*orders"):
-        engine().batch()
-
-
 def test_no_broker(tmp_path: Path) -> None:
     """No broker at the start is an error at once."""
     stream = source_reader({"url": "amqp://127.0.0.1:1", "queue": "orders", "spool": str(tmp_path)})
@@ -399,38 +246,6 @@ def test_no_broker(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailable, match=r"cannot read orders: .*127\.0\.0\.1:1"):
         stream.latestOffset(start, None)
     stream.stop()
-
-
-# ---- a spool that is not the checkpoint's --------------------------------------------------------------------------
-
-
-def test_a_lost_spool_is_told(url: str, tmp_path: Path, engine: Any) -> None:
-    """A checkpoint with another spool, or with more than the spool has, ends the query instead of skipping."""
-    publish(url, "orders", *numbers(0, 3))
-    stream = engine()
-    stream.run_until(3)
-    (tmp_path / "spool").rename(tmp_path / "elsewhere")
-    stream.restart()
-    with pytest.raises(DataLoss, match=r"message 3 of spool \w+, but the spool .* is another one; restore"):
-        stream.batch()
-    beyond = {**stream.offsets[-1], "sequence": 99, "spool": stream.reader.initialOffset()["spool"]}
-    with pytest.raises(DataLoss, match=r"message 99 .* ends at 0"):
-        stream.reader.latestOffset(beyond, None)
-
-
-def test_a_lost_spool_can_be_left_behind(url: str, tmp_path: Path, engine: Any) -> None:
-    """With failOnDataLoss=false the stream goes on with what there is, under numbers that never go back."""
-    publish(url, "orders", *numbers(0, 3))
-    stream = engine(failOnDataLoss="false")
-    stream.run_until(3)
-    (tmp_path / "spool").rename(tmp_path / "elsewhere")
-    stream.restart()
-    publish(url, "orders", *numbers(3, 2))
-    assert bodies(stream.run_until(5)) == numbers(0, 5)
-    ahead = {**stream.offsets[-1], "sequence": 50}
-    publish(url, "orders", b"5")
-    stream.offsets[-1] = ahead
-    assert [row["sequence"] for row in stream.run_until(6)][-1] == 50
 
 
 # ---- schemas --------------------------------------------------------------------------------------------------------
@@ -485,7 +300,8 @@ def test_bodies_do_not_make_up_for_each_other(url: str, engine: Any) -> None:
         ({"queue": " , "}, "option queue=' , ': it names no queue"),
         ({"queue": "a,a:2"}, "a queue is named twice"),
         ({"url": "http://user:secret@x"}, r"option url=\.\.\.: .*no address of a broker"),
-        ({"spool": None}, "the option spool is missing"),
+        ({"spool": None}, r"where are messages to be .*option\(\"sourceId\", .*option\(\"spool\", "),
+        ({"sourceId": "x" * 201}, "it has more than 200 bytes"),
         ({"spool": "relative"}, "the path must be absolute"),
         ({"spool": "hdfs://x/y"}, "hdfs: is not mounted"),
         ({"maxMessagesPerBatch": "0"}, "option maxMessagesPerBatch='0': it must be from 1 up"),
@@ -533,12 +349,3 @@ def test_a_batch_read_of_nothing(url: str) -> None:
     options = {"url": url, "queue": "orders"}
     reader = QueueDataSource(options).reader(QueueDataSource(options).schema())
     assert [batch.num_rows for part in reader.partitions() for batch in reader.read(part)] in ([], [0])
-
-
-def test_offsets_compare_as_text(url: str, engine: Any) -> None:
-    """Offsets of the same place are the same text, which is how Spark compares them."""
-    publish(url, "orders", b"1")
-    stream = engine()
-    stream.run_until(1)
-    again = stream.reader.latestOffset(json.loads(json.dumps(stream.offsets[-1])), None)
-    assert json.dumps(again) == json.dumps(stream.offsets[-1])

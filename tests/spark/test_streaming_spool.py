@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from spark_streaming_support import ForgetfulDisk, PowerCut
 
-from multiqueue.spark._spool import Slice, Spool
+from multiqueue.spark._spool import Slice, Spool, file_name
 from multiqueue.spark._streaming_errors import DataLoss, SpoolInUse, SpoolNotShared, StreamingError
 
 
@@ -20,16 +20,17 @@ def numbered(first: int, count: int) -> bytes:
 
 
 def contents(slices: list[Slice]) -> list[int]:
-    return [number for each in slices for number in each.payload()[each.skip : each.skip + each.count]]
+    pieces = [(each.payload(), each.piece) for each in slices]
+    return [number for payload, piece in pieces for number in payload[piece.skip : piece.skip + piece.count]]
 
 
 def everything(spool: Spool) -> list[int]:
-    return contents(spool.slices(spool.first, spool.end))
+    return contents(spool.slices(spool.chunks.first, spool.chunks.end))
 
 
 def fill(spool: Spool, *counts: int) -> None:
     for count in counts:
-        spool.append(numbered(spool.end, count), count, 10 * count)
+        spool.append(numbered(spool.chunks.end, count), count, 10 * count)
         spool.check_invariants()
 
 
@@ -40,7 +41,7 @@ def test_numbers_go_on_over_restarts(tmp_path: Path) -> None:
     spool.close()
     again = Spool.open(tmp_path / "a" / "spool")
     fill(again, 4)
-    assert (again.id, again.first, again.end) == (spool.id, 0, 9)
+    assert (again.id, again.chunks.first, again.chunks.end) == (spool.id, 0, 9)
     assert everything(again) == list(range(9))
     assert contents(again.slices(2, 6)) == [2, 3, 4, 5]
     again.close()
@@ -51,10 +52,10 @@ def test_trimming_forgets_whole_chunks_and_keeps_the_numbering(tmp_path: Path) -
     spool = Spool.open(tmp_path)
     fill(spool, 3, 3, 3)
     spool.trim(5)
-    assert (spool.first, spool.end) == (3, 9)
+    assert (spool.chunks.first, spool.chunks.end) == (3, 9)
     spool.trim(9)
     spool.check_invariants()
-    assert (spool.first, spool.end) == (6, 9)
+    assert (spool.chunks.first, spool.chunks.end) == (6, 9)
     spool.close()
     again = Spool.open(tmp_path)
     with pytest.raises(DataLoss, match="2 of the 4 messages from 4 on"):
@@ -66,14 +67,14 @@ def test_a_batch_is_bounded_by_messages_and_bytes(tmp_path: Path) -> None:
     """A batch ends at its number of messages, or before the chunk that would go beyond its bytes."""
     spool = Spool.open(tmp_path)
     fill(spool, 3, 3, 3)
-    assert spool.position(0, 4, None) == 4
-    assert spool.position(4, 4, None) == 8
-    assert spool.position(0, None, 60) == 6
-    assert spool.position(0, None, 59) == 3
-    assert spool.position(3, None, 1) == 6, "a batch has one chunk, however large"
-    assert spool.position(9, 4, 10) == 9
-    assert spool.position(0, None, None) == 9
-    assert spool.held(4) == (5, 60)
+    assert spool.chunks.position(0, 4, None) == 4
+    assert spool.chunks.position(4, 4, None) == 8
+    assert spool.chunks.position(0, None, 60) == 6
+    assert spool.chunks.position(0, None, 59) == 3
+    assert spool.chunks.position(3, None, 1) == 6, "a batch has one chunk, however large"
+    assert spool.chunks.position(9, 4, 10) == 9
+    assert spool.chunks.position(0, None, None) == 9
+    assert spool.chunks.held(4) == (5, 60)
     spool.close()
 
 
@@ -84,7 +85,7 @@ def run_life(directory: Path, disk: ForgetfulDisk) -> list[int]:
     try:
         spool = Spool.open(directory, files=disk)
         for count in (2, 3, 1):
-            first = spool.end
+            first = spool.chunks.end
             spool.append(numbered(first, count), count, 10 * count)
             accepted += range(first, first + count)
         spool.trim(2)
@@ -110,7 +111,7 @@ def test_every_crash_point(tmp_path: Path, before: bool, is_power_lost: bool) ->
             broken.lose()
         spool = Spool.open(directory)
         there = everything(spool)
-        assert there == list(range(spool.first, spool.end)), number
+        assert there == list(range(spool.chunks.first, spool.chunks.end)), number
         trimmed = set(range(2)) if number >= disk.operations - 1 else set()  # the last two operations
         assert set(accepted) - trimmed <= set(there), number
         assert len(there) in (0, 2, 4, 5, 6), "half of an append"
@@ -169,9 +170,9 @@ def test_what_is_missing_is_told_or_left_out(tmp_path: Path) -> None:
     with pytest.raises(DataLoss, match=r"2 of the 6 messages .* failOnDataLoss=false"):
         everything(spool)
     assert contents(spool.slices(0, 6, lossy=True)) == [0, 1, 4, 5]
-    spool.skip_to(20)
+    spool.chunks.reach(20)
     fill(spool, 1)
-    assert spool.end == 21
+    assert spool.chunks.end == 21
     spool.close()
 
 
@@ -181,14 +182,14 @@ def test_a_slice_elsewhere_says_what_it_needs(tmp_path: Path) -> None:
     fill(spool, 1)
     spool.close()
     [mine] = spool.slices(0, 1)
-    elsewhere = Slice(str(tmp_path / "not-mounted"), mine.spool, mine.chunk, 0, 1)
+    elsewhere = Slice(str(tmp_path / "not-mounted"), mine.spool, mine.piece)
     with pytest.raises(SpoolNotShared, match="there is no spool; the option spool must name a directory on a file sys"):
         elsewhere.payload()
     other = Spool.open(tmp_path / "other")
     other.close()
     with pytest.raises(SpoolNotShared, match=f"there is spool {other.id}"):
-        Slice(str(other.directory), mine.spool, mine.chunk, 0, 1).payload()
-    (spool.directory / mine.chunk.name).unlink()
+        Slice(str(other.directory), mine.spool, mine.piece).payload()
+    (spool.directory / file_name(mine.piece.chunk)).unlink()
     with pytest.raises(DataLoss, match="is gone from spool"):
         mine.payload()
 
