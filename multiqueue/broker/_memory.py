@@ -121,12 +121,15 @@ class MemoryManager:
         self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if self._paging.stirred:
-                if not self._threads and not self._closed:
-                    self._start()
-                self._work.notify()
+            self._wake_loader_locked()
         finally:
             self._lock.release()  # though no thread could be started: everybody else needs it
+
+    def _wake_loader_locked(self) -> None:
+        if self._paging.stirred:
+            if not self._threads and not self._closed:
+                self._start()
+            self._work.notify()
 
     @property
     def paging(self) -> Paging:
@@ -210,10 +213,10 @@ class MemoryManager:
 
         Waits when another thread is at it.
         """
-        with self._lock:
-            if self._paging.first(target) is not None:
+        with self as paging:
+            if paging.first(target) is not None:
                 return True
-            load = self._paging.load_for(target)
+            load = paging.load_for(target)
             if load is None and target.loading:
                 while target.loading and not self._closed:
                     self._progress.wait()
@@ -308,6 +311,7 @@ class MemoryManager:
             while may_wait and self._on_the_way and not self._closed:
                 if paging.amounts[Account.WRITING] + cost <= share and paging.room(cost):
                     break
+                self._wake_loader_locked()  # this hold ends here
                 self._progress.wait()
             paging.room(cost, first=True)
             paging.charge(Account.WRITING, cost)

@@ -9,7 +9,7 @@ Failures    A row that cannot be read is logged and passed over: it stands in no
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Container, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from ._message import MESSAGE_BYTES
@@ -55,16 +55,18 @@ class PagedReading:
         """What a load asks for, and how far it looked."""
         if load.kind is LoadKind.PAGE:
             return self._page(load)
+        in_memory = _payloads(load)
         headers = self._headers(load.positions)
         if load.kind is LoadKind.ASK:
             selector = load.target.selector
             assert selector is not None
-            return list(self._matching(headers.items(), selector)), 0
+            found = list(self._matching(headers.items(), selector))
+            return found + self._found_in_memory(in_memory, headers, selector), 0
         bodies = self._store.read([header.id for header in headers.values()])
         return list(self._loaded(headers, bodies)), 0
 
     def _page(self, load: Load) -> tuple[list[Found], int]:
-        unbacked = {slot.position: slot.payload for slot in load.unbacked}
+        in_memory = _payloads(load)
         page = self._store.page(self._number, number_of(load.after), load.limit, level=load.level)
         base, through = load.level << LEVEL_SHIFT, load.through
         if len(page) == load.limit:
@@ -75,12 +77,18 @@ class PagedReading:
             found = self._unasked(headers, load.body_bytes)
         else:
             found = list(self._matching(headers.items(), selector))
-        extra = [
+        in_memory = {position: entry for position, entry in in_memory.items() if position <= through}
+        return sorted(found + self._found_in_memory(in_memory, headers, selector)), through
+
+    def _found_in_memory(
+        self, in_memory: dict[int, Entry], headers: Container[int], selector: Predicate | None
+    ) -> list[Found]:
+        """What the store did not have, of what the selector wants."""
+        return [
             Found(position, cost_of(entry.message, entry.size), entry)
-            for position, entry in unbacked.items()
-            if position not in headers and position <= through and self._wanted(entry, selector)
+            for position, entry in in_memory.items()
+            if position not in headers and (selector is None or self._queue.matches(selector, entry.message))
         ]
-        return sorted(found + extra), through
 
     def _unasked(self, headers: dict[int, Header], body_bytes: int) -> list[Found]:
         """All of a page, the first of them with their bodies, as far as there is room for these."""
@@ -113,9 +121,6 @@ class PagedReading:
             message = self._message(header, b"" if isinstance(selector, Selector) else None)
             if message is not None and self._queue.matches(selector, message):
                 yield Found(position, _cost(header), None)
-
-    def _wanted(self, entry: Entry, selector: Predicate | None) -> bool:
-        return selector is None or self._queue.matches(selector, entry.message)
 
     def _headers(self, positions: list[int]) -> dict[int, Header]:
         """The headers at ascending positions, of those that are there."""
@@ -215,6 +220,14 @@ class PagedReading:
 
     def _unreadable(self, header: Header, error: Exception) -> None:
         _log.error("%s: message %d cannot be read and is passed over", self._queue.label, header.id, exc_info=error)
+
+
+def _payloads(load: Load) -> dict[int, Entry]:
+    """What memory alone had when the load was planned; to be asked before the store is read.
+
+    What has no payload any more was written out since, so that the store shows it, unless it is gone.
+    """
+    return {slot.position: slot.payload for slot in load.unbacked if slot.payload is not None}
 
 
 def _cost(header: Header) -> int:

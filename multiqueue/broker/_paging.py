@@ -60,9 +60,10 @@ class Load(Look):
         self.kind = kind
         self.positions = positions  # of BODIES and ASK: what to read
         self.reserved = 0
-        # Of a PAGE: up to `limit` headers of `level` after position `after`, none beyond `through`, with what is
-        # not in the store yet; and the bodies of the first of them, while they cost `body_bytes` at most.
+        # Of a PAGE: up to `limit` headers of `level` after position `after`, none beyond `through`; and the bodies
+        # of the first of them, while they cost `body_bytes` at most.
         self.level = self.after = self.through = self.limit = self.body_bytes = 0
+        # Of a PAGE and of ASK: what belongs to it and was not in the store when this was planned.
         self.unbacked: list[Slot] = []
 
 
@@ -148,6 +149,9 @@ class Paging(PagingLists):
             if len(load.positions) == _LARGEST_PAGE or not self._take(load, HEADER_BYTES, first=first):
                 return
             load.positions.append(position)
+            slot = load.area.slots[position]
+            if not slot.is_backed:
+                load.unbacked.append(slot)
             first = False
             if load.reserved > self.limit * _LOAD_SHARE:
                 return

@@ -203,10 +203,11 @@ class PagingModel:
             return
         consumer = self._consumer(load.target)
         flight.found = []
+        in_memory = {slot.position for slot in load.unbacked if slot.payload is not None}
         for position in load.positions:
             row = self.rows[position]
-            if not row.visible and row.state == "settled":
-                continue
+            if not row.visible and position not in in_memory:
+                continue  # gone, or known to memory alone
             if load.kind is LoadKind.ASK and (consumer is None or not consumer.wants(row)):
                 continue
             payload = row.content if load.kind is LoadKind.BODIES else None

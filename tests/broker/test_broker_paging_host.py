@@ -400,6 +400,16 @@ def test_transient_and_persistent_messages_keep_their_order_when_written_out() -
     host.close()
 
 
+def test_a_transient_message_that_comes_back_goes_to_a_consumer_with_a_selector(host: VirtualHost) -> None:
+    """The selector is asked again about what came back, also where the store has no row to read for that."""
+    host.publish(Message(b"first", routing_key="q", headers={"colour": "red"}))
+    _publish(host, 1, colour="red")
+    with host.subscribe("q", selector="colour = 'red'", prefetch=1) as reds:
+        first = reds.get(timeout=10)
+        first.release()
+        assert reds.get(timeout=10).body == b"first"
+
+
 def test_nothing_is_in_memory_when_nothing_is_on_the_queue(host: VirtualHost) -> None:
     """Accounts return to zero when everything is consumed and the consumers are gone."""
     for _ in range(3):

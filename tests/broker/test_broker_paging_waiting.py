@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from multiqueue.broker import Message, VirtualHost
-from multiqueue.broker import _memory as memory_module
 from multiqueue.broker._memory import MemoryManager
+from multiqueue.broker._target_list import Account, Area, TargetList
 from multiqueue.store import MemoryStore, StoreFull
 from multiqueue.testing import Run, explore
 
@@ -32,7 +33,7 @@ def test_publishers_and_commits_end_in_every_order() -> None:
         run.join()
         assert memory.statistics().used == 0
 
-    assert explore(scenario, modules=[memory_module.threading]).schedules > 1
+    _explore(scenario)
 
 
 def test_a_publisher_that_waits_goes_on_when_the_memory_is_closed() -> None:
@@ -46,7 +47,105 @@ def test_a_publisher_that_waits_goes_on_when_the_memory_is_closed() -> None:
         run.spawn(memory.close)
         run.join()
 
-    assert explore(scenario, modules=[memory_module.threading]).schedules > 1
+    assert explore(scenario, modules=[threading]).schedules > 1
+
+
+class Unmanned(MemoryManager):
+    """Without loaders: tests are the loaders themselves."""
+
+    def _start(self) -> None:
+        pass
+
+
+def _explore(scenario: Callable[[Run], None]) -> None:
+    assert explore(scenario, modules=[threading]).schedules > 1
+
+
+def _loading(memory: MemoryManager) -> TargetList:
+    """A list that a load is under way for."""
+    target = memory.paging.join(Area("q"), "a consumer")
+    target.loading = True
+    memory.paging.stirred = False
+    return target
+
+
+def _wait_for_stir(memory: MemoryManager) -> None:
+    """What a loader does when it has nothing to do. That it is woken is not enough for it: something must stir."""
+    with memory._lock:
+        while not memory.paging.stirred:
+            memory._work.wait()
+
+
+def test_the_end_of_a_commit_reaches_a_publisher_behind_somebody_who_waits_for_a_load() -> None:
+    """A get and a publisher wait at one place, for different ends: when the commit ends the publisher goes on, though
+    the get, which came first and whose load is under way still, is woken as well."""
+
+    def scenario(run: Run) -> None:
+        memory = MemoryManager(LIMIT)
+        target = _loading(memory)
+        memory.begin_writing(2 * COST, may_wait=True)
+
+        def publish() -> None:
+            memory.begin_writing(COST, may_wait=True)
+            memory.close()  # only now does the get go on
+
+        run.spawn(memory.load_now, target)
+        run.spawn(publish)
+        run.spawn(memory.end_writing, 2 * COST)
+        run.join()
+
+    _explore(scenario)
+
+
+def test_a_publisher_that_waits_has_woken_a_loader_for_what_it_pushed_out() -> None:
+    """A publisher that finds no room, although the head cache has given what it had, wakes a loader before it waits:
+    the loader does not sleep until the commit that the publisher waits for."""
+
+    def scenario(run: Run) -> None:
+        memory = Unmanned(LIMIT)
+        paging = memory.paging
+        memory.begin_writing(COST, may_wait=True)
+        paging.arrive(Area("other"), 1, COST // 2, "in the head cache")
+        paging.want(_loading(memory))
+        paging.charge(Account.UNPAGED, paging.free)
+        paging.stirred = False
+
+        def load() -> None:
+            _wait_for_stir(memory)
+            memory.end_writing(COST)
+
+        run.spawn(load)
+        run.spawn(memory.begin_writing, COST, may_wait=True)
+        run.join()
+
+    _explore(scenario)
+
+
+def test_a_get_that_finds_no_room_has_woken_a_loader_for_what_others_gave() -> None:
+    """A load that a get wants does not fit, although another list has given all but its first message: a loader is
+    woken, for somebody else may be content with less."""
+
+    def scenario(run: Run) -> None:
+        memory = Unmanned(LIMIT)
+        paging = memory.paging
+        rich, poor = (paging.join(area, "a consumer") for area in (Area("rich"), Area("poor")))
+        for position in (1, 2):
+            paging.arrive(rich.area, position, COST, position)
+        paging.charge(Account.UNPAGED, paging.free - 256)  # room for a line, and not for what it names
+        paging.arrive(poor.area, 1, 2 * COST, None)
+        for target in (rich, poor):
+            paging.set_hungry(target, True)
+        paging.stirred = False
+
+        def get() -> None:
+            assert not memory.load_now(poor)
+            assert rich.direct == 1
+
+        run.spawn(_wait_for_stir, memory)
+        run.spawn(get)
+        run.join()
+
+    _explore(scenario)
 
 
 def test_what_follows_a_refusal_does_not_wait_for_commits() -> None:
