@@ -21,7 +21,10 @@ def pytest_configure() -> None:
     """Take SIGINT even where whoever started the run ignores it, as shells do for what runs in the background.
 
     Programs that tests start inherit an ignored signal, and those that are to end by it never would.
+
+    And have JVMs start with less ado: here they do little, and live for seconds.
     """
+    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

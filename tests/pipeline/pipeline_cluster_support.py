@@ -20,8 +20,6 @@ from pathlib import Path
 # A JVM takes two to ten seconds to start, on a busy machine more.
 _PATIENCE_S = 120.0
 _WORKER_HOSTS = ("127.0.0.2", "127.0.0.3")
-# The JVMs of a test share two cores: one compiler, no parallel collector, and as little memory as Spark accepts.
-_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 @dataclass
@@ -119,8 +117,6 @@ def _server(
         "SPARK_LOG_DIR": str(directory),
         "SPARK_PID_DIR": str(directory),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_DAEMON_JAVA_OPTS": _JAVA,
-        "JDK_JAVA_OPTIONS": _JAVA,
         "PYSPARK_PYTHON": sys.executable,
         **(extra or {}),
     }

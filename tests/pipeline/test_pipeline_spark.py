@@ -28,8 +28,8 @@ HOUSE = Path(__file__).parents[2]
 
 
 def environment() -> dict[str, str]:
-    """Of the commands: this checkout, and a JVM that starts with less ado, for it has little to do."""
-    return {**os.environ, "PYTHONPATH": str(HOUSE), "JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+    """Of the commands: this checkout."""
+    return {**os.environ, "PYTHONPATH": str(HOUSE)}
 
 
 def run(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
