@@ -76,7 +76,7 @@ class OutgrownCore(PagedCore):
         self.last_used = old.last_used
         self.throttled, self.room_waiters = old.throttled, old.room_waiters
         for consumer in self.consumers:
-            self.enter_list(consumer, is_admitted=True)
+            self.enter_list(consumer, is_here=True)
         seen = [(self._feeds[browser].target, _has_seen(browser, old)) for browser in self._browsing()]
         for entry in list(old.entries):
             seen_by = [target for target, has_seen in seen if has_seen(entry.position)]

@@ -154,11 +154,12 @@ class PagedCore(QueueCore):
                 paging.refuse(feed.target, entry.position)
             return feed
         try:
-            own = self._new_feed(reader, key=None)
+            credit = _credit_of(reader)
+            own = self._new_feed(reader, None, credit)
         except ConsumerNotAdmitted:
             return feed
         self._leave(reader)
-        self._enter(reader, own)
+        self._enter(reader, own, credit)
         return None
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
@@ -258,21 +259,25 @@ class PagedCore(QueueCore):
         self.enter_list(consumer)
         super().add_consumer(consumer)
 
-    def enter_list(self, consumer: QueueConsumer, *, is_admitted: bool = False) -> None:
+    def enter_list(self, consumer: QueueConsumer, *, is_here: bool = False) -> None:
         """Give a consumer a list, its own or one that it shares.
 
+        `is_here`: it consumed before the queue paged, and is not refused.
+
         Raises:
-            ConsumerNotAdmitted: there is no memory for it; not if `is_admitted` says so.
+            ConsumerNotAdmitted: there is no memory for it; not if `is_here`.
         """
-        feed = self._shared.get(_key_of(consumer)) if consumer.acquires else None
-        if feed is None:
-            feed = self._new_feed(consumer, _key_of(consumer) if consumer.acquires else None, is_admitted=is_admitted)
-        else:
-            with self.memory as paging:
-                if not is_admitted:
-                    paging.admit(self.area.name, consumer.tag, credit_of(consumer))
-                feed.target.credit += credit_of(consumer)
-        self._enter(consumer, feed)
+        key = _key_of(consumer) if consumer.acquires else None
+        feed = self._shared.get(key) if consumer.acquires else None
+        credit = _credit_of(consumer)
+        with self.memory as paging:
+            if is_here:
+                credit = paging.affordable(credit)
+            elif feed is not None:
+                paging.admit(self.area.name, consumer.tag, credit)
+            if feed is not None:
+                feed.target.credit += credit
+        self._enter(consumer, feed or self._new_feed(consumer, key, credit, is_here=is_here), credit)
 
     def remove_consumer(self, consumer: QueueConsumer, after: After) -> bool:
         if consumer in self._feeds:
@@ -293,8 +298,8 @@ class PagedCore(QueueCore):
             return
         feed = self._feeds.get(self.getter)
         if feed is None:
-            feed = self._new_feed(self.getter, key=None)
-            self._enter(self.getter, feed)
+            feed = self._new_feed(self.getter, None, 0)
+            self._enter(self.getter, feed, 0)
         self.last_get = self.clock()
         self._note_hunger(self.getter, willing=True)
 
@@ -354,7 +359,7 @@ class PagedCore(QueueCore):
 
     # -- details
 
-    def _new_feed(self, reader: Reader, key: object, *, is_admitted: bool = False) -> Feed:
+    def _new_feed(self, reader: Reader, key: object, credit: int, *, is_here: bool = False) -> Feed:
         label = reader.tag if isinstance(reader, QueueConsumer) else "get"
         selector = reader.selector if isinstance(reader, QueueConsumer) else None
         with self.memory as paging:
@@ -363,17 +368,17 @@ class PagedCore(QueueCore):
                 label,
                 selector=selector,
                 browses=not reader.acquires,
-                credit=credit_of(reader),
-                is_admitted=is_admitted,
+                credit=credit,
+                is_here=is_here,
             )
         feed = Feed(target, key)
         if key is not None:
             self._shared[key] = feed
         return feed
 
-    def _enter(self, reader: Reader, feed: Feed) -> None:
+    def _enter(self, reader: Reader, feed: Feed, credit: int) -> None:
         self._feeds[reader] = feed
-        feed.readers[reader] = credit_of(reader)
+        feed.readers[reader] = credit
         if isinstance(reader, QueueConsumer) and reader.is_willing:
             self._note_hunger(reader, willing=True)
 
@@ -412,7 +417,7 @@ def _key_of(consumer: QueueConsumer) -> object:
     return wants, id(consumer.connection) if consumer.no_local else None
 
 
-def credit_of(reader: Reader) -> int:
+def _credit_of(reader: Reader) -> int:
     """How many messages a consumer may have at once; 0 where that has no bound, and nothing can be set aside."""
     credit = reader.credit if isinstance(reader, QueueConsumer) else None
     return 0 if credit is None else credit.limit or 0

@@ -1,165 +1,25 @@
-"""What happens to messages and consumers, and what that does to target lists, caches and accounts.
+"""What happens to messages, and what that does to target lists, caches and accounts.
 
 Promise     What is ready, wanted by a list and not beyond its scan is in the list, whatever was evicted, joined,
             left or came back in between. Direct references are a prefix of each list. See
             docs/design/bounded-memory.md for the numbered promises.
 State       Guarded by the memory manager's lock. Events in, changes out: no I/O, no threads, no clock, and no
             selectors, which loads ask.
-Membership  A list that joins begins before the first message, and the others have less room from then on. What a
-            list that leaves had in memory goes to whoever else names it, or to the head cache where it extends
-            that, and is forgotten otherwise.
 Source      "Durable Queue Memory Management" (Apache ActiveMQ). Redelivery into every list, and asking selectors
             again, are ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Container
 from itertools import islice
-from typing import Any
 
-from ._errors import ConsumerNotAdmitted
-from ._paging_budget import HIGH_WATER_SHARE, UNPAGED_SHARE, PagingBudget
-from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Slot, TargetList
+from ._paging_members import PagingMembers
+from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Slot, TargetList
 
 
-class PagingLists(PagingBudget):
-    """The events of areas and lists."""
-
-    # -- areas
-
-    def close_area(self, area: Area) -> None:
-        """The queue is gone: nothing of it is in memory any more."""
-        area.is_closed = True
-        for target in list(area.lists):
-            self.leave(target)
-        for slot in list(area.slots.values()):
-            if slot.in_flight:
-                self.in_flight -= 1
-                self.charge(Account.ENTRIES, -self.entry_bytes)
-            self._leave_account(slot)
-        area.slots.clear()
-        area.kept.clear()
-
-    def look(self, area: Area) -> Look:
-        """Begin to read the area's rows without the lock."""
-        look = Look(area)
-        area.looks.append(look)
-        return look
-
-    def end_look(self, look: Look) -> None:
-        look.area.looks.remove(look)
-
-    def is_ready(self, look: Look, position: int) -> bool:
-        """True when a message that the look has read can still be taken by somebody."""
-        area = look.area
-        slot = area.slots.get(position)
-        return (
-            not area.is_closed
-            and (number := position & NUMBER_MASK) not in look.gone
-            and number not in self.deleting
-            and (slot is None or not slot.in_flight)
-            and position <= area.last[position >> LEVEL_SHIFT]
-        )
-
-    def deleted(self, number: int) -> None:
-        """The store has committed that a message is gone. A look that is under way may have read it before."""
-        area = self.deleting.pop(number, None)
-        if area is not None:
-            for look in area.looks:
-                look.gone.add(number)
-
-    # -- lists
-
-    def join(
-        self,
-        area: Area,
-        label: str,
-        *,
-        selector: Callable[[Any], bool] | None = None,
-        browses: bool = False,
-        credit: int = 0,
-        is_admitted: bool = False,
-    ) -> TargetList:
-        """A list for consumers that have come; `is_admitted` for those that were there before the queue paged.
-
-        Raises:
-            ConsumerNotAdmitted: the budget could not be kept with one list more.
-        """
-        if not is_admitted:
-            self.admit(area.name, label, credit + 1)
-        target = TargetList(area, label, selector=selector, browses=browses, credit=credit)
-        area.lists.append(target)
-        self.lists.append(target)
-        self._share_out()
-        if target.open_level is not None:
-            self.want(target)
-        return target
-
-    def admit(self, queue: str, label: str, more: int) -> None:
-        """Return if there is room for so many more messages with consumers, or on lists, than were promised.
-
-        Raises:
-            ConsumerNotAdmitted: there is not.
-        """
-        promised = sum(target.credit + 1 for target in self.lists) + more
-        need = self.entry_bytes * (promised + self.in_flight) + 2 * self.largest_message
-        # What is lent beyond its share gives way.
-        if need > self.limit - min(self.amounts[Account.UNPAGED], int(self.limit * UNPAGED_SHARE)):
-            raise ConsumerNotAdmitted(
-                f"consumer {label!r} of {queue} is not admitted: {len(self.lists)} lists of consumers, their"
-                f" credit of {promised} messages and {self.in_flight} unsettled messages need {need} of {self.limit}"
-                " bytes; raise the memory limit, or consume with a smaller prefetch"
-            )
-
-    def leave(self, target: TargetList) -> None:
-        """The last consumer of a list is gone."""
-        target.is_closed = True
-        area = target.area
-        area.lists.remove(target)
-        self.lists.remove(target)
-        self._share_out()
-        self.wanting.pop(target, None)
-        for position in list(target.asked_again):
-            self.forget_question(target, position)
-        if not target.selective and not target.browses:
-            self._extend_head(target)
-        # From the end, so that the head cache loses its end, if any, and not its beginning.
-        while target.entries:
-            self.unlink(target, target.entries.last)
-
-    def _extend_head(self, target: TargetList) -> None:
-        """What this list has at its head goes to the head cache. The list has everything ready up to its scan."""
-        area = target.area
-        for position in target.entries:
-            if area.slots[position].payload is None:
-                return
-            if position > area.last[0]:
-                return  # of a further level: what stands before it may not be looked at yet
-            area.head_end = max(area.head_end, position)
-
-    def set_hungry(self, target: TargetList, hungry: bool) -> None:
-        """A consumer of the list has credit and wants work, or none of them has."""
-        if hungry and not target.hungry and not target.is_closed:
-            self.want_if_low(target)
-        target.hungry = hungry
-
-    def _share_out(self) -> None:
-        """Lists, or the budget, have changed: set the high-water mark, and let lists give what is above it."""
-        high_water = self.high_water = int(self.limit * HIGH_WATER_SHARE) // max(len(self.lists), 1)
-        for target in self.lists:
-            while target.direct > 1 and target.direct_bytes > high_water:
-                self.demote_last(target)
-
-    def set_limit(self, limit: int) -> None:
-        """Change the budget. What is above a lower one is given up as far as anybody can give."""
-        self.limit = limit
-        self._share_out()
-        self.room(0, first=True)
-        for target in self.lists:
-            self.want(target)
-
-    # -- messages
+class PagingLists(PagingMembers):
+    """The events of messages."""
 
     def arrive(
         self,

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 
 from multiqueue.store import StoreError
 
-from ._errors import ConsumerNotAdmitted
 from ._outgrown_core import OutgrownCore
-from ._paged_core import credit_of, may_page
+from ._paged_core import may_page
 from ._paged_reading import PagedReading
 from ._queue_core import QueueCore
 from ._queue_paging import QueuePaging
@@ -58,7 +57,7 @@ class QueueOutgrowing(QueuePaging):
             core = self._core
             if core.is_paged:
                 return True
-            if not self._may_page_out_locked(core, memory):
+            if not self._may_page_out_locked(core):
                 return False
             self._core = self._outgrow_locked(core, memory, rows, after)
         self._act(after)
@@ -81,18 +80,12 @@ class QueueOutgrowing(QueuePaging):
             _log.error("%s cannot page, and holds publishers back", self.label, exc_info=error)
             return None
 
-    def _may_page_out_locked(self, core: QueueCore, memory: MemoryManager) -> bool:
+    def _may_page_out_locked(self, core: QueueCore) -> bool:
         if core.deleted or self._walks:
             return False
         first = core.entries.after(core.entries.start)
-        if first is not None and not isinstance(first.message.body, bytes | bytearray | memoryview):
-            return False  # objects of this process: memory alone can keep them
-        try:
-            with memory as paging:
-                paging.admit(self.label, "all of them", sum(credit_of(each) + 1 for each in core.consumers))
-        except ConsumerNotAdmitted:
-            return False  # they are here, and stay
-        return True
+        # Objects of this process: memory alone can keep them.
+        return first is None or isinstance(first.message.body, bytes | bytearray | memoryview)
 
     def _outgrow_locked(self, old: QueueCore, memory: MemoryManager, rows: QueueJournal, after: After) -> OutgrownCore:
         core = OutgrownCore(self, self.settings, self._clock, memory, self, rows)

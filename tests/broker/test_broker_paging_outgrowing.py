@@ -12,7 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from multiqueue.broker import Message, MessageRefused, Overflow, QueueKind, QueueSettings, VirtualHost
+from multiqueue.broker import (
+    ConsumerNotAdmitted,
+    Message,
+    MessageRefused,
+    Overflow,
+    QueueKind,
+    QueueSettings,
+    VirtualHost,
+)
 from multiqueue.broker._memory import MemoryManager
 from multiqueue.broker._outgrown_core import OutgrownCore
 from multiqueue.broker._queue import BrokerQueue
@@ -315,6 +323,41 @@ def test_a_queue_that_is_deleted_leaves_no_rows(host: VirtualHost) -> None:
 
 
 # -- who pages, who waits
+
+
+def test_a_queue_pages_although_its_consumers_have_more_credit_than_fits(host: VirtualHost) -> None:
+    """A prefetch is a permission: a queue whose consumers may have more than the memory can set aside pages like any
+    other, they are served, and nothing is taken from whoever comes to another queue."""
+    host.declare_queue("other", durable=True)
+    queue = host.declare_queue("q")
+    with (
+        host.subscribe("q", prefetch=10_000) as first,
+        host.subscribe("q", selector="colour = 'blue'", prefetch=10_000) as second,
+    ):
+        _publish(host, range(1000))
+        assert _pages(queue)
+        assert host.memory_statistics().used <= LIMIT
+        host.check_invariants()
+        numbers = []
+        for turn in range(1000):
+            received = (first, second)[turn % 2].get(timeout=30)
+            numbers.append(_number(received.message))
+            received.accept()
+        assert numbers == list(range(1000))
+        host.subscribe("other", prefetch=10).close()
+    assert host.memory_statistics().used == 0
+
+
+def test_credit_that_fits_is_set_aside_when_a_queue_begins_to_page(host: VirtualHost) -> None:
+    """What consumers from before were promised counts when others come, and no more once they are gone."""
+    queue = host.declare_queue("q")
+    other = host.declare_queue("other")
+    with host.subscribe("q", prefetch=250):
+        for each in (queue, other):
+            assert each.page_out()
+        with pytest.raises(ConsumerNotAdmitted):
+            host.subscribe("other", prefetch=250)
+    host.subscribe("other", prefetch=250).close()
 
 
 def test_the_largest_queue_pages_not_the_one_that_needs_a_little(host: VirtualHost) -> None:
