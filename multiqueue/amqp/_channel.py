@@ -11,7 +11,7 @@ Membership  `end` is the one way out: consumers first, so that nothing comes bac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ._channel_base import Held as Held
 from ._channel_delivering import ChannelDelivering
@@ -21,6 +21,9 @@ from ._channel_publishing import ChannelPublishing
 from ._errors import ConnectionFault
 from ._hot import ACK, NACK, REJECT, decode_hot
 from ._methods import commands, decode_method
+
+if TYPE_CHECKING:
+    from ..broker import Run
 
 
 class ServerChannel(ChannelPublishing, ChannelDelivering):
@@ -43,8 +46,8 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
         hot = _HOT.get(effect[:4])
         if hot is not None:
             hot(self, decode_hot(effect))
-        elif self._last_published is not None and not self._last_published.is_confirmed:
-            self._after_commits(effect)
+        elif self._last_run is not None and not self._last_run.is_done:
+            self._after_commits(self._last_run, effect)
         else:
             self._call(effect)
 
@@ -64,14 +67,13 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
                 raise ConnectionFault(503, f"no way to call {method.hex()} on a channel")
             handler(self, decode_method(payload))
 
-    def _after_commits(self, payload: bytes) -> None:
+    def _after_commits(self, last: Run, payload: bytes) -> None:
         """A method comes after publishes whose commit is under way: it has to see them, so it waits for them.
 
         Commits end in the order of publishing, so the last one is enough to wait for.
         """
-        connection, last = self.connection, self._last_published
-        assert last is not None
-        self._last_published = None
+        connection = self.connection
+        self._last_run = None
         connection.set_aside(self, payload)
         last.add_done_callback(lambda _: connection.io.post(connection.go_on, self))
 
@@ -103,7 +105,7 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
             self.connection.send(self.confirms.frames(self.number))
         # A commit that ends later has nobody to tell, and nothing to hold up.
         self.confirms = None
-        self._last_published = None
+        self._last_run = None
         consumers, self.consumers = self.consumers, {}
         for consumer in consumers.values():
             consumer.stop()

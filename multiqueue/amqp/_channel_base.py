@@ -14,7 +14,7 @@ from ._methods import encode_method
 from ._window import ChannelWindow
 
 if TYPE_CHECKING:
-    from ..broker import Entry, Published
+    from ..broker import Entry, Run
     from ._connection import ServerConnection
     from ._consumer import ServerConsumer
     from ._transaction import ChannelTransaction
@@ -44,7 +44,7 @@ class ChannelBase:
         self.last_queue = ""  # what an empty queue name means
         self.reply_consumer: ServerConsumer | None = None
         self._last_tag = 0
-        self._last_published: Published | None = None  # the last one that had to be committed
+        self._last_run: Run | None = None  # the last one with a publish of this channel
         # The publish of before: its payload, and what was found out about it. Most publishers repeat themselves.
         self._last_publish = b""
         self._address: tuple[str, str, bytes, bool, bool] = ("", "", b"", False, False)

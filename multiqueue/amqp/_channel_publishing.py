@@ -6,7 +6,6 @@ Promise     A publish is confirmed after the broker has answered for it, and nev
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..broker import MessageRefused, Unroutable
@@ -19,7 +18,7 @@ from ._message import WireMessage, body_of, names_of, properties_of, wire_messag
 from ._replies import REPLY_PREFIX, REPLY_TO, reply_queues
 
 if TYPE_CHECKING:
-    from ..broker import BrokerQueue, Message, Published
+    from ..broker import BrokerQueue, Message, Sent
 
 
 class ChannelPublishing(ChannelBase):
@@ -40,13 +39,13 @@ class ChannelPublishing(ChannelBase):
             self._publish_specially(message, mandatory, number)
             return
         try:
-            published = connection.host.publish_nowait(message, mandatory=mandatory)
+            sent = connection.publisher.publish(message, mandatory=mandatory, tag=self._tag(number))
         except Unroutable:
             self._unroutable(message, number)
         except MessageRefused:
             self._refused(number)
         else:
-            self._published(published, number)
+            self._sent(sent, number)
 
     def _look_at(self, method: bytes) -> tuple[str, str, bytes, bool, bool]:
         """Exchange, routing key, both as on the wire, mandatory, and whether it answers a direct reply-to."""
@@ -59,7 +58,6 @@ class ChannelPublishing(ChannelBase):
 
     def _publish_specially(self, message: WireMessage, mandatory: bool, number: int) -> None:
         """A publish in a transaction, to several keys, with a reply-to of ours, or as an answer to one."""
-        host = self.connection.host
         try:
             message = self._with_direct_reply(message)
             queues, message = self._route(message)
@@ -68,7 +66,7 @@ class ChannelPublishing(ChannelBase):
             if self.transaction is not None:
                 self.transaction.publish(message, queues)
                 return
-            self._published(host.put_on(queues, message), number)
+            self._sent(self.connection.publisher.put_on(queues, message, tag=self._tag(number)), number)
         except Unroutable:
             self._unroutable(message, number)
         except MessageRefused:
@@ -112,20 +110,17 @@ class ChannelPublishing(ChannelBase):
             message.publisher,
         )
 
-    def _published(self, published: Published, number: int) -> None:
-        if published.commit is not None:
-            self._last_published = published
-        if number:
-            if published.is_confirmed:
-                self.confirmed(number)
-            else:
-                published.add_done_callback(partial(self._post_committed, number))
-        if published.throttled:
-            self.connection.throttle(published.throttled)
+    def _tag(self, number: int) -> tuple[ChannelPublishing, int] | None:
+        """What the store's thread calls a publish by: see `post_committed`."""
+        return (self, number) if number else None
 
-    def _post_committed(self, number: int, error: BaseException | None) -> None:
-        """The store's thread says what became of a commit."""
-        self.connection.post_committed(self, number, error is not None)
+    def _sent(self, sent: Sent, number: int) -> None:
+        if sent.run is None:
+            self.confirmed(number)
+        else:
+            self._last_run = sent.run
+        if sent.throttled:
+            self.connection.throttle(sent.throttled)
 
     def _unroutable(self, message: WireMessage, number: int) -> None:
         self.send_return(message, 312)

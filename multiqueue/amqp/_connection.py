@@ -170,6 +170,7 @@ class ServerConnection(ConnectionReading):
     def _open(self, method: Any) -> None:
         name = method.virtual_host
         self.host = self.server.virtual_host(name)
+        self.publisher = self.host.publisher(self.post_committed)
         self.rights = Rights(self.user, name)
         self._reply(commands.Connection.OpenOk)
         self._cancel_timer()

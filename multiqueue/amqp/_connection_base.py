@@ -25,7 +25,7 @@ from ._methods import commands, encode_method
 from ._security import Rights, User
 
 if TYPE_CHECKING:
-    from ..broker import VirtualHost
+    from ..broker import Publisher, VirtualHost
     from ._channel import ServerChannel
     from ._channel_base import ChannelBase
     from ._io import IoThread
@@ -56,6 +56,7 @@ class ConnectionBase(asyncio.Protocol):
     user: User
     rights: Rights
     host: VirtualHost
+    publisher: Publisher
 
     def __init__(self, server: Server, io: IoThread) -> None:
         self.server = server
@@ -78,8 +79,9 @@ class ConnectionBase(asyncio.Protocol):
         self._holds: set[object] = set()
         self._unread_bytes = 0  # written since `is_held_back`: replies, for no consumer wants anything then
         self._set_aside: dict[ServerChannel, bytes] = {}  # methods that wait for commits
+        self._has_published = False  # something that `publisher` may not have handed in yet
         self._commits_lock = threading.Lock()
-        self._commits: list[tuple[ChannelBase, int, bool]] = []
+        self._commits: list[tuple[Any, bool]] = []
         self._is_aside = False  # something of this connection runs on another thread
         self._put_off: tuple[AmqpError | BrokerError, bytes] | None = None  # a fault that waits for it
         self._is_lost = False

@@ -22,7 +22,6 @@ from ._methods import commands
 
 if TYPE_CHECKING:
     from ._channel import ServerChannel
-    from ._channel_base import ChannelBase
 
 _Result = TypeVar("_Result")
 
@@ -131,6 +130,7 @@ class ConnectionHolding(ConnectionBase):
 
         A client that only consumes is never held: its acks are what makes room.
         """
+        self._has_published = True
         alarms = self.server.alarms
         if not alarms or "alarm" in self._holds or self._is_lost:
             return
@@ -148,17 +148,17 @@ class ConnectionHolding(ConnectionBase):
         self._let_go("alarm")
         self.flush()
 
-    def post_committed(self, channel: ChannelBase, number: int, refused: bool) -> None:
-        """A publish was committed, or not. Any thread; must not block."""
+    def post_committed(self, told: list[tuple[Any, bool]]) -> None:
+        """Publishes, by channel and number, were committed, or refused. Any thread; must not block."""
         with self._commits_lock:
-            self._commits.append((channel, number, refused))
-            if len(self._commits) > 1:
-                return  # whoever put the first one in has posted
-        self.io.post(self._take_commits)
+            is_first = not self._commits
+            self._commits += told
+        if is_first:  # else whoever was has posted
+            self.io.post(self._take_commits)
 
     def _take_commits(self) -> None:
         with self._commits_lock:
             commits, self._commits = self._commits, []
-        for channel, number, refused in commits:
+        for (channel, number), refused in commits:
             channel.confirmed(number, refused=refused)
         self.flush()

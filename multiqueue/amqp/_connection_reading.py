@@ -85,10 +85,20 @@ class ConnectionReading(ConnectionHolding):
         if self._holds:
             self._pending.extend(frames)
             return
+        try:
+            self._receive_each(frames)
+        finally:
+            self._hand_in()
+
+    def _receive_each(self, frames: list[Frame]) -> None:
         at, end = 0, len(frames)
         while at < end:
             kind, number, payload = frames[at]
-            acks = self._receive_acks(frames, at) if kind == FRAME_METHOD and payload[:4] == ACK else 0
+            acks = 0
+            if kind == FRAME_METHOD and (method := payload[:4]) != PUBLISH:
+                self._hand_in()
+                if method == ACK:
+                    acks = self._receive_acks(frames, at)
             if not acks:
                 self._receive(kind, number, payload)
             at += acks or 1
@@ -97,6 +107,16 @@ class ConnectionReading(ConnectionHolding):
             if self._holds:
                 self._pending.extend(frames[at:])
                 return
+
+    def _hand_in(self) -> None:
+        """End a run of publishes: the store has it before whatever follows, and in any case before we wait."""
+        if not self._has_published:
+            return
+        self._has_published = False
+        try:
+            self.publisher.hand_in()
+        except Exception as error:  # noqa: BLE001  # as in _receive
+            self._fail(None, error, PUBLISH)
 
     def _receive_acks(self, frames: list[Frame], at: int) -> int:
         """Deal with the acks of single messages that begin at `at`, all at once; how many frames that were.

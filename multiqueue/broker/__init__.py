@@ -37,6 +37,9 @@ from ._host_receiving import ConsumerOptions as ConsumerOptions
 from ._memory import MemoryStatistics as MemoryStatistics
 from ._memory import TargetStatistics as TargetStatistics
 from ._message import Message as Message
+from ._publisher import Publisher as Publisher
+from ._publisher import Run as Run
+from ._publisher import Sent as Sent
 from ._queue import BrokerQueue as BrokerQueue
 from ._queue_outcome import DeadLetterReason as DeadLetterReason
 from ._queue_outcome import PutOutcome as PutOutcome

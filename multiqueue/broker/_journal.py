@@ -14,11 +14,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from multiqueue.store import Commit, Delete, DropQueue, MessageStore, Operation, StoreClosed, StoreFailed
+from multiqueue.store import Commit, Delete, DropQueue, MessageStore, Operation, StoreClosed, StoreError, StoreFailed
 
 if TYPE_CHECKING:
     from ._message import Message
@@ -104,6 +104,16 @@ class Journal:
         """`submit` for callbacks that say themselves where they run, and `note` what failed."""
         try:
             return self.store.submit(operations, committed, failed, lingers=lingers)
+        except (StoreFailed, StoreClosed) as end:
+            self.note(end)
+            raise
+
+    def hand_in_run(
+        self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+    ) -> Commit:
+        """As `MessageStore.submit_run`, for who says himself where he runs and notes what failed."""
+        try:
+            return self.store.submit_run(parts, told)
         except (StoreFailed, StoreClosed) as end:
             self.note(end)
             raise

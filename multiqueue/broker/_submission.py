@@ -168,11 +168,11 @@ class Submission:
             StoreFailed, StoreClosed: nothing was accepted, and what was kept for it is given back.
         """
         if not self.operations:
-            self._go_on()
+            self.go_on()
             return None
         self._message, self._stored_form = None, _NOTHING
         try:
-            return self._journal.hand_in(self.operations, self._committed, self._failed)
+            return self._journal.hand_in(self.operations, self._committed, self.failed)
         except BaseException:
             self.withdraw()
             raise
@@ -196,14 +196,16 @@ class Submission:
         for step in self._steps:
             guarded(step.give_up)
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """It is committed: what follows, follows."""
         for step in self._steps:
             guarded(step.go_on)
 
     def _committed(self) -> None:
-        follow(self._go_on)
+        follow(self.go_on)
 
-    def _failed(self, error: BaseException) -> None:
+    def failed(self, error: BaseException) -> None:
+        """The store has refused it, or is at its end."""
         self._journal.note(error)
         if self._is_owed and isinstance(error, StoreFull):
             self._journal.owe(self)

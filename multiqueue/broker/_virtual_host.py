@@ -31,6 +31,7 @@ from ._housekeeping import Housekeeping
 from ._journal import Journal, QueueJournal
 from ._memory import MemoryManager, MemoryStatistics
 from ._overflow import Overflow
+from ._publisher import Publisher, Tell
 from ._queue import BrokerQueue
 from ._queue_settings import QueueSettings
 from ._queue_statistics import QueueStatistics
@@ -190,6 +191,14 @@ class VirtualHost(HostReceiving):
 
     def _forget(self, queue: BrokerQueue) -> None:
         self._topology.remove_queue(queue)
+
+    def publisher(self, tell: Tell) -> Publisher:
+        """A publisher that hands what it publishes to the store in runs.
+
+        `tell` is called on the store's thread with tags of messages and whether they were refused, in the order in
+        which they were published. It must not block: other commits wait for it.
+        """
+        return Publisher(self, self._journal, tell)
 
     def transaction(self) -> Transaction:
         """A new transaction over publishes to this virtual host and settlements of its deliveries."""

@@ -8,7 +8,7 @@ State       None of its own. What follows a commit or a refusal runs on the stor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from multiqueue.store import Delete, Put
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Level,
         MessageStore,
         Operation,
+        StoreError,
         StoreStatistics,
     )
 
@@ -99,6 +100,24 @@ class WatchedStore:
             self._memory.begin_writing(writing, may_wait=not follows_commit())
         try:
             return self.inner.submit(operations, change.written, change.refused, lingers=lingers)
+        except BaseException:
+            change.end_writing()
+            raise
+
+    def submit_run(
+        self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+    ) -> Commit:
+        """As `MessageStore.submit_run`, for parts that delete nothing; waits as `submit`, once for all of them."""
+        writing = sum([_cost(each) for part in parts for each in part if type(each) is Put and not each.id])
+        change = _Change(self._memory, writing, None, None, None)
+
+        def tell(refused: Mapping[int, StoreError]) -> None:
+            change.end_writing()
+            told(refused)
+
+        self._memory.begin_writing(writing, may_wait=not follows_commit())
+        try:
+            return self.inner.submit_run(parts, tell)
         except BaseException:
             change.end_writing()
             raise

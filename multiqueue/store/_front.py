@@ -6,11 +6,13 @@ State       A store sets the three fields when it is opened, and they stay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from ._group_commit import GroupCommit, Submission
+from ._batch import Submission
+from ._errors import StoreError
+from ._group_commit import GroupCommit
 from ._protocol import Definition, Header, Level, Operation
 
 
@@ -51,6 +53,11 @@ class StoreFront:
         lingers: bool = False,
     ) -> Submission:
         return self._commits.submit(operations, committed, failed, lingers=lingers)
+
+    def submit_run(
+        self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+    ) -> Submission:
+        return self._commits.submit_run(parts, told)
 
     def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
         return self._opened_reader().page(queue, after, limit, level)

@@ -23,13 +23,13 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import getpid
 from typing import Protocol
 
+from ._batch import Batch, Submission
 from ._errors import StoreClosed, StoreError, StoreFailed
 from ._protocol import Delete, Operation, Put
-from ._turnstile import Turnstile
 
 BATCH_BYTES = 4 << 20  # a batch beyond this is closed: the next submission starts another one
 BATCH_OPERATIONS = 4000
@@ -54,71 +54,6 @@ class Backend(Protocol):
 
     def let_go(self) -> None:
         """Close what is open, after `finish` or after a failure."""
-
-
-class Batch:
-    """Submissions that are committed together, and the one gate at which their callers wait."""
-
-    __slots__ = ("bytes", "done", "is_done", "is_urgent", "lock", "operations", "since", "submissions", "work")
-
-    def __init__(self, lock: threading.Lock, work: threading.Condition, *, is_urgent: bool) -> None:
-        self.lock = lock  # the store's
-        self.work = work  # the writer's, over that lock
-        self.is_urgent = is_urgent  # something in it does not linger, or somebody waits for it
-        self.since = time.monotonic()
-        self.submissions: list[Submission] = []
-        self.operations = 0
-        self.bytes = 0
-        self.done = Turnstile()
-        self.is_done = False
-
-    def hurry_locked(self) -> None:
-        """Somebody waits: let the writer not linger."""
-        if not self.is_urgent:
-            self.is_urgent = True
-            self.work.notify()
-
-
-class Submission:
-    """What one `submit` brought. It is the `Commit` that its caller has."""
-
-    __slots__ = ("_batch", "callbacks", "committed", "error", "failed", "operations")
-
-    def __init__(
-        self,
-        operations: tuple[Operation, ...],
-        committed: Callable[[], object] | None,
-        failed: Callable[[BaseException], object] | None,
-        batch: Batch,
-    ) -> None:
-        self.operations = operations
-        self.committed = committed
-        self.failed = failed
-        self.error: StoreError | None = None
-        self.callbacks: list[Callable[[BaseException | None], object]] | None = None
-        self._batch = batch
-
-    @property
-    def is_done(self) -> bool:
-        return self._batch.is_done
-
-    def wait(self, timeout: float | None = None) -> bool:
-        if not self._batch.is_urgent:
-            with self._batch.lock:
-                self._batch.hurry_locked()
-        if not self._batch.done.wait(timeout):
-            return False
-        if self.error is not None:
-            raise type(self.error)(*self.error.args) from self.error  # each waiter has its own traceback
-        return True
-
-    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
-        with self._batch.lock:
-            if not self._batch.is_done:
-                self.callbacks = [*(self.callbacks or ()), callback]
-                self._batch.hurry_locked()
-                return
-        callback(self.error)
 
 
 class GroupCommit:
@@ -184,33 +119,24 @@ class GroupCommit:
         *,
         lingers: bool = False,
     ) -> Submission:
-        operations = tuple(operations)
-        size, grows = _size(operations)
-        if self._end is not None or getpid() != self._pid:
-            self.check_open()
-        with self._lock:
-            if self._end is not None or (grows and self._pending_bytes + size > self._max_pending_bytes):
-                self._wait_for_room_locked(size)
-            batch = self._gathering
-            if batch is None or batch.bytes >= BATCH_BYTES or batch.operations >= BATCH_OPERATIONS:
-                batch = self._new_batch_locked()
-            next_id = self._next_id
-            for operation in operations:
-                if type(operation) is Put and operation.id == 0:
-                    operation.id = next_id
-                    next_id += 1
-            self._next_id = next_id
-            submission = Submission(operations, committed, failed, batch)
-            batch.submissions.append(submission)
-            batch.operations += len(operations)
-            batch.bytes += size
-            self._pending_bytes += size
-            self._pending_operations += len(operations)
-            is_first = len(batch.submissions) == 1
-            batch.is_urgent = batch.is_urgent or not lingers
-            if self._writer_waits and (batch.is_urgent or is_first):
-                self.work.notify()
+        submission = Submission(tuple(operations), committed, failed)
+        self._hand_in((submission,), submission.operations, lingers=lingers)
         return submission
+
+    def submit_run(
+        self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+    ) -> Submission:
+        submissions = [Submission(tuple(part)) for part in parts]
+        last = submissions[-1]
+
+        def tell(_: object = None) -> None:
+            last.committed = last.failed = None  # who is told may keep `last`: no cycle is to keep the others
+            told({index: each.error for index, each in enumerate(submissions) if each.error is not None})
+
+        # They are in one batch, in which everybody's fate is known before anybody is told.
+        last.committed = last.failed = tell
+        self._hand_in(submissions, [one for each in submissions for one in each.operations])
+        return last
 
     def pending(self) -> tuple[int, int]:
         """How many operations, and how many bytes, wait for their commit."""
@@ -248,6 +174,30 @@ class GroupCommit:
             raise self._close_error
 
     # The submitters' side
+
+    def _hand_in(
+        self, submissions: Sequence[Submission], operations: Sequence[Operation], *, lingers: bool = False
+    ) -> None:
+        """Have one batch take submissions; `operations` are all of theirs."""
+        size, grows = _size(operations)
+        if self._end is not None or getpid() != self._pid:
+            self.check_open()
+        with self._lock:
+            if self._end is not None or (grows and self._pending_bytes + size > self._max_pending_bytes):
+                self._wait_for_room_locked(size)
+            batch = self._gathering
+            if batch is None or batch.bytes >= BATCH_BYTES or batch.operations >= BATCH_OPERATIONS:
+                batch = self._new_batch_locked()
+            is_first = not batch.submissions
+            for submission in submissions:
+                self._next_id = submission.join_locked(batch, self._next_id)
+            batch.operations += len(operations)
+            batch.bytes += size
+            self._pending_bytes += size
+            self._pending_operations += len(operations)
+            batch.is_urgent = batch.is_urgent or not lingers
+            if self._writer_waits and (batch.is_urgent or is_first):
+                self.work.notify()
 
     def _wait_for_room_locked(self, size: int) -> None:
         if threading.current_thread() is self._writer and self._end is None:

@@ -14,10 +14,11 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
+from ._batch import Submission
 from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed, StoreFull
 from ._front import StoreFront
-from ._group_commit import GroupCommit, Submission
+from ._group_commit import GroupCommit
 from ._protocol import (
     Define,
     Definition,

@@ -14,10 +14,13 @@ Failure     A commit that finds no room (`StoreFull`) has changed nothing and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from ._errors import StoreError
 
 
 class Durability(StrEnum):
@@ -196,6 +199,16 @@ class MessageStore(Protocol):
 
         Raises:
             StoreFailed, StoreClosed: nothing was accepted.
+        """
+
+    def submit_run(
+        self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+    ) -> Commit:
+        """`submit` each of the parts, one or more, in their order, at little more than the price of one.
+
+        Each is whole, and refused alone. `told` is called once, on the store's thread, when the fate of all is known:
+        with the errors of those that were refused, by their index, so with nothing when all are committed. The
+        commit is the last part's. Blocks and raises as `submit`.
         """
 
     def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:

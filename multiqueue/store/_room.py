@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ._ballast import Ballast
+from ._batch import Submission
 from ._errors import StoreFull
-from ._group_commit import Submission
 from ._protocol import Put
 from ._schema import PAGE_BYTES
 

@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from ._batch import Submission
 from ._dropped import Dropped
 from ._errors import StoreError, StoreFailed
-from ._group_commit import Submission
 from ._plan import DELETE_BODIES, DELETE_HEADERS, SIZES, Plan
 from ._protocol import Define, Put
 from ._room import FULL, Room, code

@@ -2,50 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from amqp_raw_support import RawClient
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.broker import Broker, Message, NotFound
+from multiqueue.broker import Broker
+from multiqueue.store import MemoryStore, MessageStore, StoreFull
 from multiqueue.testing import wait_until_blocked
 
 
-class Commit:
-    """A commit that ends when the test says so, on the test's thread."""
+class StoredBroker(Broker):
+    """A broker whose store commits when the test says so: each run of publishes is a commit of its own."""
 
-    queues = 1
-    throttled = ()
+    store: MemoryStore
 
-    def __init__(self) -> None:
-        self.commit = self
-        self.is_confirmed = False
-        self._callbacks: list[Callable[[BaseException | None], object]] = []
-
-    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
-        self._callbacks.append(callback)
-
-    def end(self, error: BaseException | None = None) -> None:
-        self.is_confirmed = True
-        for callback in self._callbacks:
-            callback(error)
+    def _store_of(self, name: str) -> MessageStore:
+        return MemoryStore()
 
 
 @pytest.fixture
-def commits(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[Commit]:
-    """The commits of what is published, in order; to publish to the exchange `nonesuch` is an error."""
-    begun: list[Commit] = []
-
-    def publish(message: Message, *, mandatory: bool = False) -> Commit:
-        if message.exchange == "nonesuch":
-            raise NotFound("no exchange 'nonesuch'")
-        begun.append(Commit())
-        return begun[-1]
-
-    monkeypatch.setattr(broker, "publish_nowait", publish)
-    return begun
+def broker() -> Iterator[StoredBroker]:
+    """A broker with a durable queue `q`, of which nothing that is published is committed yet."""
+    with StoredBroker(housekeeping_interval=0.02) as started:
+        started.declare_queue("q", durable=True)
+        started.store.hold()
+        yield started
+        started.store.release()
 
 
 @pytest.fixture
@@ -56,35 +41,35 @@ def client(url: str) -> Iterator[RawClient]:
         yield client
 
 
-def published(client: RawClient, commits: list[Commit], count: int) -> None:
-    """Publish, and wait until the server has them all: a flow on channel 1 would wait, one on another does not."""
-    before = len(commits)
+def published(client: RawClient, broker: StoredBroker, count: int) -> None:
+    """Publish, each a run of its own: a method of channel 1 would wait for the commit, one of another does not."""
     for _ in range(count):
-        client.publish("", "q", b"x")
-    client.channel(9)
-    assert len(commits) == before + count
+        client.publish("", "q", b"x", delivery_mode=2)
+        client.channel(9)
+        client.call(9, commands.Channel.Close)
 
 
-def test_a_confirm_follows_the_commit(client: RawClient, commits: list[Commit]) -> None:
-    """Nothing is said before it; then all that are done in order are one ack, and one that failed is a nack."""
-    published(client, commits, 4)
-    commits[0].end()
+def test_a_confirm_follows_the_commit(client: RawClient, broker: StoredBroker) -> None:
+    """Nothing is said before it; one that failed is a nack."""
+    published(client, broker, 3)
+    assert not client._frames  # what was said before the answers of channel 9
+    broker.store.release(1)
     assert client.method() == amqp.Ack(1, False)
-    commits[2].end()
-    assert client.method() == amqp.Ack(3, False)
-    commits[1].end(OSError("disk"))
+    broker.store.fail_at(1, StoreFull("no room"))
+    broker.store.release(1)
     assert client.method() == amqp.Nack(2, False, False)
-    commits[3].end()
-    assert client.method() == amqp.Ack(4, False)
+    broker.store.release(1)
+    assert client.method() == amqp.Ack(3, False)
 
 
-def test_a_commit_that_ends_after_its_channel(client: RawClient, commits: list[Commit]) -> None:
+def test_a_commit_that_ends_after_its_channel(client: RawClient, broker: StoredBroker) -> None:
     """It is told to nobody: neither on the channel that was closed, nor on its successor."""
-    published(client, commits, 1)
+    published(client, broker, 1)
     client.publish("nonesuch", "", b"x")
     assert client.channel_error()[0] == 404
     client.call(1, commands.Confirm.Select)
-    commits[0].end()
+    broker.store.release()
+    broker.wait_for_commits()
     assert client.is_silent()
 
 
@@ -94,34 +79,35 @@ def wait_until_held(broker: Broker) -> None:
         pass
 
 
-def test_a_method_waits_for_the_last_commit(client: RawClient, broker: Broker, commits: list[Commit]) -> None:
+def test_a_method_waits_for_the_last_commit(client: RawClient, broker: StoredBroker) -> None:
     """It is answered after the confirms of everything before it, and what follows it comes after it."""
-    published(client, commits, 2)
-    client.send_method(1, commands.Queue.Declare, queue="q")
-    client.publish("", "q", b"later")
+    published(client, broker, 2)
+    client.send_method(1, commands.Queue.Declare, queue="q", durable=True)
+    client.publish("", "q", b"later", delivery_mode=2)
     wait_until_held(broker)
-    for commit in commits[:]:
-        commit.end()
+    assert broker.store.statistics().pending_operations == 2
+    broker.store.release(2)
     said = [client.method() for _ in range(2)]
     acks = [each for each in said if isinstance(each, amqp.Ack)]
     assert acks
     answer = said[-1] if len(acks) == 1 else client.method()
     assert isinstance(answer, commands.Queue.DeclareOk)
-    wait_until_blocked(lambda: len(commits) == 3)
-    commits[2].end()
+    assert answer.message_count == 2
+    wait_until_blocked(lambda: broker.store.statistics().pending_operations == 1)
+    broker.store.release()
     assert client.method() == amqp.Ack(3, False)
 
 
-def test_a_fault_while_a_method_waits(client: RawClient, broker: Broker, commits: list[Commit]) -> None:
+def test_a_fault_while_a_method_waits(client: RawClient, broker: StoredBroker) -> None:
     """The connection is closed, and the method is not called when the commit ends."""
-    published(client, commits, 1)
+    published(client, broker, 1)
     client.send_method(1, commands.Queue.Declare, queue="late")
     wait_until_held(broker)
     (connection,) = broker._servers[0].connections()  # type: ignore[attr-defined]
     connection.io.post(connection.failed, RuntimeError("no matter what"))
     close = client.method()
     assert close.reply_code == 541
-    commits[0].end()
+    broker.store.release()
     client.send_method(0, commands.Connection.CloseOk)
     assert client.is_cut()
-    assert [queue.name for queue in broker.queues()] == []
+    assert [queue.name for queue in broker.queues()] == ["q"]

@@ -1,0 +1,92 @@
+"""What is committed together: a batch, and the submissions in it.
+
+State       The lock of the store's `GroupCommit` guards every field of a batch that gathers, and `is_done` and
+            `callbacks` at any time. A batch that the writer has taken is the writer's alone, its submissions'
+            `error` included.
+Waiting     `Submission.wait` waits for its batch, whose turnstile the commit or the store's end opens.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from ._errors import StoreError
+from ._protocol import Operation, Put
+from ._turnstile import Turnstile
+
+
+class Batch:
+    """Submissions that are committed together, and the one gate at which their callers wait."""
+
+    __slots__ = ("bytes", "done", "is_done", "is_urgent", "lock", "operations", "since", "submissions", "work")
+
+    def __init__(self, lock: threading.Lock, work: threading.Condition, *, is_urgent: bool) -> None:
+        self.lock = lock  # the store's
+        self.work = work  # the writer's, over that lock
+        self.is_urgent = is_urgent  # something in it does not linger, or somebody waits for it
+        self.since = time.monotonic()
+        self.submissions: list[Submission] = []
+        self.operations = 0
+        self.bytes = 0
+        self.done = Turnstile()
+        self.is_done = False
+
+    def hurry_locked(self) -> None:
+        """Somebody waits: let the writer not linger."""
+        if not self.is_urgent:
+            self.is_urgent = True
+            self.work.notify()
+
+
+class Submission:
+    """What one `submit` brought. It is the `Commit` that its caller has."""
+
+    __slots__ = ("_batch", "callbacks", "committed", "error", "failed", "operations")
+
+    _batch: Batch  # from `join` on
+
+    def __init__(
+        self,
+        operations: tuple[Operation, ...],
+        committed: Callable[[], object] | None = None,
+        failed: Callable[[BaseException], object] | None = None,
+    ) -> None:
+        self.operations = operations
+        self.committed = committed
+        self.failed = failed
+        self.error: StoreError | None = None
+        self.callbacks: list[Callable[[BaseException | None], object]] | None = None
+
+    def join_locked(self, batch: Batch, next_id: int) -> int:
+        """Give its messages their ids and go with a batch; returns the id after them."""
+        for operation in self.operations:
+            if type(operation) is Put and operation.id == 0:
+                operation.id = next_id
+                next_id += 1
+        self._batch = batch
+        batch.submissions.append(self)
+        return next_id
+
+    @property
+    def is_done(self) -> bool:
+        return self._batch.is_done
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._batch.is_urgent:
+            with self._batch.lock:
+                self._batch.hurry_locked()
+        if not self._batch.done.wait(timeout):
+            return False
+        if self.error is not None:
+            raise type(self.error)(*self.error.args) from self.error  # each waiter has its own traceback
+        return True
+
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
+        with self._batch.lock:
+            if not self._batch.is_done:
+                self.callbacks = [*(self.callbacks or ()), callback]
+                self._batch.hurry_locked()
+                return
+        callback(self.error)
