@@ -28,6 +28,7 @@ from ._fan_in import FanIn as FanIn
 from ._fan_in import fan_in as fan_in
 from ._future import SparkFuture as SparkFuture
 from ._lane import SparkLane as SparkLane
+from ._lease_return import give_back as give_back
 from ._options import JobOptions as JobOptions
 from ._options import Retry as Retry
 from ._pools import SchedulerPool as SchedulerPool

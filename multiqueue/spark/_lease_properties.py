@@ -1,6 +1,7 @@
 """A message's properties as text and back, with the types that its publisher gave them.
 
-What JSON has no word for is an object of one member whose name begins with `$`.
+What JSON has no word for is an object of one member whose name begins with `$`; a table's own names that begin so have
+one `$` more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ _FROM: dict[str, Callable[[Any], Any]] = {
     "$bytes": base64.b64decode,
     "$time": lambda seconds: datetime.fromtimestamp(seconds, UTC),
     "$decimal": Decimal,
-    "$table": lambda table: table,
 }
 
 
@@ -34,8 +34,7 @@ def properties_of_text(text: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        table = {name: _plain(each) for name, each in value.items()}
-        return {"$table": table} if len(table) == 1 and next(iter(table)) in _FROM else table
+        return {f"${name}" if name.startswith("$") else name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):
         return [_plain(each) for each in value]
     if isinstance(value, bytes | bytearray):
@@ -52,4 +51,4 @@ def _typed(table: dict[str, Any]) -> Any:
         [(name, value)] = table.items()
         if name in _FROM:
             return _FROM[name](value)
-    return table
+    return {name.removeprefix("$"): value for name, value in table.items()}

@@ -6,8 +6,11 @@ import json
 import os
 import pickle
 import shutil
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -199,3 +202,28 @@ def numbers(first: int, count: int) -> list[bytes]:
 
 def bodies(rows: list[dict[str, Any]]) -> list[bytes]:
     return [row["body"] for row in rows]
+
+
+SERVER = """
+import sys
+from multiqueue.broker import Broker
+broker = Broker(data=sys.argv[1])
+print(broker.listen(port=int(sys.argv[2])).url, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def broker_process(data: Path, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A broker in a process of its own, killed at the end of the block."""
+    command = [sys.executable, "-c", SERVER, str(data), str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process.stdout.readline().strip(), process
+        finally:
+            process.kill()
+
+
+def port_of(url: str) -> int:
+    return int(url.rsplit(":", 1)[1].split("/")[0])

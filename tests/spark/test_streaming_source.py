@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,9 @@ from spark_streaming_support import (
     PATIENCE,
     Engine,
     bodies,
+    broker_process,
     numbers,
+    port_of,
     publish,
     source_reader,
     wait_for_depth,
@@ -153,7 +153,7 @@ def test_a_broker_that_comes_back(tmp_path: Path) -> None:
     """A broker that is killed and comes back is read on: nothing is lost, what comes twice is flagged."""
     with Broker(data=tmp_path / "data") as broker:
         url = broker.listen().url
-        port = int(url.rsplit(":", 1)[1].split("/")[0])
+        port = port_of(url)
         publish(url, "orders", *numbers(0, 5))
         stream = Engine(lambda: source_reader({"url": url, "queue": "orders", "spool": str(tmp_path / "spool")}))
         stream.run_until(5)
@@ -167,32 +167,11 @@ def test_a_broker_that_comes_back(tmp_path: Path) -> None:
         stream.reader.stop()
 
 
-SERVER = """
-import sys
-from multiqueue.broker import Broker
-broker = Broker(data=sys.argv[1])
-print(broker.listen(port=int(sys.argv[2])).url, flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def broker_process(data: Path, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A broker in a process of its own, killed at the end of the block."""
-    command = [sys.executable, "-c", SERVER, str(data), str(port)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().strip(), process
-        finally:
-            process.kill()
-
-
 def test_a_broker_that_is_killed(tmp_path: Path) -> None:
     """A broker that is killed while the stream reads, and started again, has lost nothing for the stream; messages
     whose acknowledgement died with it are there twice, the copies flagged."""
     with broker_process(tmp_path / "data") as (url, process):
-        port = int(url.rsplit(":", 1)[1].split("/")[0])
+        port = port_of(url)
         publish(url, "orders", *numbers(0, 200))
         options = {"url": url, "queue": "orders", "spool": str(tmp_path / "spool"), "maxMessagesPerBatch": "30"}
         stream = Engine(lambda: source_reader(options))
