@@ -1,6 +1,6 @@
 """A driver to be killed, without a JVM: Spark's part in a stream with its logs on disk, as a program.
 
-    python spark_streaming_engine.py run|finish URL DIRECTORY
+    python spark_streaming_engine.py run|finish URL DIRECTORY spool|lease
 
 `run` goes on until it is killed. `finish` reads what there is, and prints what the output has: a JSON list of
 [message id, redelivered].
@@ -43,8 +43,9 @@ class DiskEngine(Engine):
         return [json.loads(path.read_text()) for path in sorted((self._directory / kind).iterdir())]
 
 
-def main(what: str, url: str, directory: str) -> None:
-    options = {"url": url, "queue": "orders", "spool": f"{directory}/spool", "maxMessagesPerBatch": "25"}
+def main(what: str, url: str, directory: str, way: str) -> None:
+    options = {"url": url, "queue": "orders", "maxMessagesPerBatch": "25"}
+    options |= {"spool": f"{directory}/spool"} if way == "spool" else {"sourceId": "orders"}
     engine = DiskEngine(lambda: source_reader(options), Path(directory))
     if what == "finish":
         engine.reader.prepareForTriggerAvailableNow()

@@ -1,6 +1,6 @@
 """A driver to be killed: a streaming query from a queue to Parquet, as a program.
 
-    python spark_streaming_query.py run|finish URL DIRECTORY raw|deduplicated
+    python spark_streaming_query.py run|finish URL DIRECTORY raw|deduplicated|leased
 
 `run` goes on until its standard input ends. `finish` reads what there is, and prints what the output has: a JSON list
 of [message id, redelivered].
@@ -29,7 +29,8 @@ def main(what: str, url: str, directory: str, form: str) -> None:
     spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     register(spark)
     most = "150" if what == "run" else "100000"
-    source = {"url": url, "queue": "orders", "spool": f"{directory}/spool", "maxMessagesPerBatch": most}
+    source = {"url": url, "queue": "orders", "maxMessagesPerBatch": most}
+    source |= {"sourceId": "orders"} if form == "leased" else {"spool": f"{directory}/spool"}
     orders = spark.readStream.format("multiqueue").options(**source).load()
     if form == "deduplicated":
         orders = orders.withWatermark("received", "1 hour").dropDuplicatesWithinWatermark(["message_id"])
