@@ -7,6 +7,8 @@ Taking over Under the queue's lock, so nobody sees half of it: 1. consumers get 
             entry arrives there, in service order, as if it came now; one that somebody has is known as taken. Browsers
             do not see again what they have seen. A pull that asks a selector meanwhile finds another core when it
             comes back, and begins again.
+Giving way  At housekeeping an empty queue gets a core that keeps everything in memory again: no entry has to be moved.
+            Nobody has one, nor looks at what is on the queue, so no entry of this core meets another core.
 Waiting     Nobody is told. Whoever was NOTIFIED is to pull still, and passes the baton if that finds nothing; for whom
             there was nothing, there is nothing now. What a list has to be asked about first is a load's, which tells.
 """
@@ -15,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ._consumer import QueueConsumer
 from ._entry import Entry, EntryState
-from ._paged_core import PagedCore
+from ._paged_core import PagedCore, PagingQueue
 from ._queue_room import FIGURES, After
 from ._queue_settings import QueueKind, QueueSettings
 
@@ -27,11 +29,17 @@ if TYPE_CHECKING:
     from ._entry import Position
     from ._journal import QueueJournal
     from ._memory import MemoryManager
-    from ._paged_core import PagingQueue
     from ._queue_base import QueueBase
     from ._queue_core import QueueCore
     from ._queue_outcome import DeadLetterReason, PutOutcome
     from ._target_list import TargetList
+
+
+class OutgrownQueue(PagingQueue, Protocol):
+    """What a queue does besides, that nobody needs to keep."""
+
+    def keep_in_memory(self) -> None:
+        """Page no longer, now that nothing is on the queue."""
 
 
 class OutgrownCore(PagedCore):
@@ -43,10 +51,11 @@ class OutgrownCore(PagedCore):
         settings: QueueSettings,
         clock: Callable[[], float],
         memory: MemoryManager,
-        paging_queue: PagingQueue,
+        outgrown_queue: OutgrownQueue,
         rows: QueueJournal,
     ) -> None:
-        super().__init__(queue, settings, clock, memory, paging_queue)
+        super().__init__(queue, settings, clock, memory, outgrown_queue)
+        self._outgrown_queue = outgrown_queue
         self.rows = rows
         self._has_levels = settings.kind is QueueKind.PRIORITY
         self.may_refuse = True
@@ -63,18 +72,18 @@ class OutgrownCore(PagedCore):
         super().end_throttling(after)
         self.may_refuse = True
 
+    def keep_time(self, now: float, after: After) -> None:
+        super().keep_time(now, after)
+        if not self.depth and not self.deleted:
+            after.append(self._outgrown_queue.keep_in_memory)
+
     def delete(self, reason: DeadLetterReason | None, after: After) -> int:
         after.append(self.rows.drop_queue)
         return super().delete(reason, after)
 
     def take_over(self, old: QueueCore, after: After) -> None:
         """Go on where the queue's former core stands."""
-        for figure in FIGURES:
-            setattr(self, figure, getattr(old, figure))
-        self.consumers, self.browsers = old.consumers, old.browsers
-        self._consumer_numbers = old.next_consumer_number()
-        self.last_used = old.last_used
-        self.throttled, self.room_waiters = old.throttled, old.room_waiters
+        _inherit(self, old)
         for consumer in self.consumers:
             self.enter_list(consumer, is_here=True)
         seen = [(self._feeds[browser].target, _has_seen(browser, old)) for browser in self._browsing()]
@@ -84,6 +93,15 @@ class OutgrownCore(PagedCore):
             self._take_in(entry, seen_by)
         if self.throttled and self.has_room():
             self.end_throttling(after)
+
+    def give_way(self, core: QueueCore) -> None:
+        """Have another core go on that keeps everything in memory, now that there is nothing."""
+        _inherit(core, self)
+        for consumer in core.consumers:
+            log = core.returns if consumer.acquires else core.late_arrivals
+            consumer.cursor, consumer.returns_seen = core.entries.start, log.end
+            consumer.revisits.clear()
+        self.memory.close_area(self.area)
 
     def _take_in(self, entry: Entry, seen_by: list[TargetList]) -> None:
         if entry.state is EntryState.AVAILABLE:
@@ -103,6 +121,16 @@ class OutgrownCore(PagedCore):
         if self._has_levels:
             assert isinstance(entry.key, int)
             entry.level = entry.key
+
+
+def _inherit(core: QueueCore, old: QueueCore) -> None:
+    """Give a queue's next core what does not depend on where its messages are."""
+    for figure in FIGURES:
+        setattr(core, figure, getattr(old, figure))
+    core.consumers, core.browsers = old.consumers, old.browsers
+    core._consumer_numbers = old.next_consumer_number()
+    core.last_used = old.last_used
+    core.throttled, core.room_waiters = old.throttled, old.room_waiters
 
 
 def _has_seen(browser: QueueConsumer, old: QueueCore) -> Callable[[Position], bool]:

@@ -149,13 +149,14 @@ class PagedReading:
         Entries that somebody has are the very objects that he has. Ready ones may be objects made for this: claim one
         before the next page is asked for.
         """
-        with self._memory:
-            ends = list(self._area.last)
-        levels = list(enumerate(ends))
-        for level, end in reversed(levels) if lowest_first else levels:
-            after = level << LEVEL_SHIFT
-            while after < end:
-                after = yield from self._one_page(level, after, end, bodies)
+        with self._queue.looking():
+            with self._memory:
+                ends = list(self._area.last)
+            levels = list(enumerate(ends))
+            for level, end in reversed(levels) if lowest_first else levels:
+                after = level << LEVEL_SHIFT
+                while after < end:
+                    after = yield from self._one_page(level, after, end, bodies)
 
     def _one_page(self, level: int, after: int, end: int, bodies: bool) -> Generator[list[Entry], None, int]:
         base, area = level << LEVEL_SHIFT, self._area
@@ -187,15 +188,18 @@ class PagedReading:
 
     def expire(self, position: int) -> bool:
         """Drop one message that is past its time; False when somebody has it, or it is gone."""
-        with self._memory as paging:
-            look = paging.look(self._area)
-        try:
-            headers = self._headers([position])
-            bodies = self._store.read([header.id for header in headers.values()])
-            return any(self._queue.drop_expired(entry) for entry in self._entries(headers, bodies))
-        finally:
+        with self._queue.looking():
             with self._memory as paging:
-                paging.end_look(look)
+                look = paging.look(self._area)
+            try:
+                headers = self._headers([position])
+                bodies = self._store.read([header.id for header in headers.values()])
+                with self._memory as paging:
+                    is_ready = paging.is_ready(look, position)
+                return is_ready and any(self._queue.drop_expired(entry) for entry in self._entries(headers, bodies))
+            finally:
+                with self._memory as paging:
+                    paging.end_look(look)
 
     # -- details
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ._errors import ConsumerNotAdmitted
 from ._paging_budget import HIGH_WATER_SHARE, UNPAGED_SHARE, PagingBudget
+from ._positions import Positions
 from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, TargetList
 
 
@@ -36,6 +37,7 @@ class PagingMembers(PagingBudget):
             self._leave_account(slot)
         area.slots.clear()
         area.kept.clear()
+        area.unbacked = Positions()
 
     def look(self, area: Area) -> Look:
         """Begin to read the area's rows without the lock."""

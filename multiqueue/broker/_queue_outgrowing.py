@@ -1,12 +1,14 @@
 """Outgrowing the memory: how a queue that is not durable begins to page, and holds publishers back when it cannot.
 
 Promise     A queue that keeps everything in memory asks before it takes more of the budget. When that has no more, the
-            largest of such queues are paged out, this one or others. Kinds that cannot page, sorted and last-value
-            queues and those with message groups, hold their publishers back instead, and refuse once those go on all
-            the same; whoever consumes them makes room. So does a queue whose messages no store can keep.
-State       `_core` and `_reading` change once, together, in one hold of the queue's lock: whoever uses the core reads
-            it in the hold in which he uses it. `_walks`, tokens of those who look at everything by position, puts
-            that off; a token is taken away without the lock, for a generator's end may come anywhere.
+            largest of such queues are paged out, this one or others, until they are found empty. Kinds that cannot
+            page, sorted and last-value queues and those with message groups, hold their publishers back instead, and
+            refuse once those go on all the same; whoever consumes them makes room. So does a queue whose messages no
+            store can keep.
+State       `_core` and `_reading` change together, in one hold of the queue's lock: whoever uses the core reads it in
+            the hold in which he uses it. `_walks`, tokens of those who look at what is on the queue between holds, put
+            that off; a token is taken away without the lock, for a generator's end may come anywhere. `_rows` stays
+            when the queue is back in memory: what was settled before is deleted there still.
 Waiting     A publisher that is held back waits as for any limit (`wait_for_room`). That ends when what is on the queue
             gets less and the memory lends again, at once when the queue is empty; and, should others have given memory
             back, at the next housekeeping.
@@ -42,6 +44,11 @@ class QueueOutgrowing(QueuePaging):
             return
         core = self._core
         self._memory.lending.relieve(None if core.is_paged else core)
+        with self._lock:
+            # Others have all that they may have, and the share has room: it is what pages that takes the rest.
+            must_page = self._core.can_page and self._core.lacks_memory()
+        if must_page:
+            self.page_out()
         after: After = []
         with self._lock:
             self._core.seek_room(after)
@@ -63,6 +70,15 @@ class QueueOutgrowing(QueuePaging):
         self._act(after)
         self.write_out()
         return True
+
+    def keep_in_memory(self) -> None:
+        """Page no longer, should nothing be on the queue, and nobody look. Under no lock."""
+        with self._lock:
+            old = self._core
+            if isinstance(old, OutgrownCore) and not (old.depth or old.deleted or self._walks):
+                core = self._new_core()
+                old.give_way(core)
+                self._core, self._reading = core, None
 
     def _new_core(self) -> QueueCore:
         core = super()._new_core()

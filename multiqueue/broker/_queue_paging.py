@@ -10,6 +10,7 @@ Who runs    Loaders (`feed`), publishers (`write_out`, `trim`), whoever gets (`_
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,16 @@ class QueuePaging(QueueSettlement):
         """As `QueueArrival.recovered`."""
         raise NotImplementedError
 
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """A block in which the queue's core stays: what is read in it is claimed from the core it was read for."""
+        walk = object()
+        self._walks.add(walk)
+        try:
+            yield
+        finally:
+            self._walks.discard(walk)
+
     def matches(self, selector: Predicate, message: Message) -> bool:
         """Ask a selector, under no lock; one that raises has refused."""
         return self._matches(selector, message)
@@ -77,8 +88,8 @@ class QueuePaging(QueueSettlement):
     # -- everything that stands on the queue
 
     def _pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
-        assert self._reading is not None
-        return self._reading.pages(bodies=bodies, lowest_first=lowest_first)
+        reading = self._reading
+        return iter(()) if reading is None else reading.pages(bodies=bodies, lowest_first=lowest_first)
 
     def _drop_each(self, reason: DeadLetterReason) -> int:
         """Dead-letter everything that nobody has, of a paged queue; returns how many messages that was."""

@@ -138,9 +138,14 @@ class QueueRoom:
         """Let the store have what is on the queue, the lock being free; False when that cannot be done now."""
         return self.queue.page_out()
 
+    def lacks_memory(self) -> bool:
+        """True when the memory does not lend what is on the queue."""
+        return self._lending is not None and not self.deleted and not self._borrow()
+
     def seek_room(self, after: After) -> None:
         """What was asked of the memory is decided: hold publishers back while it has nothing, and let them go on."""
-        if self._lending is not None and not self.deleted and not self._borrow():
+        if self.lacks_memory():
+            assert self._lending is not None
             self.short_of_memory = self.throttled = self.may_refuse = True
             self._lending.insist(self)
         elif self.short_of_memory and self.has_room():

@@ -133,6 +133,11 @@ class PagingHostMachine(DurableMachine):
         """As when other queues need the memory; on those that page already this does nothing."""
         self.keeper.host.queue(name).page_out()
 
+    @rule(name=names)
+    def keep_house(self, name: str) -> None:
+        """An empty queue that was paged out keeps everything in memory again."""
+        self.keeper.host.queue(name).housekeeping()
+
     @rule(limit=st.sampled_from([LIMIT, 10_000, 60_000]))
     def change_the_budget(self, limit: int) -> None:
         self.keeper.host.memory_limit = limit
@@ -362,6 +367,21 @@ def test_management_reaches_what_is_in_the_store_alone(host: VirtualHost) -> Non
     host.wait_for_commits()  # of the copy
     assert len(other) == 201
     assert len(other.browse()) == 201
+
+
+def test_a_look_ends_when_its_queue_is_deleted(host: VirtualHost) -> None:
+    """Whoever walks over messages that only memory had, and whose queue is deleted meanwhile, comes to an end."""
+    host.memory_limit = 4 << 20
+    _publish(host, 260)
+    for number in range(40):
+        host.publish(Message(b"%d" % number, routing_key="q"))
+    queue = host.queue("q")
+
+    def delete(message: Message) -> bool:
+        queue.delete()
+        return True
+
+    assert len(queue.browse(delete)) < 300
 
 
 def test_transient_messages_of_a_durable_queue_are_written_out_and_come_back(host: VirtualHost) -> None:

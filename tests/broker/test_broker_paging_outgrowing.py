@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from broker_durable_support import holding
 
 from multiqueue.broker import (
     ConsumerNotAdmitted,
@@ -322,6 +323,111 @@ def test_a_queue_that_is_deleted_leaves_no_rows(host: VirtualHost) -> None:
     assert host.memory_statistics().used == 0
 
 
+# -- back in memory
+
+
+def test_a_queue_that_is_found_empty_keeps_everything_in_memory_again(host: VirtualHost) -> None:
+    """At housekeeping a queue on which nothing stands pages no longer; consumers, browsers and figures go on, and it
+    can outgrow the memory once more."""
+    queue = host.declare_queue("q")
+    with host.subscribe("q", prefetch=10) as subscription, host.subscribe("q", browse=True) as browser:
+        first = 0
+        for _ in range(3):
+            _publish(host, range(first, first + 400))
+            assert _pages(queue)
+            for number in range(first, first + 400):
+                received = subscription.get(timeout=30)
+                assert _number(received.message) == number
+                received.accept()
+            queue.housekeeping()
+            assert not _pages(queue)
+            assert (host.memory_statistics().used, host.memory_statistics().targets) == (0, ())
+            _publish(host, range(first + 400, first + 410))
+            assert host.memory_statistics().unpaged == host.memory_statistics().used == 10 * (106 + 768)
+            for number in range(first + 400, first + 410):
+                assert _number(browser.get(timeout=0).message) == number
+                received = subscription.get(timeout=0)
+                assert _number(received.message) == number
+                received.accept()
+            first += 410
+            host.check_invariants()
+            assert queue.statistics().enqueued == first
+    assert _rows(host) == 0
+
+
+def test_a_priority_queue_that_comes_back_serves_its_consumers(host: VirtualHost) -> None:
+    """The places of consumers are those of a queue that keeps everything in memory, of whatever kind it is."""
+    queue = host.declare_queue("q", arguments={"x-max-priority": 1})
+    with host.subscribe("q", prefetch=1) as subscription:
+        for priority in (0, 1, 0):
+            assert queue.page_out()
+            host.publish(Message(b"000000", routing_key="q", priority=priority))
+            subscription.get(timeout=10).accept()
+            queue.housekeeping()
+            assert not _pages(queue)
+            host.publish(Message(b"000001", routing_key="q", priority=priority))
+            assert _number(subscription.get(timeout=0).message) == 1
+            subscription.unsettled()[0].accept()
+    host.check_invariants()
+
+
+def test_a_queue_stays_where_it_is_while_somebody_has_a_message_of_it(host: VirtualHost) -> None:
+    """What was taken and may come back keeps its queue paging; settling it ends that."""
+    queue = host.declare_queue("q")
+    _publish(host, range(400))
+    taken = [host.get("q") for _ in range(400)]
+    queue.housekeeping()
+    assert _pages(queue)
+    for received in taken:
+        assert received is not None
+        received.accept()
+    queue.housekeeping()
+    assert not _pages(queue)
+    assert _rows(host) == 0
+
+
+def test_a_queue_does_not_come_back_under_a_look_of_management(host: VirtualHost) -> None:
+    """What a look has read, and others have settled since, is not taken for something of the queue's next life."""
+    queue = host.declare_queue("q")
+    _publish(host, range(3))
+    assert queue.page_out()
+
+    def settle_everything(message: Message) -> bool:
+        while (received := host.get("q", auto_accept=True)) is not None:
+            del received
+        queue.housekeeping()
+        return True
+
+    assert queue.delete_messages(settle_everything) == 0
+    assert len(queue) == 0
+    assert _pages(queue)
+    queue.housekeeping()
+    assert not _pages(queue)
+    host.check_invariants()
+
+
+def test_what_is_found_expired_when_its_queue_has_come_back_is_left_alone() -> None:
+    """1. The store tells of an expired message, which somebody settles.  2. Before that is committed the queue is back
+    in memory.  3. The row is read, and not dropped from a queue that does not have it."""
+    store = MemoryStore()
+    host = VirtualHost(store=store, memory_limit=LIMIT)
+    queue = host.declare_queue("q")
+    _publish(host, range(1))
+    assert queue.page_out()
+    reading, received = queue._reading, host.get("q")
+    assert reading is not None
+    assert received is not None
+    position = received.delivery.entry.position
+    with holding(store):
+        received.accept()
+        queue.housekeeping()
+        assert not _pages(queue)
+        assert not reading.expire(position)
+    assert len(queue) == 0
+    host.check_invariants()
+    host.close()
+
+
 # -- who pages, who waits
 
 
@@ -433,6 +539,20 @@ def test_whoever_goes_on_although_he_should_wait_is_refused(host: VirtualHost) -
     host.publish(Message(b"000000", routing_key="q", headers={"n": 0}))
 
 
+def test_a_queue_that_can_page_does_so_before_it_refuses(host: VirtualHost) -> None:
+    """Where what waits for its commit, or pages, has taken the memory, a queue that asks for a little more of it pages
+    although it is far below its share; it holds nobody back, and refuses nothing."""
+    queue = host.declare_queue("q", arguments={"x-max-length": 10, "x-overflow": "reject-publish"})
+    host._memory.begin_writing(LIMIT - 1000, may_wait=False)
+    _publish(host, range(10))
+    assert _pages(queue)
+    assert not queue.is_throttled
+    with pytest.raises(MessageRefused):
+        _publish(host, range(1))
+    host._memory.end_writing(LIMIT - 1000)
+    assert _drain(host, 10) == list(range(10))
+
+
 def test_a_queue_with_a_reject_policy_refuses_when_the_memory_ends(host: VirtualHost) -> None:
     """Whoever asked for refusals at the limit gets them at the limit of the memory as well."""
     queue = host.declare_queue("q", arguments={"x-max-length": 10_000, "x-overflow": "reject-publish"})
@@ -453,7 +573,7 @@ def test_a_ring_that_is_full_goes_on_when_there_is_memory_again(host: VirtualHos
         _publish(host, range(1), "ring")
     _drain(host, count)
     ring.housekeeping()
-    assert not ring.is_throttled
+    assert not host.queue("ring").is_throttled
     assert 0 < len(ring) <= 50
 
 
@@ -502,15 +622,15 @@ def test_what_no_store_can_keep_stays_in_memory_on_a_queue_that_pages(host: Virt
     _publish(host, range(2, 200))
     assert host.memory_statistics().unpaged >= len(large)
     host.check_invariants()
-    bodies = []
+    messages = []
     with host.subscribe("q", prefetch=1) as subscription:
         for _ in range(202):
             received = subscription.get(timeout=10)
-            bodies.append(received.body)
+            messages.append(received.message)
             received.accept()
-    assert bodies[2] is body
-    assert bodies[3] == large
-    assert [int(each[:6]) for each in bodies[:2] + bodies[4:]] == list(range(200))
+    assert messages[2].body is body
+    assert messages[3].body == large
+    assert [_number(each) for each in messages[:2] + messages[4:]] == list(range(200))
     assert host.memory_statistics().used == 0
 
 
@@ -626,6 +746,7 @@ def test_a_queue_begins_to_page_while_everybody_is_at_work(has_store: bool) -> N
             host.queue("aside").move_messages(queue)
             if len(queue) > 20:
                 queue.page_out()
+            queue.housekeeping()
 
     workers = [threading.Thread(target=safely, args=(publish, each * count)) for each in range(threads)]
     workers += [
@@ -642,7 +763,6 @@ def test_a_queue_begins_to_page_while_everybody_is_at_work(has_store: bool) -> N
         worker.join()
     assert errors == []
     assert set(seen.values()) == {1}
-    assert _pages(queue)
     host.check_invariants()
     assert host.memory_statistics().used == 0
     host.close()
