@@ -212,6 +212,9 @@ class MemoryManager:
         """Do, on this thread, what the list needs next; False when it has nothing and needs nothing, or lacks room.
 
         Waits when another thread is at it.
+
+        Raises:
+            Exception: whatever the load met; the list asks again when somebody wants something of it.
         """
         with self as paging:
             if paging.first(target) is not None:
@@ -246,7 +249,14 @@ class MemoryManager:
                 served = self._take_served_locked()
             self._tell(served)
             if load is not None:
-                self._perform(load)
+                self._try(load)
+
+    def _try(self, load: Load) -> None:
+        try:
+            self._perform(load)
+        except Exception as error:  # noqa: BLE001  # the loader goes on; the list asks again
+            if not self._closed and not load.area.is_closed:
+                _log.error("a load for %r failed", load.target, exc_info=error)
 
     def _perform(self, load: Load) -> None:
         reader = self._readers.get(load.area)
@@ -254,9 +264,6 @@ class MemoryManager:
         try:
             if reader is not None:
                 found = reader.perform(load)
-        except Exception as error:  # noqa: BLE001  # the loader goes on; the list asks again
-            if not self._closed and not load.area.is_closed:
-                _log.error("a load for %r failed", load.target, exc_info=error)
         finally:
             with self as paging:
                 if found is None:

@@ -80,7 +80,11 @@ class QueuePaging(QueueSettlement):
         return core
 
     def _load_for_get(self) -> bool:
-        """Do one load of the list that gets have; False when that can bring nothing."""
+        """Do one load of the list that gets have; False when that can bring nothing.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
         core = self._core
         target = core.list_for_get if isinstance(core, PagedCore) else None
         return target is not None and self._memory is not None and self._memory.load_now(target)

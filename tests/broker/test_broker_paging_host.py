@@ -15,7 +15,7 @@ from test_broker_durable_machine import QUEUES, Copy, DurableMachine, Lists, nam
 from multiqueue.broker import ConsumerNotAdmitted, Message, MessageTooLarge, Received, VirtualHost
 from multiqueue.broker._subscription import PullSubscription
 from multiqueue.errors import Empty
-from multiqueue.store import MemoryStore
+from multiqueue.store import Header, MemoryStore, StoreFailed
 
 LIMIT = 16_000  # some ten messages of a few bytes: each costs 768 beside its body
 SELECTORS = {None: range(10), "JMSPriority = 0": range(1), "JMSPriority > 0": range(1, 10)}
@@ -438,6 +438,27 @@ def test_nothing_is_in_memory_when_nothing_is_on_the_queue(host: VirtualHost) ->
                 subscription.get(timeout=10).accept()
         host.wait_for_commits()
         assert host.memory_statistics().used == 0
+
+
+def test_a_get_says_that_the_store_cannot_be_read() -> None:
+    """What a get would have to load, and cannot, is an error of that get; it does not try for ever."""
+    store = MemoryStore()
+    host = VirtualHost(store=store, memory_limit=200_000)
+    host.declare_queue("q", durable=True)
+    _publish(host, 1)
+    host.close()
+    host = VirtualHost(store=store.reopened(crashed=False), memory_limit=200_000)
+    assert isinstance(host.store, MemoryStore)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host.store, "page", _fail)
+        with pytest.raises(StoreFailed, match="the disk is gone"):
+            host.get("q")
+    assert host.get("q") is not None
+    host.close()
+
+
+def _fail(*arguments: object, **options: object) -> list[Header]:
+    raise StoreFailed("the disk is gone")
 
 
 def test_opening_reads_no_messages(tmp_path: Path) -> None:
