@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from ._consumer import QueueConsumer
-from ._entry import Entry, EntryState
+from ._entry import SETTLE, Entry, EntryState
 from ._entry_list import EntryList
 from ._errors import ConsumerNotAdmitted
 from ._paged_entries import PagedEntries, levels_of
@@ -198,6 +198,13 @@ class PagedCore(QueueCore):
         taken = self.entries.take(entry)
         assert taken, f"{entry!r} was offered and is gone"
         super().acquire(entry, owner, after, locked=locked)
+
+    def consume(self, entry: Entry, owner: object, after: After) -> None:
+        consumed = self.entries.consume(entry)
+        assert consumed, f"{entry!r} was offered and is gone"
+        super().acquire(entry, owner, after, locked=False)
+        entry.apply(SETTLE, owner)
+        self._has_left(entry, owner, after)
 
     def seize(self, entry: Entry, after: After, *, steal: bool = False) -> bool:
         holder = self.entries.taken.get(entry.position)

@@ -77,6 +77,13 @@ class PagedEntries(EntryList):
         self.returned.pop(position, None)
         return True
 
+    def consume(self, entry: Entry) -> bool:
+        """Somebody takes a ready entry and settles it at once; False when it is gone."""
+        position = entry.position
+        self.returned.pop(position, None)
+        with self._memory as paging:
+            return paging.consume(self._area, position, entry.size)
+
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         """A taken entry is ready again, at its place."""
         position = entry.position

@@ -142,7 +142,7 @@ class PagingLists(PagingMembers):
     def after(self, target: TargetList, position: int) -> Slot | None:
         """The first direct reference behind a position."""
         following = target.entries.at_or_after(position + 1)
-        if following < target.mark and following < target.horizon:
+        if following < target.mark and (target.is_in_order or following < target.horizon):
             return target.area.slots[following]
         return None
 
@@ -153,13 +153,7 @@ class PagingLists(PagingMembers):
         if (slot is None or not slot.lists) and not self.room(self.entry_bytes, first=True):
             return False
         slot = area.slots.get(position) or self._new_slot(area, position, cost)
-        slot.in_flight = True  # first: it is not let go when the last list has let go of it
-        for target in area.lists:
-            self.unlink(target, position)
-            if self.forget_question(target, position):
-                self.served[target] = None  # what stands behind the question can be had now
-                self.stirred = True
-            self.want_if_low(target)
+        self._unlist(slot)
         self.in_flight += 1
         self.charge(Account.ENTRIES, self.entry_bytes)
         self.recharge(slot)
@@ -169,22 +163,52 @@ class PagingLists(PagingMembers):
 
     def take(self, area: Area, position: int, cost: int, payload: object | None) -> bool:
         """As `dispatch`, for somebody who has found the message in the store while he looked; False when it is gone."""
-        slot = area.slots.get(position)
-        number = position & NUMBER_MASK
-        if (slot is not None and slot.in_flight) or area.is_closed or number in self.deleting:
-            return False
-        if any(number in look.gone for look in area.looks):
-            return False
-        return self.dispatch(area, position, cost, payload)
+        return self._is_there(area, position) and self.dispatch(area, position, cost, payload)
 
     def settle(self, area: Area, position: int) -> None:
         """A message that was taken is gone for good."""
-        slot = area.slots.pop(position, None)
+        slot = area.slots.get(position)
         if slot is None:
             return  # the queue was deleted
         assert slot.in_flight, f"{slot!r} was not taken"
         self.in_flight -= 1
         self.charge(Account.ENTRIES, -self.entry_bytes)
+        self._forget(slot)
+
+    def consume(self, area: Area, position: int, cost: int) -> bool:
+        """As `take` and `settle` in one, by somebody who never gives it back: no record is kept in between."""
+        if not self._is_there(area, position):
+            return False
+        slot = area.slots.get(position) or self._new_slot(area, position, cost)
+        slot.payload = None  # so that no list leaves it to a cache
+        self._unlist(slot)
+        self._forget(slot)
+        return True
+
+    def _is_there(self, area: Area, position: int) -> bool:
+        slot = area.slots.get(position)
+        number = position & NUMBER_MASK
+        if (slot is not None and slot.in_flight) or area.is_closed or number in self.deleting:
+            return False
+        for look in area.looks:  # seldom one, so no generator is made for them
+            if number in look.gone:
+                return False
+        return True
+
+    def _unlist(self, slot: Slot) -> None:
+        """Somebody takes it: take it out of the lists, which may want others."""
+        slot.in_flight = True  # first: it is not let go when the last list has let go of it
+        for target in slot.area.lists:
+            self.unlink(target, slot.position)
+            if self.forget_question(target, slot.position):
+                self.served[target] = None  # what stands behind the question can be had now
+                self.stirred = True
+            self.want_if_low(target)
+
+    def _forget(self, slot: Slot) -> None:
+        """A message that somebody has taken is not to come back, whoever has read it, or the store shows it still."""
+        area, position = slot.area, slot.position
+        del area.slots[position]
         self._leave_account(slot)
         number = position & NUMBER_MASK
         if slot.is_backed or position in area.writing:

@@ -262,9 +262,10 @@ class QueueCore(QueueStock):
             self._lose_interest(consumer, after)
             return False
         if consumer.acquires:
-            self.acquire(entry, consumer, after, locked=consumer.lock_deliveries)
             if consumer.auto_accept:
-                self.accept(entry, consumer, after)
+                self.consume(entry, consumer, after)
+            else:
+                self.acquire(entry, consumer, after, locked=consumer.lock_deliveries)
         if credit is not None and not credit.is_open:
             self._lose_interest(consumer, after)
             return True

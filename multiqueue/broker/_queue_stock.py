@@ -168,12 +168,12 @@ class QueueStock(QueueRoom):
         """Delete an entry its owner is done with; of an entry that was seized the owner is None."""
         entry.apply(SETTLE, owner)
         self.entries.remove(entry)
-        self.depth -= 1
-        self.depth_bytes -= entry.size
-        if self.groups is not None and owner is not None:
-            self._left_group(entry)
-        if self.short_of_memory and self.has_room():
-            self.end_throttling(after)
+        self._has_left(entry, owner, after)
+
+    def consume(self, entry: Entry, owner: object, after: After) -> None:
+        """Acquire and accept in one step, for who settles on delivery."""
+        self.acquire(entry, owner, after, locked=False)
+        self.accept(entry, owner, after)
 
     def reject(self, entry: Entry, owner: object, reason: DeadLetterReason | None, after: After) -> None:
         """Delete an entry of its owner and, for a reason, dead-letter its message.
@@ -245,6 +245,14 @@ class QueueStock(QueueRoom):
         return ended
 
     # -- details
+
+    def _has_left(self, entry: Entry, owner: object, after: After) -> None:
+        self.depth -= 1
+        self.depth_bytes -= entry.size
+        if self.groups is not None and owner is not None:
+            self._left_group(entry)
+        if self.short_of_memory and self.has_room():
+            self.end_throttling(after)
 
     def _obeys_rules(self, entry: Entry, reader: Reader) -> bool:
         if entry.refused_by is not None and reader.number in entry.refused_by:

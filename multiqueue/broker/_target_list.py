@@ -120,9 +120,12 @@ class TargetList:
     @property
     def is_behind(self) -> bool:
         """True when something may stand before the first entry that this list was not asked about."""
-        if len(self.scans) == 1 and not self.asked_again:
-            return False  # entries are found in order
-        return self.horizon < self.entries.first
+        return not self.is_in_order and self.horizon < self.entries.first
+
+    @property
+    def is_in_order(self) -> bool:
+        """True when entries are found in order, so that nothing turns up before one of them."""
+        return len(self.scans) == 1 and not self.asked_again
 
     @property
     def horizon(self) -> int:
