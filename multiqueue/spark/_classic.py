@@ -1,17 +1,26 @@
-"""A classic session: job tags, groups and pools are local properties of a JVM thread pinned to the Python thread."""
+"""A classic session: job tags, groups and pools are local properties of a JVM thread pinned to the Python thread.
+
+Promise     An item's thread has the submitter's local properties and session tags, its own marks, and nothing of an
+            earlier item. The Python thread is new. The JVM's may have run an item before: all that Spark keeps per
+            thread, local properties, session tags and the active session, is replaced as a whole, not key by key.
+State       None but the idle JVM threads, see `_jvm_threads`.
+Assumes     `getLocalProperties` and `setLocalProperties` of the JVM's SparkContext, which PySpark's own
+            `inheritable_thread_target` uses and which are not public; tests hold what they do here.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark import inheritable_thread_target
 from pyspark.sql import SparkSession
 
 from ._backend import TAG_PREFIX, Marks, java_messages
 from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
+from ._jvm_threads import JvmThreads
 from ._progress import NOTHING, Progress, total
 
 T = TypeVar("T")
@@ -40,27 +49,55 @@ class ClassicBackend:
             )
         self._spark = spark
         self._context = spark.sparkContext
+        self._threads = JvmThreads(self._context)
+
+    @cached_property
+    def _java_context(self) -> Any:
+        return self._context._jsc.sc()
+
+    @cached_property
+    def _clear_active_session(self) -> Callable[[], object]:
+        """A method of the JVM's class. To look it up is a call."""
+        found: Callable[[], object] = self._spark._get_j_spark_session_class(self._context._jvm).clearActiveSession
+        return found
 
     def session_for(self, pool: str | None) -> SparkSession:
         return self._spark
 
     def inheriting(self, fn: Callable[..., T]) -> Callable[..., T]:
         try:
-            return inheritable_thread_target(self._spark)(fn)  # type: ignore[no-any-return]
+            properties = self._java_context.getLocalProperties().clone()
+            session_tags = self._spark.getTags()
         except SYMPTOMS:
             if self._is_stopped():
                 raise SparkSessionStopped(STOPPED_BEFORE) from None
             raise
 
+        def call(*args: Any, **kwargs: Any) -> T:
+            self._threads.borrow()
+            self._replace_context(properties, session_tags)
+            result = fn(*args, **kwargs)
+            self._threads.give_back()
+            return result
+
+        return call
+
+    def _replace_context(self, properties: Any, session_tags: set[str]) -> None:
+        """Give this JVM thread another's context in place of its own, which may be that of an item before."""
+        self._clear_active_session()
+        self._spark.clearTags()
+        self._java_context.setLocalProperties(properties)
+        for tag in session_tags:
+            self._spark.addTag(tag)
+
     def enter(self, marks: Marks) -> None:
+        # One property for all tags, where PySpark has a call for each: calls are what an item costs.
         context = self._context
-        # Not `getJobTags`: that is a Java set, and letting go of a Java object costs this connection 40 ms (Nagle).
-        for inherited in (context.getLocalProperty(TAGS_PROPERTY) or "").split(","):
-            if inherited.startswith(TAG_PREFIX):  # cancelling the item that submitted this one must not cancel both
-                context.removeJobTag(inherited)
+        tags = [tag for tag in (context.getLocalProperty(TAGS_PROPERTY) or "").split(",") if tag]
+        # Without those of the item that submitted this one: cancelling it must not cancel both.
+        inherited = [tag for tag in tags if not tag.startswith(TAG_PREFIX)]
+        context.setLocalProperty(TAGS_PROPERTY, ",".join((*inherited, marks.tag, *marks.labels)))
         context.setJobGroup(marks.tag, marks.description, interruptOnCancel=True)
-        for tag in (marks.tag, *marks.labels):
-            context.addJobTag(tag)
         if marks.pool is not None:
             context.setLocalProperty("spark.scheduler.pool", marks.pool)
 
@@ -89,7 +126,7 @@ class ClassicBackend:
         self._context.cancelJobsWithTag(tag)
 
     def close(self) -> None:
-        pass
+        self._threads.forget()
 
     def is_cancellation(self, error: BaseException) -> bool:
         if isinstance(error, Py4JJavaError):

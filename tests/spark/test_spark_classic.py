@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.clientserver import ClientServerConnection
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from spark_support import PATIENCE, dispatcher
@@ -156,6 +158,45 @@ def test_nothing_leaks_from_one_item_to_the_next(spark: SparkSession) -> None:
     assert clean["labels"] == {"multiqueue-lane:second", "multiqueue-function:marks"}
     assert clean["spark.scheduler.pool"] is None
     assert clean["mine"] is None
+
+
+def test_what_spark_keeps_per_jvm_thread_does_not_leak(spark: SparkSession) -> None:
+    """An item in the JVM thread of an earlier one has neither its session tags nor its active session."""
+    jvm: Any = spark.sparkContext._jvm
+    sessions = SparkSession._get_j_spark_session_class(jvm)
+
+    def seen() -> tuple[int, set[str], bool]:
+        return jvm.Thread.currentThread().getId(), spark.getTags(), sessions.getActiveSession().isDefined()
+
+    def litter(session: SparkSession) -> tuple[int, set[str], bool]:
+        session.addTag("litter")
+        sessions.setActiveSession(session._jsparkSession)
+        return seen()
+
+    with dispatcher(spark) as dock:
+        littered = dock.submit(litter).result(PATIENCE)
+        clean = dock.submit(lambda session: seen()).result(PATIENCE)
+    assert littered[1:] == ({"litter"}, True)
+    assert clean == (littered[0], set(), False)
+
+
+def test_an_item_costs_few_calls_of_the_jvm(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submit costs at most 5 calls, an item 6 more and no new connection: calls and connections are its price."""
+    counts: Counter[str] = Counter()
+    send = ClientServerConnection.send_command
+
+    def counted(connection: Any, command: str) -> Any:
+        what = {"A": "connections", "m": "freed objects"}.get(command[0], threading.current_thread().name[:4])
+        counts[what] += 1
+        return send(connection, command)
+
+    with dispatcher(spark) as dock:
+        dock.submit(lambda session: None).result(PATIENCE)
+        monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+        for _ in range(10):
+            dock.submit(lambda session: None).result(PATIENCE)
+    del counts["freed objects"]  # py4j's own thread frees them some time
+    assert counts == {"Main": 50, "Spar": 60}
 
 
 def test_the_submitters_context_is_inherited_and_left_alone(spark: SparkSession) -> None:
