@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from ._errors import StoreError
 from ._protocol import Operation, Put
@@ -45,7 +45,7 @@ class Submission:
 
     __slots__ = ("_batch", "callbacks", "committed", "error", "failed", "operations")
 
-    _batch: Batch  # from `join` on
+    _batch: Batch  # from `join_locked` on
 
     def __init__(
         self,
@@ -58,6 +58,10 @@ class Submission:
         self.failed = failed
         self.error: StoreError | None = None
         self.callbacks: list[Callable[[BaseException | None], object]] | None = None
+
+    def parts(self) -> Sequence[Submission]:
+        """What is committed whole and refused alone: this, or the parts of a run."""
+        return (self,)
 
     def join_locked(self, batch: Batch, next_id: int) -> int:
         """Give its messages their ids and go with a batch; returns the id after them."""
@@ -90,3 +94,37 @@ class Submission:
                 self._batch.hurry_locked()
                 return
         callback(self.error)
+
+
+class Run(Submission):
+    """What one `submit_run` brought. Most are committed as one; the parts are made for a writer that must part them."""
+
+    __slots__ = ("_given", "_parts", "_told")
+
+    def __init__(
+        self, given: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+    ) -> None:
+        super().__init__(tuple([operation for part in given for operation in part]), self._tell, self._tell)
+        self._given = given
+        self._told = told
+        self._parts: list[Submission] = []
+
+    def parts(self) -> Sequence[Submission]:
+        if not self._parts:
+            self._parts = [Submission(tuple(part)) for part in self._given]
+        return self._parts
+
+    def _tell(self, end: BaseException | None = None) -> None:
+        if self.error is not None:
+            refused = dict.fromkeys(range(len(self._given)), self.error)
+        else:
+            refused = {index: part.error for index, part in enumerate(self._parts) if part.error is not None}
+        told, self._told = self._told, _nobody
+        # Whoever is told may keep the commit, but not its messages; and this is no cycle any more.
+        self.committed = self.failed = None
+        self.operations, self._given, self._parts = (), (), []
+        told(refused)
+
+
+def _nobody(refused: Mapping[int, StoreError]) -> None:
+    pass

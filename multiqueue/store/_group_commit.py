@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import getpid
 from typing import Protocol
 
-from ._batch import Batch, Submission
+from ._batch import Batch, Run, Submission
 from ._errors import StoreClosed, StoreError, StoreFailed
 from ._protocol import Delete, Operation, Put
 
@@ -119,24 +119,12 @@ class GroupCommit:
         *,
         lingers: bool = False,
     ) -> Submission:
-        submission = Submission(tuple(operations), committed, failed)
-        self._hand_in((submission,), submission.operations, lingers=lingers)
-        return submission
+        return self._hand_in(Submission(tuple(operations), committed, failed), lingers=lingers)
 
     def submit_run(
         self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
     ) -> Submission:
-        submissions = [Submission(tuple(part)) for part in parts]
-        last = submissions[-1]
-
-        def tell(_: object = None) -> None:
-            last.committed = last.failed = None  # who is told may keep `last`: no cycle is to keep the others
-            told({index: each.error for index, each in enumerate(submissions) if each.error is not None})
-
-        # They are in one batch, in which everybody's fate is known before anybody is told.
-        last.committed = last.failed = tell
-        self._hand_in(submissions, [one for each in submissions for one in each.operations])
-        return last
+        return self._hand_in(Run(parts, told))
 
     def pending(self) -> tuple[int, int]:
         """How many operations, and how many bytes, wait for their commit."""
@@ -175,11 +163,8 @@ class GroupCommit:
 
     # The submitters' side
 
-    def _hand_in(
-        self, submissions: Sequence[Submission], operations: Sequence[Operation], *, lingers: bool = False
-    ) -> None:
-        """Have one batch take submissions; `operations` are all of theirs."""
-        size, grows = _size(operations)
+    def _hand_in(self, submission: Submission, *, lingers: bool = False) -> Submission:
+        size, grows = _size(submission.operations)
         if self._end is not None or getpid() != self._pid:
             self.check_open()
         with self._lock:
@@ -189,15 +174,15 @@ class GroupCommit:
             if batch is None or batch.bytes >= BATCH_BYTES or batch.operations >= BATCH_OPERATIONS:
                 batch = self._new_batch_locked()
             is_first = not batch.submissions
-            for submission in submissions:
-                self._next_id = submission.join_locked(batch, self._next_id)
-            batch.operations += len(operations)
+            self._next_id = submission.join_locked(batch, self._next_id)
+            batch.operations += len(submission.operations)
             batch.bytes += size
             self._pending_bytes += size
-            self._pending_operations += len(operations)
+            self._pending_operations += len(submission.operations)
             batch.is_urgent = batch.is_urgent or not lingers
             if self._writer_waits and (batch.is_urgent or is_first):
                 self.work.notify()
+        return submission
 
     def _wait_for_room_locked(self, size: int) -> None:
         if threading.current_thread() is self._writer and self._end is None:

@@ -166,10 +166,10 @@ class _Keeper:
 
     def commit(self, submissions: Sequence[Submission], next_id: int) -> None:
         with self._lock:
-            for submission in submissions:
-                submission.error = self._failure_now_locked() or self._reason_against_locked(submission.operations)
-                if submission.error is None:
-                    for operation in submission.operations:
+            for part in (part for submission in submissions for part in submission.parts()):
+                part.error = self._failure_now_locked() or self._reason_against_locked(part.operations)
+                if part.error is None:
+                    for operation in part.operations:
                         self._apply_locked(operation)
             self._commits += 1
 

@@ -207,8 +207,8 @@ class MessageStore(Protocol):
         """`submit` each of the parts, one or more, in their order, at little more than the price of one.
 
         Each is whole, and refused alone. `told` is called once, on the store's thread, when the fate of all is known:
-        with the errors of those that were refused, by their index, so with nothing when all are committed. The
-        commit is the last part's. Blocks and raises as `submit`.
+        with the errors of those that were refused, by their index: with none when all are committed. The commit is
+        done when all are committed or refused, and fails only with the store. Blocks and raises as `submit`.
         """
 
     def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:

@@ -78,7 +78,7 @@ class SqliteWriter:
             if self._room.is_tight:
                 self._room.regain()
             if self._room.is_tight or not self._commit_together(submissions, next_id):
-                self._commit_apart(submissions, next_id)
+                self._commit_apart([part for one in submissions for part in one.parts()], next_id)
         except (sqlite3.Error, OSError) as error:
             raise self._failure(error) from error
         self._last_commit = time.monotonic()
