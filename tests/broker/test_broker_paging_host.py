@@ -53,15 +53,16 @@ class PagingHostMachine(DurableMachine):
         count=st.integers(1, 12),
         priority=st.integers(0, 2),
         size=st.sampled_from([1, 400, 1500]),
+        persistent=st.booleans(),
     )
-    def publish_a_flood(self, name: str, count: int, priority: int, size: int) -> None:
+    def publish_a_flood(self, name: str, count: int, priority: int, size: int, persistent: bool) -> None:
         for _ in range(count):
             self.numbers += 1
             body = b"%d" % self.numbers + b"x" * size
             self.keeper.host.publish_nowait(
-                Message(body, routing_key=name, persistent=True, priority=priority),
+                Message(body, routing_key=name, persistent=persistent, priority=priority),
             )
-            self.lists.add(name, Copy(body, True, priority))
+            self.lists.add(name, Copy(body, persistent, priority))
         self.settled()
 
     @rule(name=st.sampled_from(["memory", "plain", "levels"]), selector=st.sampled_from(list(SELECTORS)))
