@@ -65,6 +65,8 @@ class ClassicBackend:
         return self._spark
 
     def inheriting(self, fn: Callable[..., T]) -> Callable[..., T]:
+        if self._context._jsc is None:  # stopped; the JVM's would answer still
+            raise SparkSessionStopped(STOPPED_BEFORE)
         try:
             properties = self._java_context.getLocalProperties().clone()
             session_tags = self._spark.getTags()
