@@ -35,7 +35,7 @@ register(spark)
 
 @dp.table
 def orders():
-    source = {{"url": "{url}", "queue": "orders", "spool": "{directory}/spool"}}
+    source = {{"url": "{url}", "queue": "orders", "sourceId": "orders"}}
     return spark.readStream.format("multiqueue").options(**source).load()
 
 

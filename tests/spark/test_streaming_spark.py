@@ -54,7 +54,7 @@ def test_a_stream_to_files_goes_on_from_its_checkpoint(spark: SparkSession, url:
     publish(url, "returns", *orders[40:50])
     frame = (
         spark.readStream.format("multiqueue")
-        .options(url=url, queue="orders:0,returns:1", spool=str(tmp_path / "spool"), bodies="json")
+        .options(url=url, queue="orders:0,returns:1", sourceId="s", bodies="json")
         .options(maxMessagesPerBatch=20, partitions=2)
         .schema("id INT, at TIMESTAMP, _queue STRING")
         .load()
