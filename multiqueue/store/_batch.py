@@ -60,7 +60,7 @@ class Submission:
         self.callbacks: list[Callable[[BaseException | None], object]] | None = None
 
     def parts(self) -> Sequence[Submission]:
-        """What is committed whole and refused alone: this, or the parts of a run."""
+        """What is committed whole and refused alone: this, or the parts of a run. For a writer, once."""
         return (self,)
 
     def join_locked(self, batch: Batch, next_id: int) -> int:
@@ -110,8 +110,7 @@ class Run(Submission):
         self._parts: list[Submission] = []
 
     def parts(self) -> Sequence[Submission]:
-        if not self._parts:
-            self._parts = [Submission(tuple(part)) for part in self._given]
+        self._parts = [Submission(tuple(part)) for part in self._given]
         return self._parts
 
     def _tell(self, end: BaseException | None = None) -> None:

@@ -318,6 +318,7 @@ def _tell(batch: Batch) -> None:
     for submission in batch.submissions:
         for callback in submission.callbacks or ():
             _call(callback, submission.error)
+    batch.submissions.clear()  # they know their batch: a cycle, which would keep every message until it is collected
 
 
 def _call(callback: Callable[..., object], *arguments: object) -> None:
