@@ -137,8 +137,8 @@ class PagingModel:
         self.paging.set_limit(limit)
         self.check()
 
-    def take(self, consumer: Consumer) -> Row | None:
-        """What the consumer is given first, if anything of its list is in memory."""
+    def take(self, consumer: Consumer, *, settles: bool = False) -> Row | None:
+        """What the consumer is given first, if anything of its list is in memory; it may settle it at once."""
         slot = self.paging.first(consumer.target)
         if slot is None:
             return None
@@ -151,6 +151,9 @@ class PagingModel:
             assert row.position not in consumer.seen, f"browsed twice: {row}"
             consumer.seen.add(row.position)
             self.paging.refuse(consumer.target, row.position)
+        elif settles:
+            assert self.paging.consume(self.area, row.position, row.size), f"I6: {row} is gone"
+            self._settled(row)
         else:
             assert self.paging.dispatch(self.area, row.position, row.size, slot.payload), "no room for its record"
             row.state, row.owner = "taken", consumer.target.label
@@ -167,11 +170,14 @@ class PagingModel:
         return taken
 
     def settle(self, row: Row) -> None:
-        row.state = "settled"
         self.paging.settle(self.area, row.position)
+        self._settled(row)
+        self.check()
+
+    def _settled(self, row: Row) -> None:
+        row.state = "settled"
         if row.visible:
             self.dying.append(row)
-        self.check()
 
     def requeue(self, row: Row, *, with_body: bool = True) -> None:
         row.state, row.owner, row.returned = "ready", None, True
@@ -424,6 +430,8 @@ def _step(model: PagingModel, random_: random.Random, limit: int, levels: int) -
         model.set_hungry(consumer, random_.random() < 0.7)
     elif event == "take" and consumer is not None:
         model.take(consumer)
+    elif event == "consume" and consumer is not None:
+        model.take(consumer, settles=True)
     elif event == "seize" and ready:
         model.seize(random_.choice(ready))
     elif event == "settle" and taken:
@@ -450,7 +458,8 @@ _WEIGHTED = {
     "join": 5,
     "leave": 3,
     "hungry": 3,
-    "take": 16,
+    "take": 14,
+    "consume": 3,
     "seize": 2,
     "settle": 8,
     "requeue": 5,

@@ -84,9 +84,9 @@ class PagingMachine(RuleBasedStateMachine):
         self.model.set_hungry(self.model.consumers[place % len(self.model.consumers)], hungry)
 
     @precondition(lambda self: self.model.consumers)
-    @rule(place=st.integers(0, 4))
-    def take(self, place: int) -> None:
-        self.model.take(self.model.consumers[place % len(self.model.consumers)])
+    @rule(place=st.integers(0, 4), settles=st.booleans())
+    def take(self, place: int, settles: bool) -> None:
+        self.model.take(self.model.consumers[place % len(self.model.consumers)], settles=settles)
 
     @precondition(lambda self: self.model.taken())
     @rule(place=st.integers(0, 99))
@@ -326,7 +326,8 @@ def test_a_thousand_lists_share_one_budget() -> None:
 
 def test_positions_are_sorted_and_found_in_buckets() -> None:
     """A set of positions gives the same answers as a sorted list, whatever the order of insertion."""
-    positions, expected = Positions(), []
+    positions = Positions()
+    expected: list[int] = []
     for number in [*range(0, 3000, 3), *range(2999, 0, -7)]:
         assert positions.add(number) == (number not in expected)
         expected = sorted({*expected, number})
