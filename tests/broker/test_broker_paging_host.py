@@ -18,6 +18,7 @@ from multiqueue.errors import Empty
 from multiqueue.store import Header, MemoryStore, StoreFailed
 
 LIMIT = 16_000  # some ten messages of a few bytes: each costs 768 beside its body
+PREFETCH = 3
 SELECTORS = {None: range(10), "JMSPriority = 0": range(1), "JMSPriority > 0": range(1, 10)}
 
 
@@ -25,7 +26,12 @@ SELECTORS = {None: range(10), "JMSPriority = 0": range(1), "JMSPriority > 0": ra
 class Taker:
     queue: str
     selector: str | None
+    settles: bool  # on delivery
     subscription: PullSubscription
+
+    @property
+    def has_credit(self) -> bool:
+        return len(self.subscription.target.unsettled()) < PREFETCH
 
     def wants(self, copy: Copy) -> bool:
         return copy.priority in SELECTORS[self.selector]
@@ -65,22 +71,26 @@ class PagingHostMachine(DurableMachine):
             self.lists.add(name, Copy(body, persistent, priority))
         self.settled()
 
-    @rule(name=st.sampled_from(["memory", "plain", "levels"]), selector=st.sampled_from(list(SELECTORS)))
-    def subscribe(self, name: str, selector: str | None) -> None:
+    @rule(
+        name=st.sampled_from(["memory", "plain", "levels"]),
+        selector=st.sampled_from(list(SELECTORS)),
+        settles=st.booleans(),
+    )
+    def subscribe(self, name: str, selector: str | None, settles: bool) -> None:
         if len(self.takers) == 4:
             return
         try:
-            subscription = self.keeper.host.subscribe(name, selector=selector, prefetch=3)
+            subscription = self.keeper.host.subscribe(name, selector=selector, prefetch=PREFETCH, auto_accept=settles)
         except ConsumerNotAdmitted:
             return
-        self.takers.append(Taker(name, selector, subscription))
+        self.takers.append(Taker(name, selector, settles, subscription))
 
     @rule(pick=st.integers(0, 3))
     def receive(self, pick: int) -> None:
         if not self.takers:  # whether one was admitted depends on what was in memory: no precondition
             return
         taker = self.takers[pick % len(self.takers)]
-        if len(taker.subscription.target.unsettled()) == 3:
+        if not taker.has_credit:
             return
         self.settled()
         wanted = [copy for copy in self.lists.ready(taker.queue) if taker.wants(copy)]
@@ -93,7 +103,10 @@ class PagingHostMachine(DurableMachine):
         first.deliveries += 1
         assert received.body == first.body
         assert received.delivery_count == first.deliveries
-        first.held = received
+        if taker.settles:
+            self.lists.queues[taker.queue].remove(first)
+        else:
+            first.held = received
 
     @rule(name=names)
     def get(self, name: str) -> None:
@@ -106,7 +119,7 @@ class PagingHostMachine(DurableMachine):
     def _first_served(self, taker: Taker) -> tuple[Taker, Received]:
         """This one, or another that the queue told of its message: it tells one of those that have credit."""
         others = [each for each in self.takers if each.queue == taker.queue and each is not taker]
-        rivals = [each for each in others if len(each.subscription.target.unsettled()) < 3]
+        rivals = [each for each in others if each.has_credit]
         if not rivals:
             return taker, taker.subscription.get(timeout=10)
         for _ in range(500):
