@@ -1,0 +1,249 @@
+"""What threads do to each other while a queue begins to page, and comes back to memory: in every order of its locks."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from multiqueue.broker import _credit, _queue_base
+from multiqueue.broker._consumer import QueueConsumer
+from multiqueue.broker._journal import Journal, QueueJournal
+from multiqueue.broker._memory import MemoryManager
+from multiqueue.broker._message import Message
+from multiqueue.broker._outgrown_core import OutgrownCore
+from multiqueue.broker._queue import BrokerQueue
+from multiqueue.broker._watched_store import WatchedStore
+from multiqueue.store import Delete, Header, MemoryStore, Operation, Put
+from multiqueue.testing import Run, explore
+
+LIMIT = 1 << 20
+
+
+class Unmanned(MemoryManager):
+    """Without loaders: `Office.load` is one."""
+
+    def _start(self) -> None:
+        pass
+
+
+class Done:
+    """A commit that is made."""
+
+    is_done = True
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return True
+
+
+class Instant:
+    """A store that commits in the call, on the thread of whoever hands something in."""
+
+    redeliver_floor = 0
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Put] = {}
+        self.numbers = 0
+
+    def allocate(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def submit(
+        self,
+        operations: Sequence[Operation],
+        committed: Callable[[], object] | None = None,
+        failed: Callable[[BaseException], object] | None = None,
+        *,
+        lingers: bool = False,
+    ) -> Done:
+        for each in operations:
+            if isinstance(each, Put):
+                self.rows[each.id] = each
+            elif isinstance(each, Delete):
+                for number in each.ids:
+                    self.rows.pop(number, None)
+        if committed is not None:
+            committed()
+        return Done()
+
+    def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
+        found = sorted(number for number, put in self.rows.items() if put.queue == queue and number > after)
+        rows = [self.rows[number] for number in found[:limit]]
+        return [Header(put.id, len(put.body), put.expires_at, put.deliveries, put.properties) for put in rows]
+
+    def read(self, ids: Iterable[int]) -> dict[int, bytes]:
+        return {number: self.rows[number].body for number in ids if number in self.rows}
+
+
+class Office:
+    """A queue that outgrows its memory when told to, and consumers that write down that they were told."""
+
+    def __init__(self) -> None:
+        self.told: list[QueueConsumer] = []
+        self.given: list[object] = []
+        self.memory = Unmanned(LIMIT)
+        self.store = Instant()
+        journal = Journal(WatchedStore(self.store, self.memory))  # type: ignore[arg-type]  # what a queue needs of it
+        self.queue = BrokerQueue(
+            "q",
+            clock=lambda: 0.0,
+            memory=self.memory,
+            overflow=lambda: QueueJournal(journal, self.store.allocate(), lambda *arguments: None),
+            on_error=self._fail,
+        )
+
+    def _fail(self, queue: object, action: str, error: Exception) -> None:
+        raise AssertionError(action) from error
+
+    def consumer(self, *, selects: bool = False) -> QueueConsumer:
+        selector = _selects if selects else None
+        consumer = self.queue.add_consumer(self.told.append, selector=selector, auto_accept=True)
+        self.queue.set_notify_work_desired(consumer, True)
+        return consumer
+
+    def put(self, *bodies: bytes) -> None:
+        for body in bodies:
+            self.queue.put(Message(body))
+
+    def load(self) -> None:
+        """What a loader does until there is nothing to load."""
+        memory = self.memory
+        while True:
+            with memory._lock:
+                load = memory.paging.next_load()
+                served = memory._take_served_locked()
+            memory._tell(served)
+            if load is None:
+                return
+            memory._perform(load)
+
+    def pull(self) -> None:
+        """What those do that were told."""
+        while self.told:
+            consumer = self.told.pop()
+            while (entry := self.queue.deliver_single_message(consumer)) is not None:
+                self.given.append(entry.message.body)
+
+    def work_off(self) -> list[object]:
+        """Load, and let everyone pull who was told; then nobody may be left waiting. All that was given, in order."""
+        while self.told or self.memory.paging.stirred:
+            self.load()
+            self.pull()
+        self.queue.check_invariants()
+        self.memory.check_invariants()
+        return self.given
+
+    @property
+    def pages(self) -> bool:
+        return isinstance(self.queue._core, OutgrownCore)
+
+
+def _selects(message: Message) -> bool:
+    return True
+
+
+def _hold(scenario: Callable[[Run], None], *, preemptions: int = 2, within: Sequence[str] = ()) -> None:
+    modules = [_queue_base, _credit, threading]
+    assert explore(scenario, modules=modules, preemptions=preemptions, within=within).schedules > 1
+
+
+def test_publish_against_coming_back() -> None:
+    """A message that comes while its queue, empty, goes back to memory is delivered, from here or from there."""
+    for selects in (False, True):
+
+        def scenario(run: Run, *, selects: bool = selects) -> None:
+            office = Office()
+            office.consumer(selects=selects)
+            assert office.queue.page_out()
+            run.spawn(office.put, b"a", b"b")
+            run.spawn(office.queue.housekeeping)
+            run.join()
+            assert office.work_off() == [b"a", b"b"]
+            assert len(office.queue) == 0
+            office.queue.housekeeping()
+            assert not office.pages
+            assert (office.store.rows, office.memory.statistics().used) == ({}, 0)
+
+        _hold(scenario)
+
+
+def test_settling_against_coming_back() -> None:
+    """The last message is settled, or given back, while housekeeping looks: a queue with a message on it stays."""
+    for is_kept in (False, True):
+
+        def scenario(run: Run, *, is_kept: bool = is_kept) -> None:
+            office = Office()
+            office.put(b"a")
+            assert office.queue.page_out()
+            entry = office.queue.get(office)
+            assert entry is not None
+            settle = office.queue.release if is_kept else office.queue.accept
+            run.spawn(settle, entry, office)
+            run.spawn(office.queue.housekeeping)
+            run.join()
+            assert len(office.queue) == is_kept
+            assert office.pages or not is_kept
+            office.consumer()
+            assert office.work_off() == [b"a"] * is_kept
+
+        _hold(scenario)
+
+
+def test_beginning_to_page_against_publishing_and_pulling() -> None:
+    """Whoever publishes and pulls while a queue begins to page loses nothing and is given nothing twice."""
+    for selects in (False, True):
+
+        def scenario(run: Run, *, selects: bool = selects) -> None:
+            office = Office()
+            office.put(b"a")
+            office.consumer(selects=selects)
+            run.spawn(office.queue.page_out)
+            run.spawn(office.put, b"b")
+            run.spawn(office.pull)
+            run.join()
+            assert office.work_off() == [b"a", b"b"]
+            assert office.pages
+            assert office.store.rows == {}
+
+        _hold(scenario, preemptions=1)
+
+
+def test_a_selector_is_asked_about_what_comes_back_while_it_is_written_out() -> None:
+    """1. A message that memory alone has is given back.  2. A load asks a selector about it, while it is written out
+    and let go of.  3. It is found in the one place or in the other."""
+
+    def scenario(run: Run) -> None:
+        office = Office()
+        office.queue.page_out()
+        office.put(b"a")
+        entry = office.queue.get(office)
+        assert entry is not None
+        office.consumer(selects=True)
+        office.load()
+        office.queue.release(entry, office)
+
+        def write_out() -> None:
+            office.queue.write_out()
+            for limit in (900, LIMIT):  # less than one message takes: all that can be is let go of
+                with office.memory as paging:
+                    paging.set_limit(limit)
+
+        run.spawn(write_out)
+        run.spawn(office.load)
+        run.join()
+        assert office.work_off() == [b"a"]
+
+    _hold(scenario, preemptions=1, within=["multiqueue.broker._paged_reading"])
+
+
+def test_the_store_of_these_tests_pages_as_others_do() -> None:
+    """What these schedules stand on reads rows like a store that is tested by itself."""
+    ours, real = Instant(), MemoryStore()
+    stores: tuple[Instant | MemoryStore, ...] = (ours, real)
+    for store in stores:
+        puts = [Put(1, b"p", b"x" * number, id=store.allocate()) for number in range(3)]
+        store.submit(puts).wait()
+        store.submit([Delete([puts[0].id])]).wait()
+    assert ours.page(1, 0, 10) == real.page(1, 0, 10)
+    assert ours.read([2, 3]) == real.read([2, 3])
+    real.close()
