@@ -18,8 +18,6 @@ pytestmark = pytest.mark.spark
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "spark_streaming_elsewhere.py"
-CLUSTER = "local-cluster[2,1,1024]"
-SCENARIOS = ("lease", "spool", "unshared")
 
 
 @pytest.fixture
@@ -28,25 +26,24 @@ def url() -> Iterator[str]:
         yield broker.listen().url
 
 
-def run_program(master: str, url: str, directory: Path) -> dict[str, str]:
+def run_program(master: str, url: str, directory: Path, *scenarios: str) -> dict[str, str]:
     """What the program printed, by scenario."""
-    for scenario in SCENARIOS:
+    for scenario in scenarios:
         publish(url, scenario, *numbers(0, 50))
     ended = subprocess.run(
-        [sys.executable, str(PROGRAM), master, url, str(directory), *SCENARIOS],
+        [sys.executable, str(PROGRAM), master, url, str(directory), *scenarios],
         capture_output=True, text=True, timeout=500, cwd=directory, check=False,
         env={**os.environ, "SPARK_WORKER_DIR": str(directory), "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
     lines = [line.partition(" ") for line in ended.stdout.splitlines()]
-    return {name: rest for name, _, rest in lines if name in SCENARIOS}
+    return {name: rest for name, _, rest in lines if name in scenarios}
 
 
 def check(printed: dict[str, str], url: str) -> None:
     for scenario in ("lease", "spool"):
         assert json.loads(printed[scenario]) == list(range(50))
         assert depth(url, scenario) == 0
-    assert "SpoolNotShared" in printed["unshared"]
 
 
 @pytest.mark.slow
@@ -55,20 +52,27 @@ def test_executors_that_share_no_directory(tmp_path: Path, url: str) -> None:
     """On executors of their own, while a task fails and a worker dies: by a lease nothing but the broker is shared, and
     each message is in the output once. A spool must be shared, and says so where it is not.
     """
-    check(run_program(CLUSTER, url, tmp_path), url)
+    printed = run_program("local-cluster[2,1,1024]", url, tmp_path, "lease", "spool", "unshared")
+    check(printed, url)
+    assert "SpoolNotShared" in printed["unshared"]
 
 
-@pytest.mark.slow(selected=True)
-@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "master",
+    [
+        pytest.param("local[2,4]", marks=pytest.mark.slow(selected=True)),
+        pytest.param("local-cluster[2,1,1024]", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+    ],
+)
 def test_a_source_on_spark_connect(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, need_module: Callable[[str, str], None]
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, need_module: Callable[[str, str], None], master: str
 ) -> None:
-    """Through a Connect server that has such executors, all of it is the same: the reader is beside the server."""
+    """Through a Connect server all of it is the same, while a task fails and a worker dies: the reader is beside it."""
     need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
     monkeypatch.syspath_prepend(str(HERE.parent / "pipeline"))
     from pipeline_cluster_support import connect_server
 
     monkeypatch.setenv("SPARK_WORKER_DIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with connect_server(tmp_path, CLUSTER) as remote:
-        check(run_program(remote, url, tmp_path), url)
+    with connect_server(tmp_path, master) as remote:
+        check(run_program(remote, url, tmp_path, "lease", "spool"), url)

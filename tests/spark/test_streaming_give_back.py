@@ -44,14 +44,14 @@ def all_of(url: str, queue: str) -> list[Message]:
         return found
 
 
-def write_checkpoint(directory: Path, stream: Engine) -> None:
-    """As Spark does, with the last batch planned and not committed."""
+def write_checkpoint(directory: Path, stream: Engine, committed: int) -> None:
+    """As Spark does, with so many batches committed and all planned."""
     for kind in ("offsets", "commits"):
         (directory / kind).mkdir()
     for number, offset in enumerate(stream.offsets):
         (directory / "offsets" / str(number)).write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}')
         (directory / "offsets" / f".{number}.crc").touch()
-    for number in range(len(stream.offsets) - 1):
+    for number in range(committed):
         (directory / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
 
 
@@ -87,19 +87,20 @@ def test_messages_come_back_as_they_were(url: str) -> None:
         give_back(url, "s")
 
 
-def test_what_is_in_the_output_is_dropped(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("committed", "count"), [(2, 2), (3, 0)])
+def test_what_is_in_the_output_is_dropped(url: str, tmp_path: Path, committed: int, count: int) -> None:
     """With the query's checkpoint those messages come back whose batch it has not committed."""
     publish(url, "orders", *numbers(0, 12))
     stream = leased(url, 3, maxMessagesPerBatch="5")
-    write_checkpoint(tmp_path, stream)
-    assert give_back(url, "s", checkpoint=tmp_path) == 2
-    assert [message.body for message in all_of(url, "orders")] == numbers(10, 2)
+    write_checkpoint(tmp_path, stream, committed)
+    assert give_back(url, "s", checkpoint=tmp_path) == count
+    assert [message.body for message in all_of(url, "orders")] == numbers(10, count)
 
 
 def test_a_checkpoint_without_a_committed_batch(url: str, tmp_path: Path) -> None:
     """If the query has committed nothing, everything comes back."""
     publish(url, "orders", *numbers(0, 5))
-    write_checkpoint(tmp_path, leased(url, 1))
+    write_checkpoint(tmp_path, leased(url, 1), committed=0)
     assert give_back(url, "s", checkpoint=tmp_path) == 5
 
 
@@ -110,7 +111,7 @@ def test_a_wrong_checkpoint_gives_nothing_back(url: str, tmp_path: Path) -> None
     with pytest.raises(StreamingError, match=r"commits is not there: .* is no checkpoint"):
         give_back(url, "s", checkpoint=tmp_path / "nowhere")
     stream.offsets[1]["lease"] = "another"
-    write_checkpoint(tmp_path, stream)
+    write_checkpoint(tmp_path, stream, committed=2)
     with pytest.raises(StreamingError, match="knows nothing of lease"):
         give_back(url, "s", checkpoint=tmp_path)
     assert depth(url, "orders") == 0

@@ -30,7 +30,9 @@ from multiqueue.broker import Broker, Transaction
 from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, Inbox, Message, connect
 from multiqueue.spark import BadOption, DataLoss, LeaseInUse, SourceUnavailable, _lease, _lease_reading, _lease_way
 from multiqueue.spark._lease import Lease
+from multiqueue.spark._lease_way import Leased, LeasedIntake
 from multiqueue.spark._source_intake import Supply
+from multiqueue.spark._streaming_options import SourceOptions
 
 
 @pytest.fixture
@@ -171,6 +173,36 @@ def test_a_broker_that_is_killed_under_a_lease(tmp_path: Path, lives: int) -> No
         stream.reader.stop()
     assert sorted(map(int, bodies(stream.rows()))) == list(range(100 * lives))
     assert sequences(stream) == list(range(100 * lives))
+
+
+def test_a_move_of_several_queues(url: str) -> None:
+    """A move takes off the queues what it has moved and nothing else, whatever came first on the connection."""
+    publish(url, "returns", *numbers(100, 5))
+    publish(url, "orders", *numbers(0, 5))
+    intake = LeasedIntake(SourceOptions.parse({"url": url, "queue": "returns:1,orders", "sourceId": "s"}))
+    intake.consume()
+    deadline = time.monotonic() + PATIENCE
+    while intake.waiting < 10:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    intake.move(intake.take(7, math.inf, 0.0), 7)
+    intake.close()
+    wait_for_depth(url, "returns", 3)
+    wait_for_depth(url, "orders", 0)
+
+
+def test_numbers_outlive_their_messages(url: str) -> None:
+    """A lease of which everything is committed goes on with the next numbers, under the same identity."""
+    publish(url, "orders", *numbers(0, 3))
+    options = SourceOptions.parse({"url": url, "queue": "orders", "sourceId": "s"})
+    leases = []
+    for _ in range(2):
+        way = Leased(options)
+        assert way.fetch(1, math.inf, PATIENCE) == 1
+        leases.append((way.id, way.chunks.end))
+        way.trim(way.chunks.end)
+        way.close()
+    assert leases == [(leases[0][0], 1), (leases[0][0], 2)]
 
 
 # ---- what reading takes, and what it finds --------------------------------------------------------------------------
@@ -343,8 +375,8 @@ def test_a_checkpoint_of_a_spool(url: str, engine: Any, tmp_path: Path) -> None:
 
 def test_batches_stay_bounded(url: str, engine: Any) -> None:
     """One message larger than a chunk is a chunk of its own; a batch ends with the message that reaches its bytes."""
-    publish(url, "orders", *(bytes(3 << 20) for _ in range(3)), message_id="m")
-    stream = engine(maxBytesPerBatch=str(4 << 20))
+    publish(url, "orders", *(bytes(9 << 20) for _ in range(3)), message_id="m")
+    stream = engine(maxBytesPerBatch=str(10 << 20))
     stream.reader.prepareForTriggerAvailableNow()
     deadline = time.monotonic() + PATIENCE
     while stream.batch():
