@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ._errors import MessageRefused
-from ._journal import Journal, follow, guarded
+from ._journal import Journal, follow
 from ._message import MESSAGE_BYTES
 from ._queue_outcome import PutOutcome
 from ._submission import Submission
@@ -93,7 +93,7 @@ class Run:
                 submission.go_on()
         told = [(tag, index in refused) for index, tag in enumerate(self._tags) if tag is not None]
         if told:
-            guarded(partial(self._tell, told))
+            self._tell(told)
 
 
 class Sent(NamedTuple):
