@@ -17,6 +17,7 @@ Waiting     On an executor of ours, one run that finds nothing waits `linger` se
                starts none: that run was woken by the put, or compares after its wait.
             A lane in flight is looked at again by its run, when that is done with its job.
             An announcement starts one run; a run that takes and leaves more behind starts the next.
+            A run whose turns are over goes on where it is when the executor, shut down meanwhile, takes no next one.
 Membership  A lane that is removed keeps its jobs, which nobody runs. Its own last job removes it, so there are none.
 Source      WorkPool of RabbitMQ's Java client, for dormant, ready and in progress.
 """
@@ -97,24 +98,31 @@ class WorkPool:
         return getattr(_inside, "is_running", False)
 
     def _submit(self) -> None:
+        if not self._is_submitted():
+            with self._lock:
+                self._runners -= 1
+
+    def _is_submitted(self) -> bool:
         try:
             self._executor.submit(self._run)
         except RuntimeError as error:  # it was shut down under us
-            with self._lock:
-                self._runners -= 1
             self._on_broken(error)
+            return False
+        return True
 
     def _run(self) -> None:
         """What a thread of the executor does: jobs until there are none, or others should have a turn."""
-        _inside.is_running = True
-        try:
-            for _ in range(TURNS):
-                seen = self._news
-                if not self._run_one(0.0) and self._leaves(seen):
-                    return
-        finally:
-            _inside.is_running = False
-        self._submit()
+        while True:
+            _inside.is_running = True
+            try:
+                for _ in range(TURNS):
+                    seen = self._news
+                    if not self._run_one(0.0) and self._leaves(seen):
+                        return
+            finally:
+                _inside.is_running = False
+            if self._is_submitted():
+                return
 
     def _leaves(self, seen: int) -> bool:
         """Nothing was there: linger, then end this run, unless there is news."""

@@ -525,3 +525,26 @@ def test_an_executor_that_was_shut_down_is_told() -> None:
     pool.put(pool.add_lane("a"), print, None)
     assert "after shutdown" in str(broken[0])
     pool.check_invariants()
+
+
+def test_a_run_whose_executor_is_shut_down_meanwhile_does_what_is_left() -> None:
+    """Jobs that are there still run: the thread that has them goes on when it cannot submit itself anew."""
+
+    class ForOne(ByHand):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            if self.submitted:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            return super().submit(fn)
+
+        def run_next(self) -> None:
+            self.submitted[0]()
+
+    executor, done, broken = ForOne(), list[Any](), list[Exception]()
+    pool = WorkPool(executor, 1, broken.append)
+    lane = pool.add_lane("a")
+    for number in range(TURNS * 2 + 3):
+        pool.put(lane, done.append, number)
+    executor.run_next()
+    assert done == list(range(TURNS * 2 + 3))
+    assert broken
+    pool.check_invariants()
