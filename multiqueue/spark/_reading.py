@@ -1,11 +1,13 @@
 """A DataFrame as a stream of rows or of Arrow batches, for one reader that may be slow or leave early.
 
 Promise     The elements are those of `collect()` or `toArrow()`, partition after partition. In a classic session at
-            most two partitions are computed ahead of the reader; whoever closes the iterator stops the rest.
+            most two partitions are computed ahead of the reader, for Arrow two by one job: a job costs as much as some
+            ten thousand rows. Whoever closes the iterator stops the rest.
             On Spark Connect the server computes everything and keeps what has not been fetched.
 Assumes     For Arrow: `to_arrow_schema`, `Dataset.toArrowBatchRdd` of the JVM and `to_table_as_iterator` of the Connect
             client, which PySpark's own methods use and which are not public. Where the last two are missing, batches
             are packed by Python workers, by public means and more slowly. Tests hold the ways against `toArrow`.
+            The JVM's maps of settings and of local properties are PySpark's own as well.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ E = TypeVar("E")
 
 LARGE_TYPES = "spark.sql.execution.arrow.useLargeVarTypes"
 PREFETCH = True  # the next partition is computed while one is read
+AT_ONCE = 2  # partitions that one job computes for Arrow; they are in the JVM until they are read
 
 
 def rows(frame: DataFrame) -> Iterator[Row]:
@@ -64,11 +67,10 @@ def _by_client(frame: Any) -> Iterator[pa.RecordBatch] | None:
 
 
 def _by_jvm(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch] | None:
-    """Batches written by the JVM, one partition after the other; None if this Spark has no such way."""
+    """Batches written by the JVM, partition after partition; None if this Spark has no such way."""
     import pyarrow as pa
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.serializers import FramedSerializer
-    from pyspark.util import _local_iterator_from_socket
 
     class Messages(FramedSerializer):
         def loads(self, obj: bytes) -> pa.RecordBatch:
@@ -78,17 +80,29 @@ def _by_jvm(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch] | None:
             raise NotImplementedError
 
     context = frame.sparkSession.sparkContext
-    # A DataFrame's own actions tell its tasks the session's settings like this; a job of its RDD's does not.
-    for name, value in frame.sparkSession.conf.getAll.items():
-        if name.startswith("spark.sql."):
-            context.setLocalProperty(name, value)
+    # A DataFrame's own actions tell its tasks the session's settings like this; a job of its RDD's does not. From map
+    # to map within the JVM: read by `conf.getAll` and set one by one they are a hundred calls.
+    context._jsc.sc().getLocalProperties().putAll(frame.sparkSession.conf._jconf.getAllAsJava())
     try:
-        server = context._jvm.PythonRDD.toLocalIteratorAndServe(frame._jdf.toArrowBatchRdd(), PREFETCH)
+        partitions = frame._jdf.toArrowBatchRdd().toJavaRDD()
     except Py4JJavaError:  # the query's own failure
         raise
     except Py4JError:  # no such method
         return None
-    return _with_own_errors(_local_iterator_from_socket(server, Messages()))
+    return _with_own_errors(_by_jobs(context, partitions, Messages()))
+
+
+def _by_jobs(context: Any, rdd: Any, messages: Any) -> Iterator[Any]:
+    """The elements of an RDD of bytes, `AT_ONCE` partitions by a job, the next one when those are read."""
+    from pyspark.util import local_connect_and_auth
+
+    count, run = rdd.getNumPartitions(), context._jvm.PythonRDD.runJob
+    for first in range(0, count, AT_ONCE):
+        served = run(context._jsc.sc(), rdd, list(range(first, min(first + AT_ONCE, count))))
+        stream, connection = local_connect_and_auth(served[0], served[1])
+        connection.settimeout(None)  # of the connecting; a reader may wait long for room
+        with connection, stream:
+            yield from messages.load_stream(stream)
 
 
 def _with_own_errors(elements: Iterator[E]) -> Iterator[E]:
