@@ -85,10 +85,10 @@ class OutgrownCore(PagedCore):
         """Go on where the queue's former core stands."""
         _inherit(self, old)
         for consumer in self.consumers:
-            self.enter_list(consumer, is_here=True)
-        seen = [(self._feeds[browser].target, _has_seen(browser, old)) for browser in self._browsing()]
+            self.feeds.enter(consumer, is_here=True)
+        seen = [(self.feeds.target_of(browser), _has_seen(browser, old)) for browser in self._browsing()]
         for entry in list(old.entries):
-            seen_by = [target for target, has_seen in seen if has_seen(entry.position)]
+            seen_by = [target for target, has_seen in seen if target and has_seen(entry.position)]
             self._number(entry)
             self._take_in(entry, seen_by)
         if self.throttled and self.has_room():

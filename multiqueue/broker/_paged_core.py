@@ -4,9 +4,6 @@ Promise     As `_queue_core`, of which this is a kind: who is notified, who may 
             is where entries come from: a consumer is given the first direct reference of its target list, which was
             matched against its selector when it came into the list.
 State       Guarded by the queue's lock, except for the lists themselves, which the memory manager's lock guards.
-Lists       Consumers that want the same things share a list, so that a message costs the same however many compete
-            for it. Whoever meets an entry that only it may not have (it has refused it, or published it) gets a
-            list of its own. A browser has one of its own; gets without a consumer have one as long as they go on.
 Waiting     A pull that finds no direct reference ends as one that finds nothing: the consumer is INTERESTED, and its
             list wants a load. No wake-up is lost: a loader installs what it has read and only then takes this queue's
             lock to notify. The pull held that lock from looking into the list to leaving NOTIFIED: if it looked
@@ -18,18 +15,17 @@ Source      "Durable Queue Memory Management" (Apache ActiveMQ); `_queue_core` f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ._consumer import QueueConsumer
 from ._entry import SETTLE, Entry, EntryState
 from ._entry_list import EntryList
-from ._errors import ConsumerNotAdmitted
+from ._feeds import Feed, Feeds
 from ._paged_entries import PagedEntries, levels_of
 from ._queue_core import QueueCore
 from ._queue_outcome import DeadLetterReason, PutOutcome
 from ._queue_settings import MessageGroups, QueueKind, QueueSettings
 from ._queue_stock import After
-from ._selector import Selector
 from ._target_list import LEVEL_SHIFT, Area, TargetList
 
 if TYPE_CHECKING:
@@ -38,6 +34,9 @@ if TYPE_CHECKING:
     from ._memory import MemoryManager
     from ._queue_base import QueueBase
     from ._queue_reader import Reader
+
+
+_GETTER_STAYS: Final = 10.0  # seconds that gets without a consumer keep their list after the last one
 
 
 class PagingQueue(Protocol):
@@ -56,18 +55,6 @@ def may_page(settings: QueueSettings) -> bool:
     return in_order and settings.groups is MessageGroups.NONE
 
 
-class Feed:
-    """Readers that share a target list. `willing` of them want work now."""
-
-    __slots__ = ("key", "readers", "target", "willing")
-
-    def __init__(self, target: TargetList, key: object) -> None:
-        self.target = target
-        self.key = key  # None for a list that nobody else may join
-        self.readers: dict[Reader, int] = {}  # and the credit that was set aside for each
-        self.willing: set[Reader] = set()
-
-
 class PagedCore(QueueCore):
     """One paged broker queue under its lock."""
 
@@ -84,8 +71,7 @@ class PagedCore(QueueCore):
         self.memory = memory
         self._paging_queue = paging_queue
         self.area = Area(queue.name, levels_of(settings))
-        self._feeds: dict[Reader, Feed] = {}
-        self._shared: dict[object, Feed] = {}
+        self.feeds = Feeds(self.area, memory)
         self.last_get = 0.0
         super().__init__(queue, settings, clock)
 
@@ -129,7 +115,7 @@ class PagedCore(QueueCore):
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         """The first direct reference of the reader's list that it can have; None when there is none now."""
-        feed = self._feeds.get(reader)
+        feed = self.feeds.of(reader)
         position = -1
         while feed is not None:
             with self.memory as paging:
@@ -153,28 +139,22 @@ class PagedCore(QueueCore):
             with self.memory as paging:
                 paging.refuse(feed.target, entry.position)
             return feed
-        try:
-            credit = _credit_of(reader)
-            own = self._new_feed(reader, None, credit)
-        except ConsumerNotAdmitted:
-            return feed
-        self._leave(reader)
-        self._enter(reader, own, credit)
-        return None
+        return None if self.feeds.separate(reader) else feed
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """A browser has seen it. For others it leaves the lists when it is acquired."""
-        if not reader.acquires:
+        target = None if reader.acquires else self.feeds.target_of(reader)
+        if target is not None:
             with self.memory as paging:
-                paging.refuse(self._feeds[reader].target, entry.position)
+                paging.refuse(target, entry.position)
 
     def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
         """The selector, asked once more, has refused what it had matched."""
-        feed = self._feeds.get(reader)
-        if feed is not None:
+        target = self.feeds.target_of(reader)
+        if target is not None:
             with self.memory as paging:
                 for entry in entries:
-                    paging.refuse(feed.target, entry.position)
+                    paging.refuse(target, entry.position)
 
     def examine(self, consumer: QueueConsumer, count: int, after: After) -> list[Entry]:
         """The next entry, which stays in the list: it was matched already."""
@@ -263,57 +243,33 @@ class PagedCore(QueueCore):
     # -- consumers
 
     def add_consumer(self, consumer: QueueConsumer) -> None:
-        self.enter_list(consumer)
+        self.feeds.enter(consumer)
         super().add_consumer(consumer)
 
-    def enter_list(self, consumer: QueueConsumer, *, is_here: bool = False) -> None:
-        """Give a consumer a list, its own or one that it shares.
-
-        `is_here`: it consumed before the queue paged, and is not refused.
-
-        Raises:
-            ConsumerNotAdmitted: there is no memory for it; not if `is_here`.
-        """
-        key = _key_of(consumer) if consumer.acquires else None
-        feed = self._shared.get(key) if consumer.acquires else None
-        credit = _credit_of(consumer)
-        with self.memory as paging:
-            if is_here:
-                credit = paging.affordable(credit)
-            elif feed is not None:
-                paging.admit(self.area.name, consumer.tag, credit)
-            if feed is not None:
-                feed.target.credit += credit
-        self._enter(consumer, feed or self._new_feed(consumer, key, credit, is_here=is_here), credit)
-
     def remove_consumer(self, consumer: QueueConsumer, after: After) -> bool:
-        if consumer in self._feeds:
-            self._leave(consumer)
+        self.feeds.leave(consumer)
         return super().remove_consumer(consumer, after)
 
     def update_interest(self, consumer: QueueConsumer, after: After) -> None:
         if not consumer.is_closed and consumer.wants_work:
-            self._note_hunger(consumer, willing=True)
+            self.feeds.note_hunger(consumer, willing=True)
         super().update_interest(consumer, after)
 
     def _lose_interest(self, consumer: QueueConsumer, after: After) -> None:
-        self._note_hunger(consumer, willing=False)
+        self.feeds.note_hunger(consumer, willing=False)
         super()._lose_interest(consumer, after)
 
     def begin_get(self) -> None:
         if self.deleted:
             return
-        feed = self._feeds.get(self.getter)
-        if feed is None:
-            feed = self._new_feed(self.getter, None, 0)
-            self._enter(self.getter, feed, 0)
+        self.feeds.enter_once(self.getter)
         self.last_get = self.clock()
-        self._note_hunger(self.getter, willing=True)
+        self.feeds.note_hunger(self.getter, willing=True)
 
     def end_get(self, *, found: bool) -> bool:
         target = self.list_for_get
         if found or self.deleted or target is None:
-            self._note_hunger(self.getter, willing=False)
+            self.feeds.note_hunger(self.getter, willing=False)
             return False
         with self.memory:  # a loader may be just about to turn what was unknown into something to have
             return target.is_incomplete or target.direct > 0
@@ -321,8 +277,7 @@ class PagedCore(QueueCore):
     @property
     def list_for_get(self) -> TargetList | None:
         """The list that gets without a consumer have, None when there were none lately."""
-        feed = self._feeds.get(self.getter)
-        return None if feed is None else feed.target
+        return self.feeds.target_of(self.getter)
 
     def fed(self, target: TargetList, after: After) -> None:
         """A load has brought something: notify as many as it may be enough for."""
@@ -333,15 +288,14 @@ class PagedCore(QueueCore):
         for consumer in list(self.consumers.interested()):
             if count <= 0:
                 return
-            feed = self._feeds.get(consumer)
-            if feed is not None and feed.target is target:
+            if self.feeds.target_of(consumer) is target:
                 self.notify(consumer, after)
                 count -= 1
 
     def keep_time(self, now: float, after: After) -> None:
         super().keep_time(now, after)
-        if self.getter in self._feeds and now - self.last_get > _GETTER_STAYS:
-            self._leave(self.getter)
+        if now - self.last_get > _GETTER_STAYS:
+            self.feeds.leave(self.getter)
 
     # -- the queue
 
@@ -358,73 +312,7 @@ class PagedCore(QueueCore):
         self.depth -= self.ready
         self.depth_bytes -= self.ready_bytes
         self.ready = self.ready_bytes = self.held = 0
-        self._feeds.clear()
-        self._shared.clear()
+        self.feeds.clear()
         self.memory.close_area(self.area)
         self.end_throttling(after)
         return count
-
-    # -- details
-
-    def _new_feed(self, reader: Reader, key: object, credit: int, *, is_here: bool = False) -> Feed:
-        label = reader.tag if isinstance(reader, QueueConsumer) else "get"
-        selector = reader.selector if isinstance(reader, QueueConsumer) else None
-        with self.memory as paging:
-            target = paging.join(
-                self.area,
-                label,
-                selector=selector,
-                browses=not reader.acquires,
-                credit=credit,
-                is_here=is_here,
-            )
-        feed = Feed(target, key)
-        if key is not None:
-            self._shared[key] = feed
-        return feed
-
-    def _enter(self, reader: Reader, feed: Feed, credit: int) -> None:
-        self._feeds[reader] = feed
-        feed.readers[reader] = credit
-        if isinstance(reader, QueueConsumer) and reader.is_willing:
-            self._note_hunger(reader, willing=True)
-
-    def _leave(self, reader: Reader) -> None:
-        self._note_hunger(reader, willing=False)
-        feed = self._feeds.pop(reader)
-        credit = feed.readers.pop(reader)
-        if feed.readers:
-            with self.memory:
-                feed.target.credit -= credit
-            return
-        if feed.key is not None:
-            del self._shared[feed.key]
-        with self.memory as paging:
-            paging.leave(feed.target)
-
-    def _note_hunger(self, reader: Reader, *, willing: bool) -> None:
-        feed = self._feeds.get(reader)
-        if feed is None:
-            return
-        if willing:
-            feed.willing.add(reader)
-        else:
-            feed.willing.discard(reader)
-        if bool(feed.willing) != feed.target.hungry:
-            with self.memory as paging:
-                paging.set_hungry(feed.target, bool(feed.willing))
-
-
-_GETTER_STAYS = 10.0  # seconds that gets without a consumer keep their list after the last one
-
-
-def _key_of(consumer: QueueConsumer) -> object:
-    selector = consumer.selector
-    wants = selector if selector is None or isinstance(selector, Selector) else id(selector)
-    return wants, id(consumer.connection) if consumer.no_local else None
-
-
-def _credit_of(reader: Reader) -> int:
-    """How many messages a consumer may have at once; 0 where that has no bound, and nothing can be set aside."""
-    credit = reader.credit if isinstance(reader, QueueConsumer) else None
-    return 0 if credit is None else credit.limit or 0
