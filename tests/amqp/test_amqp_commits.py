@@ -6,31 +6,24 @@ from collections.abc import Iterator
 
 import pytest
 from amqp_raw_support import RawClient
+from amqp_stored_support import StoredBroker
 from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.broker import Broker
-from multiqueue.store import MemoryStore, MessageStore, StoreFull
+from multiqueue.store import StoreFull
 from multiqueue.testing import wait_until_blocked
-
-
-class StoredBroker(Broker):
-    """A broker whose store commits when the test says so: each run of publishes is a commit of its own."""
-
-    store: MemoryStore
-
-    def _store_of(self, name: str) -> MessageStore:
-        return MemoryStore()
 
 
 @pytest.fixture
 def broker() -> Iterator[StoredBroker]:
     """A broker with a durable queue `q`, of which nothing that is published is committed yet."""
-    with StoredBroker(housekeeping_interval=0.02) as started:
+    started = StoredBroker(housekeeping_interval=0.02)
+    with started:
         started.declare_queue("q", durable=True)
-        started.store.hold()
+        started.memory.hold()
         yield started
-        started.store.release()
+        started.memory.release()
 
 
 @pytest.fixture
@@ -53,12 +46,12 @@ def test_a_confirm_follows_the_commit(client: RawClient, broker: StoredBroker) -
     """Nothing is said before it; one that failed is a nack."""
     published(client, broker, 3)
     assert not client._frames  # what was said before the answers of channel 9
-    broker.store.release(1)
+    broker.memory.release(1)
     assert client.method() == amqp.Ack(1, False)
-    broker.store.fail_at(1, StoreFull("no room"))
-    broker.store.release(1)
+    broker.memory.fail_at(1, StoreFull("no room"))
+    broker.memory.release(1)
     assert client.method() == amqp.Nack(2, False, False)
-    broker.store.release(1)
+    broker.memory.release(1)
     assert client.method() == amqp.Ack(3, False)
 
 
@@ -68,7 +61,7 @@ def test_a_commit_that_ends_after_its_channel(client: RawClient, broker: StoredB
     client.publish("nonesuch", "", b"x")
     assert client.channel_error()[0] == 404
     client.call(1, commands.Confirm.Select)
-    broker.store.release()
+    broker.memory.release()
     broker.wait_for_commits()
     assert client.is_silent()
 
@@ -85,16 +78,16 @@ def test_a_method_waits_for_the_last_commit(client: RawClient, broker: StoredBro
     client.send_method(1, commands.Queue.Declare, queue="q", durable=True)
     client.publish("", "q", b"later", delivery_mode=2)
     wait_until_held(broker)
-    assert broker.store.statistics().pending_operations == 2
-    broker.store.release(2)
+    assert broker.memory.statistics().pending_operations == 2
+    broker.memory.release(2)
     said = [client.method() for _ in range(2)]
     acks = [each for each in said if isinstance(each, amqp.Ack)]
     assert acks
     answer = said[-1] if len(acks) == 1 else client.method()
     assert isinstance(answer, commands.Queue.DeclareOk)
     assert answer.message_count == 2
-    wait_until_blocked(lambda: broker.store.statistics().pending_operations == 1)
-    broker.store.release()
+    wait_until_blocked(lambda: broker.memory.statistics().pending_operations == 1)
+    broker.memory.release()
     assert client.method() == amqp.Ack(3, False)
 
 
@@ -107,7 +100,7 @@ def test_a_fault_while_a_method_waits(client: RawClient, broker: StoredBroker) -
     connection.io.post(connection.failed, RuntimeError("no matter what"))
     close = client.method()
     assert close.reply_code == 541
-    broker.store.release()
+    broker.memory.release()
     client.send_method(0, commands.Connection.CloseOk)
     assert client.is_cut()
     assert [queue.name for queue in broker.queues()] == ["q"]

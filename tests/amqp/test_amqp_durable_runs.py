@@ -11,35 +11,28 @@ from typing import Any
 
 import pytest
 from amqp_desk_support import Desk, desk
+from amqp_stored_support import StoredBroker
 from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import FrameSplitter
-from multiqueue.broker import Broker, Message, VirtualHost
-from multiqueue.store import MemoryStore, MessageStore, StoreFailed, StoreFull
+from multiqueue.broker import Message, VirtualHost
+from multiqueue.store import StoreFailed, StoreFull
 from multiqueue.testing import wait_until_blocked
 
 PERSISTENT = amqp.encode_properties({"delivery_mode": 2})
 TRANSIENT = amqp.encode_properties({})
 
 
-class StoredBroker(Broker):
-    """A broker whose store commits when the test says so."""
-
-    store: MemoryStore
-
-    def _store_of(self, name: str) -> MessageStore:
-        return MemoryStore()
-
-
 @pytest.fixture
 def broker() -> Iterator[StoredBroker]:
     """A broker with a durable queue `q`, of which nothing that is published is committed yet."""
-    with StoredBroker(housekeeping_interval=60) as started:
+    started = StoredBroker(housekeeping_interval=60)
+    with started:
         started.declare_queue("q", durable=True)
-        started.store.hold()
+        started.memory.hold()
         yield started
-        started.store.release()
+        started.memory.release()
 
 
 @pytest.fixture
@@ -73,7 +66,7 @@ def said(peer: Desk) -> list[Any]:
 
 def commit(peer: Desk, broker: StoredBroker) -> list[Any]:
     """Let the store go on until it has nothing more to do; the methods that this makes the server write."""
-    broker.store.release()
+    broker.memory.release()
     for _ in range(3):
         broker.wait_for_commits()
     return said(peer)
@@ -85,7 +78,7 @@ def bodies(host: VirtualHost, queue: str = "q") -> list[object]:
 
 def operations(broker: StoredBroker) -> int:
     """How many operations the store was given and has not committed."""
-    return broker.store.statistics().pending_operations
+    return broker.memory.statistics().pending_operations
 
 
 def test_publishes_of_one_read_are_one_commit(peer: Desk, broker: StoredBroker) -> None:
@@ -93,7 +86,7 @@ def test_publishes_of_one_read_are_one_commit(peer: Desk, broker: StoredBroker) 
     peer.say(b"".join(publish(b"%d" % number) for number in range(5)))
     assert operations(broker) == 5
     assert said(peer) == []
-    broker.store.release(1)
+    broker.memory.release(1)
     wait_until_blocked(lambda: operations(broker) == 0)
     assert said(peer) == [amqp.Ack(5, True)]
     assert bodies(broker) == [b"0", b"1", b"2", b"3", b"4"]
@@ -111,7 +104,7 @@ def test_a_publish_that_comes_in_pieces_waits_for_its_last(peer: Desk, broker: S
 
 def test_a_message_that_finds_no_room_is_nacked_alone(peer: Desk, broker: StoredBroker) -> None:
     """The others of its run are confirmed and on the queue, in order."""
-    broker.store.fail_at(3, StoreFull("no room"))
+    broker.memory.fail_at(3, StoreFull("no room"))
     peer.say(b"".join(publish(b"%d" % number) for number in range(1, 6)))
     assert commit(peer, broker) == [amqp.Nack(3, False, False), amqp.Ack(5, True)]
     assert bodies(broker) == [b"1", b"2", b"4", b"5"]
@@ -119,9 +112,9 @@ def test_a_message_that_finds_no_room_is_nacked_alone(peer: Desk, broker: Stored
 
 def test_a_limit_in_the_middle_refuses_alone(peer: Desk, broker: StoredBroker) -> None:
     """A queue that is full for the third is nacked at once; what is for other queues goes on."""
-    broker.store.release()
+    broker.memory.release()
     broker.declare_queue("small", durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
-    broker.store.hold()
+    broker.memory.hold()
     peer.say(b"".join(publish(b"%d" % number, "small") for number in (1, 2, 3)) + publish(b"4"))
     assert said(peer) == [amqp.Nack(3, False, False)]
     assert commit(peer, broker) == [amqp.Ack(4, True)]
@@ -161,17 +154,17 @@ def test_bytes_that_are_no_frames_cost_nothing_before_them(peer: Desk, broker: S
 
 def test_an_ack_does_not_overtake_a_publish(peer: Desk, broker: StoredBroker) -> None:
     """Whoever passes a message on and then acks it has it stored somewhere, whenever the store dies."""
-    broker.store.release()
+    broker.memory.release()
     broker.publish(Message(b"in", routing_key="q", persistent=True))
     broker.declare_queue("out", durable=True)
     peer.say_method(1, commands.Basic.Consume, queue="q")
-    said(peer)
-    broker.store.hold()
+    wait_until_blocked(lambda: any(isinstance(method, amqp.Deliver) for method in said(peer)))
+    broker.memory.hold()
     peer.say(publish(b"out", "out") + amqp.encode_ack(1, 1))
     assert operations(broker) == 2
-    broker.store.release(1)
+    broker.memory.release(1)
     wait_until_blocked(lambda: operations(broker) == 1)
-    left = VirtualHost(store=broker.store.reopened(crashed=True))
+    left = VirtualHost(store=broker.memory.reopened(crashed=True))
     assert (bodies(left), bodies(left, "out")) == ([b"in"], [b"out"])
     left.close()
 
@@ -200,7 +193,7 @@ def test_two_channels_share_a_run(peer: Desk, broker: StoredBroker) -> None:
     peer.say_method(2, commands.Confirm.Select)
     said(peer)
     peer.say(publish(b"1") + publish(b"2", channel=2) + publish(b"3"))
-    broker.store.release(1)
+    broker.memory.release(1)
     wait_until_blocked(lambda: operations(broker) == 0)
     peer.run()
     frames = FrameSplitter().feed(peer.transport.read())
@@ -212,10 +205,10 @@ def test_two_channels_share_a_run(peer: Desk, broker: StoredBroker) -> None:
 
 def test_a_carbon_copy_is_part_of_the_run(peer: Desk, broker: StoredBroker) -> None:
     """A message for several keys is stored on all of its queues or on none, in its place among the others."""
-    broker.store.release()
+    broker.memory.release()
     broker.declare_queue("r", durable=True)
-    broker.store.hold()
-    broker.store.fail_at(3, StoreFull("no room"))
+    broker.memory.hold()
+    broker.memory.fail_at(3, StoreFull("no room"))
     copied = amqp.encode_properties({"delivery_mode": 2, "headers": {"CC": ["r"]}})
     peer.say(publish(b"1") + publish(b"2", block=copied) + publish(b"3", block=copied) + publish(b"4"))
     assert commit(peer, broker) == [amqp.Nack(3, False, False), amqp.Ack(4, True)]
@@ -229,7 +222,7 @@ def test_a_transaction_stands_behind_what_was_published_before_it(peer: Desk, br
     said(peer)
     committed = amqp.encode_method(2, commands.Tx.Commit)
     peer.say(publish(b"1") + publish(b"2", channel=2) + publish(b"3") + committed)
-    broker.store.release()
+    broker.memory.release()
     peer.wait_for_others()
     commit(peer, broker)
     assert bodies(broker) == [b"1", b"3", b"2"]
@@ -237,7 +230,7 @@ def test_a_transaction_stands_behind_what_was_published_before_it(peer: Desk, br
 
 def test_a_store_at_its_end_closes_the_connection(peer: Desk, broker: StoredBroker) -> None:
     """Whoever has published in the same read is not confirmed, and hears of it."""
-    broker.store.fail_at(1, StoreFailed("the disk failed"))
+    broker.memory.fail_at(1, StoreFailed("the disk failed"))
     peer.say(publish(b"1"))
     assert commit_fails(peer, broker) == [amqp.Nack(1, False, False)]
     peer.say(publish(b"2") + publish(b"3"))
@@ -247,7 +240,7 @@ def test_a_store_at_its_end_closes_the_connection(peer: Desk, broker: StoredBrok
 
 def commit_fails(peer: Desk, broker: StoredBroker) -> list[Any]:
     """As `commit`, of a store that fails."""
-    broker.store.release()
+    broker.memory.release()
     with pytest.raises(StoreFailed):
         broker.wait_for_commits()
     return said(peer)
@@ -260,8 +253,8 @@ def test_a_run_that_is_not_accepted_closes_the_connection(peer: Desk, broker: St
 
     def at_the_last_moment(*arguments: Any, **options: Any) -> Any:
         sent = put_on(*arguments, **options)
-        broker.store.release()
-        broker.store.close()
+        broker.memory.release()
+        broker.memory.close()
         return sent
 
     peer.connection.publisher.put_on = at_the_last_moment  # type: ignore[method-assign]
