@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import Empty
 from ._source_chunks import Chunk, ChunkList, seal
@@ -33,7 +33,7 @@ OURS = "multiqueue"  # what a broker of ours says that it is
 BROWSED = {"qpid.ensure_nondestructive_consumers": True}
 FIRST, COUNT, BYTES, LEASE = "mq_first", "mq_count", "mq_bytes", "mq_lease"  # headers of a chunk
 LOCK_POLL = 0.1  # seconds; nobody is told when an exclusive queue is gone
-SLOW = 60.0  # seconds in which a broker that has a chunk should have sent it
+SLOW = 60.0  # seconds in which a broker should have sent a chunk that it has, or taken one of ours
 _LOCKED, _GONE = 405, 404
 
 
@@ -66,8 +66,10 @@ class Lease:
         queue = queue_of(self.name)
         count = self._channel.queue_declare(queue, passive=True).message_count
         if not count:
-            with self._channel.connection.channel() as publishing:
-                publish_chunk(publishing, self.name, new_id, Chunk(0, 0, 0), b"", confirmed=True)
+            with self._channel.connection.channel() as moving:
+                moving.tx_select()
+                _publish(moving, self.name, new_id, Chunk(0, 0, 0), b"")
+                moving.tx_commit()
             return new_id, [Chunk(0, 0, 0)]
         with self._channel.consume(queue, auto_ack=True) as inbox:
             try:
@@ -88,7 +90,7 @@ class Lease:
         """
         self._check_count(moving)
         chunk = Chunk(self.chunks.end, len(taken), size_bytes)
-        publish_chunk(moving, self.name, self.id, chunk, payload)
+        _publish(moving, self.name, self.id, chunk, payload)
         if in_order:
             taken[-1].ack(multiple=True)
         else:
@@ -163,18 +165,9 @@ def _lock(connection: Connection, name: str, patience: float) -> None:
         time.sleep(LOCK_POLL)
 
 
-def publish_chunk(
-    channel: Channel, name: str, lease: str, chunk: Chunk, payload: bytes, *, confirmed: bool = False
-) -> None:
-    """Publish a chunk to its lease, on the disk of the broker that has one; `confirmed` waits for that."""
-    properties: dict[str, Any] = {
-        "delivery_mode": 2,
-        "headers": {LEASE: lease, FIRST: chunk.first, COUNT: chunk.count, BYTES: chunk.size_bytes},
-    }
-    if confirmed:
-        channel.publish_confirmed(seal(payload), routing_key=queue_of(name), **properties).result(SLOW)
-    else:
-        channel.publish(seal(payload), routing_key=queue_of(name), **properties)
+def _publish(channel: Channel, name: str, lease: str, chunk: Chunk, payload: bytes) -> None:
+    headers = {LEASE: lease, FIRST: chunk.first, COUNT: chunk.count, BYTES: chunk.size_bytes}
+    channel.publish(seal(payload), routing_key=queue_of(name), timeout=SLOW, delivery_mode=2, headers=headers)
 
 
 def chunk_of(message: Message) -> tuple[str, Chunk]:

@@ -24,6 +24,7 @@ def main(what: str, url: str, directory: str, form: str) -> None:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.sql.shuffle.partitions": "1",
+        "spark.sql.codegen.wholeStage": "false",  # compiling code for some rows takes longer than reading them
         "spark.python.authenticate.socketTimeout": "120s",  # for workers to start, on a busy machine
     }
     spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()

@@ -88,7 +88,7 @@ def one_life(url: str, directory: Path, form: str, dice: random.Random) -> None:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "running\n", said_in(directory).read_text()[-5000:]
         deadline = time.monotonic() + STEPS_WITHIN
-        steps, before = dice.randrange(2, 16), names(directory)
+        steps, before = dice.randrange(2, 10), names(directory)
         while steps and time.monotonic() < deadline:
             time.sleep(0.005)
             now = names(directory)

@@ -26,6 +26,7 @@ from spark_streaming_support import (
     wait_for_depth,
 )
 
+from multiqueue.amqp import Permissions, User
 from multiqueue.broker import Broker, Transaction
 from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, Inbox, Message, connect
 from multiqueue.spark import BadOption, DataLoss, LeaseInUse, SourceUnavailable, _lease, _lease_reading, _lease_way
@@ -79,6 +80,7 @@ def test_a_connection_that_ends_in_a_commit(
     """If the connection is lost with the answer to a commit, done or not, each message is in the stream once."""
     publish(url, "orders", *numbers(0, 10))
     stream = engine(maxMessagesPerBatch="5")
+    stream.reader.initialOffset()
     commit, cuts = Channel.tx_commit, []
 
     def cut(channel: Channel) -> None:
@@ -130,21 +132,22 @@ def test_a_commit_that_outlives_its_reader(url: str, engine: Any, monkeypatch: p
 
 
 class MortalBroker(threading.Thread):
-    """A broker that gets a hundred orders, is killed at some time, and starts again, `lives` times; the last one lives
-    until `may_end`."""
+    """A broker that gets a hundred orders, is killed at some time, and starts again, `lives` times. The first one lives
+    until `may_die` is set and the last one until `may_end` is."""
 
     def __init__(self, data: Path, lives: int, dice: random.Random) -> None:
         super().__init__(name="mortal broker")
         self._data, self._lives, self._dice = data, lives, dice
         with broker_process(data) as (self.url, _):
             publish(self.url, "orders")
-        self.is_there, self.may_end = threading.Event(), threading.Event()
+        self.is_there, self.may_die, self.may_end = threading.Event(), threading.Event(), threading.Event()
 
     def run(self) -> None:
         for life in range(self._lives):
             with broker_process(self._data, port_of(self.url)):
                 publish(self.url, "orders", *numbers(life * 100, 100))
                 self.is_there.set()
+                self.may_die.wait(PATIENCE)
                 if life < self._lives - 1:
                     time.sleep(self._dice.uniform(0.0, 0.5))  # where the stream is then is for the dice
                 else:
@@ -166,8 +169,11 @@ def test_a_broker_that_is_killed_under_a_lease(tmp_path: Path, lives: int) -> No
     assert broker.is_there.wait(PATIENCE)
     stream = Engine(lambda: source_reader(options))
     try:
+        stream.reader.initialOffset()
+        broker.may_die.set()
         stream.run_until(100 * lives)
     finally:
+        broker.may_die.set()
         broker.may_end.set()
         broker.join()
         stream.reader.stop()
@@ -355,11 +361,24 @@ def test_a_move_that_the_broker_refuses(url: str, engine: Any, monkeypatch: pyte
         raise ChannelClosed("the store is full", reply_code=506)
 
     stream = engine()
+    stream.reader.initialOffset()
     monkeypatch.setattr(Channel, "tx_commit", full)
     with pytest.raises(SourceUnavailable, match="does not let messages be leased: the store is full"):
         stream.run_until(3)
     stream.reader.stop()
     wait_for_depth(url, "orders", 3)
+
+
+def test_the_rights_that_a_source_needs(tmp_path: Path) -> None:
+    """A user who may do what the guide says, and nothing else, can lease."""
+    rights = Permissions(configure=r"^lease", write=r"^(lease|amq\.default$)", read=r"^(lease|orders$)")
+    with Broker() as broker:
+        publish(broker.listen().url, "orders", *numbers(0, 3))
+        url = broker.listen(users=[User.with_password("spark", "secret", {"/": rights})]).url
+        url = url.replace("guest:guest@", "spark:secret@")
+        stream = Engine(lambda: source_reader({"url": url, "queue": "orders", "sourceId": "s"}))
+        assert bodies(stream.run_until(3)) == numbers(0, 3)
+        stream.reader.stop()
 
 
 def test_a_checkpoint_of_a_spool(url: str, engine: Any, tmp_path: Path) -> None:
