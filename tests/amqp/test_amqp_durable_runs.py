@@ -16,7 +16,7 @@ from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import FrameSplitter
-from multiqueue.broker import Message, VirtualHost
+from multiqueue.broker import Message, Overflow, QueueSettings, VirtualHost
 from multiqueue.store import StoreFailed, StoreFull
 from multiqueue.testing import wait_until_blocked
 
@@ -262,3 +262,28 @@ def test_a_run_that_is_not_accepted_closes_the_connection(peer: Desk, broker: St
     (close,) = said(peer)
     assert close.reply_code == 541
     assert (len(queue), queue._on_the_way) == (0, 0)
+
+
+def test_a_queue_that_asks_for_room_holds_its_publisher(peer: Desk, broker: StoredBroker) -> None:
+    """Once the queue is over its limit nothing further is read from who publishes to it, until there is room."""
+    broker.memory.release()
+    settings = QueueSettings(durable=True, max_length=2, overflow=Overflow.FLOW_CONTROL)
+    broker.declare_queue("flow", settings=settings)
+    peer.say(b"".join(publish(b"%d" % number, "flow") for number in range(3)))
+    assert commit(peer, broker) == [amqp.Ack(3, True)]
+    peer.say(publish(b"3", "flow") + publish(b"4", "flow"))
+    assert progress(peer) == (False, 4)
+    assert commit(peer, broker) == [amqp.Ack(4, False)]
+    for _ in range(3):
+        broker.get("flow", auto_accept=True)
+    peer.run()
+    assert progress(peer) == (True, 5)
+    assert commit(peer, broker) == [amqp.Ack(5, False)]
+    assert bodies(broker, "flow") == [b"3", b"4"]
+
+
+def progress(peer: Desk) -> tuple[bool, int]:
+    """Whether the peer is read from, and how many publishes of channel 1 were dealt with."""
+    confirms = peer.connection.channels[1].confirms
+    assert confirms is not None
+    return peer.transport.is_read_from, confirms.published
