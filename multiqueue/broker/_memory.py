@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
-from ._errors import MessageTooLarge
+from ._errors import ConsumerNotAdmitted, MessageTooLarge
 from ._lending import Lending
 from ._message import MESSAGE_BYTES
 from ._paging import Found, Load, Paging
@@ -209,11 +209,12 @@ class MemoryManager:
     # -- loading
 
     def load_now(self, target: TargetList) -> bool:
-        """Do, on this thread, what the list needs next; False when it has nothing and needs nothing, or lacks room.
+        """Do, on this thread, what the list needs next; False when it has nothing, and nothing can be had now.
 
         Waits when another thread is at it.
 
         Raises:
+            ConsumerNotAdmitted: there is no room for what it needs, and nothing under way that would make some.
             Exception: whatever the load met; the list asks again when somebody wants something of it.
         """
         with self as paging:
@@ -225,10 +226,23 @@ class MemoryManager:
                     self._progress.wait()
                 return not self._closed
             served = self._take_served_locked()
+            refusal = self._refusal_locked(target) if load is None and target not in served else None
         self._tell(served)
+        if refusal is not None:
+            raise refusal
         if load is not None:
             self._perform(load)
         return load is not None or target in served
+
+    def _refusal_locked(self, target: TargetList) -> ConsumerNotAdmitted | None:
+        """What to tell a get whose list has no load: that there is no room for one, and will be none by itself."""
+        paging = self._paging
+        if target not in paging.wanting or paging.amounts[Account.LOADING] or self._on_the_way:
+            return None
+        return ConsumerNotAdmitted(
+            f"a get of {target.area.name} finds no room for the next message: {paging.free} of {paging.limit} bytes are"
+            f" free, and {paging.in_flight} messages are unsettled; settle some, or raise the memory limit"
+        )
 
     def _start(self) -> None:
         for number in range(_LOADERS):

@@ -83,6 +83,7 @@ class QueuePaging(QueueSettlement):
         """Do one load of the list that gets have; False when that can bring nothing.
 
         Raises:
+            ConsumerNotAdmitted: there is something, and no room for it.
             StoreError: the store cannot be read.
         """
         core = self._core

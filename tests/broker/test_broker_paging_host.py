@@ -454,6 +454,23 @@ def test_nothing_is_in_memory_when_nothing_is_on_the_queue(host: VirtualHost) ->
         assert host.memory_statistics().used == 0
 
 
+def test_a_get_for_which_there_is_no_room_says_so(host: VirtualHost) -> None:
+    """Where what is unsettled takes the whole memory, a get does not claim that its queue is empty."""
+    host.memory_limit = 16_000
+    _publish(host, 200)
+    taken: list[Received | None] = []
+    with pytest.raises(ConsumerNotAdmitted, match="a get of q finds no room"):
+        taken.extend(host.get("q") for _ in range(200))
+    assert None not in taken
+    assert len(taken) > 30
+    host._memory.begin_writing(1, may_wait=False)  # a commit on its way may make room
+    assert host.get("q") is None
+    host._memory.end_writing(1)
+    assert taken[0] is not None
+    taken[0].accept()
+    assert host.get("q") is not None
+
+
 def test_a_get_says_that_the_store_cannot_be_read() -> None:
     """What a get would have to load, and cannot, is an error of that get; it does not try for ever."""
     store = MemoryStore()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from multiqueue.broker import Message, VirtualHost
+from multiqueue.broker import ConsumerNotAdmitted, Message, VirtualHost
 from multiqueue.broker._memory import MemoryManager
 from multiqueue.broker._target_list import Account, Area, TargetList
 from multiqueue.store import MemoryStore, StoreFull
@@ -138,7 +138,8 @@ def test_a_get_that_finds_no_room_has_woken_a_loader_for_what_others_gave() -> N
         paging.stirred = False
 
         def get() -> None:
-            assert not memory.load_now(poor)
+            with pytest.raises(ConsumerNotAdmitted):
+                memory.load_now(poor)
             assert rich.direct == 1
 
         run.spawn(_wait_for_stir, memory)
