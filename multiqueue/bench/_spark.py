@@ -29,11 +29,13 @@ from ._spark_jobs import (
     tenants,
     urgent,
 )
+from ._spark_task_events import EVENT_RATE, FIRST, TASKS, by_accumulator, by_hand, by_socket, by_task_events
 
 JOBS = 400
 QUEUED = 1_000
 ROWS = 160_000
 ARROW_ROWS = 1_600_000  # in all; some 40 MB of Arrow
+EVENTS = 100_000
 
 OURS = "multiqueue"
 POOL = "ThreadPoolExecutor"
@@ -136,9 +138,46 @@ def _fan_in() -> tuple[Workload, ...]:
     )
 
 
+def _task_events() -> Workload:
+    return Workload(
+        "task-events",
+        f"values that {TASKS} running tasks send to the driver",
+        EVENTS,
+        (
+            Rival("socket", partial(by_hand, by_socket), requires="pyarrow", note="a repeated task counts twice"),
+            Rival(
+                "accumulator",
+                partial(by_hand, by_accumulator),
+                requires="pyarrow",
+                note="a task's values come when it has ended",
+            ),
+            Rival(
+                f"{OURS}, row by row",
+                partial(by_task_events, "row"),
+                role="ours",
+                requires="pamqp",
+                note="each value once, however often its task runs",
+            ),
+            Rival(
+                f"{OURS}, by task",
+                partial(by_task_events, "task"),
+                role="ours",
+                requires="pamqp",
+                note="those of the first run of a task that ended",
+            ),
+        ),
+        "socket",
+        metrics=(EVENT_RATE, FIRST),
+        n_unit="values",
+        threads=f"{TASKS} tasks + 1",
+        divisor=TASKS,
+        note="A value is a number. First is the time to the first value, the start of Python workers included.",
+    )
+
+
 SUITE = Suite(
     "spark",
-    (_jobs(), _urgent(), _tenants(), *_fan_in()),
+    (_jobs(), _urgent(), _tenants(), *_fan_in(), _task_events()),
     does_not_show=(
         "A cluster: on local[2] the driver, the scheduler and the tasks share two cores.",
         "Jobs that compute something: the longer they are, the less it matters how they were dispatched.",

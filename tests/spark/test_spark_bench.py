@@ -13,6 +13,7 @@ from multiqueue.bench._model import ItemsLost, Workload
 from multiqueue.bench._spark import SUITE
 from multiqueue.bench._spark_fan_in import Reading
 from multiqueue.bench._spark_jobs import Jobs
+from multiqueue.bench._spark_task_events import Events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
 @pytest.mark.spark
 @pytest.mark.usefixtures("in_the_tests_session")
 def test_lost_work_is_found_out() -> None:
-    """A rival that does not do every job, or loses a row, has no figure."""
+    """A rival that does not do every job, loses a row, or gives an event twice, has no figure."""
     jobs = Jobs(3, lambda spark, n: [0] * (n - 1))
     jobs.run()
     with pytest.raises(ItemsLost, match="2 results of 3 jobs"):
@@ -54,6 +55,10 @@ def test_lost_work_is_found_out() -> None:
     reading.run()
     with pytest.raises(ItemsLost, match="7 of 8 rows came"):
         reading.check()
+    events = Events(3, lambda frame: iter([0, 1, 1]))
+    events.run()
+    with pytest.raises(ItemsLost, match="3 events of 3 came, 2 of them distinct"):
+        events.check()
 
 
 def test_the_suite_measures_what_is_promised() -> None:
