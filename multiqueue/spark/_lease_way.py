@@ -114,8 +114,11 @@ class Leased:
 
     def fetch(self, messages: int, size_bytes: float, timeout: float) -> int | None:
         intake = self._intake()
+        if intake is None:
+            return None
+        # Not before there is one: what is taken and not moved would be acknowledged with the next move.
         taken = self._supply.take(messages, min(size_bytes, CHUNK_BYTES), timeout)
-        if not taken or intake is None:
+        if not taken:
             return None
         client = load_client()
         kept_bytes = sum(len(message.body) for _, message in taken)

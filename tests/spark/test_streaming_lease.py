@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow.ipc import open_stream
 from spark_streaming_support import (
     PATIENCE,
     Engine,
@@ -195,6 +196,20 @@ def test_a_move_of_several_queues(url: str) -> None:
     intake.close()
     wait_for_depth(url, "returns", 3)
     wait_for_depth(url, "orders", 0)
+
+
+def test_a_broker_that_comes_back_in_the_middle(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the broker is away at the first look of a fetch and back at the second, nothing is taken and not moved."""
+    publish(url, "orders", *numbers(0, 2))
+    way = Leased(SourceOptions.parse({"url": url, "queue": "orders", "sourceId": "s"}))
+    there, looks = way._supply.intake, iter([None])
+    monkeypatch.setattr(way._supply, "intake", lambda: next(looks, there()))
+    while way.chunks.end < 2:
+        way.fetch(1, math.inf, PATIENCE)
+    payloads = way.partition(0, 2, lossy=False).payloads(way._options)
+    rows = [row for payload, _, _ in payloads for row in open_stream(payload).read_all().to_pylist()]
+    assert bodies(rows) == numbers(0, 2)
+    way.close()
 
 
 def test_numbers_outlive_their_messages(url: str) -> None:
