@@ -83,8 +83,8 @@ def fan_in(
     sub-queue of `capacity` elements (10,000 rows, or 4 batches); lower numbers in `priorities` are handed out first, 0
     where none is given. At most `max_running` sources are read at the same time, by default all of them.
 
-    Nothing runs before `with` or the first `next`. In a classic session a source is computed a partition at a time,
-    and at most two ahead of the consumer. On Spark Connect the server computes each source to its end and keeps what
+    Nothing runs before `with` or the first `next`. In a classic session at most two partitions of a source are
+    computed ahead of the consumer. On Spark Connect the server computes each source to its end and keeps what
     was not yet fetched.
 
     Raises:

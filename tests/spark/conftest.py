@@ -42,5 +42,7 @@ def spark() -> SparkSession:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.scheduler.mode": "FAIR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.authenticate.socketTimeout": "120s",  # a busy machine connects late
     }
     return builder.config(map=settings).getOrCreate()

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from concurrent.futures import CancelledError
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +18,6 @@ from multiqueue.spark import SparkJobCancelled
 from multiqueue.testing import wait_until_blocked
 
 pytestmark = pytest.mark.spark
-
-ROOT = Path(__file__).parents[2]
 
 
 def sleep_for_ever(row: Any) -> Any:
@@ -248,83 +243,3 @@ def test_many_items_leave_no_jvm_threads(spark: SparkSession) -> None:
         before = threads()
         list(dock.lane("many").map(lambda session, n: n, range(200)))
         wait_until_blocked(lambda: threads() <= before + 4, PATIENCE)
-
-
-STOPPED = """
-import os, sys, threading, time
-os.environ["PYSPARK_PYTHON"] = sys.executable
-from pyspark.sql import SparkSession
-from multiqueue.spark import SparkDispatcher, SparkSessionStopped, check_environment
-
-def long_job(spark):
-    return spark.sparkContext.parallelize([1], 1).map(lambda row: time.sleep(600)).collect()
-
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
-    .config("spark.ui.showConsoleProgress", "false").getOrCreate())
-tracker = spark.sparkContext.statusTracker()
-with SparkDispatcher(spark, 1) as dock:
-    lane = dock.lane("a")
-    running, waiting = lane.submit(long_job), lane.submit(long_job)
-    while not tracker.getActiveJobsIds():
-        time.sleep(0.05)
-    spark.stop()
-    print(type(running.exception()).__name__, type(waiting.exception()).__name__)
-    try:
-        lane.submit(long_job)
-    except SparkSessionStopped as error:
-        print(error)
-print([finding.subject for finding in check_environment(spark)])
-print([thread.name for thread in threading.enumerate() if thread.name.startswith(("SparkDispatcher", "cancel"))])
-"""
-
-
-@pytest.mark.slow(selected=True)
-def test_a_session_stopped_under_the_dispatcher() -> None:
-    """Items that run, wait or come when the session is stopped end with `SparkSessionStopped`; no thread is left."""
-    run = subprocess.run(
-        [sys.executable, "-c", STOPPED], capture_output=True, text=True, timeout=120, cwd=ROOT, check=True
-    )
-    assert run.stdout.splitlines()[-4:] == [
-        "SparkSessionStopped SparkSessionStopped",
-        "the Spark session was stopped, so nothing can be submitted; make a new session and a new dispatcher",
-        "['session']",
-        "[]",
-    ]
-
-
-INTERRUPTED = """
-import os, signal, sys, threading, time
-os.environ["PYSPARK_PYTHON"] = sys.executable
-from pyspark.sql import SparkSession
-from multiqueue.spark import SparkDispatcher
-
-def long_job(spark):
-    return spark.sparkContext.parallelize([1], 1).map(lambda row: time.sleep(600)).collect()
-
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
-    .config("spark.ui.showConsoleProgress", "false").getOrCreate())
-signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own cancels all jobs by itself
-tracker = spark.sparkContext.statusTracker()
-
-def interrupt():
-    while not tracker.getActiveJobsIds():
-        time.sleep(0.05)
-    os.kill(os.getpid(), signal.SIGINT)
-
-threading.Thread(target=interrupt).start()
-try:
-    with SparkDispatcher(spark, 1) as dock:
-        futures = [dock.submit(long_job) for _ in range(3)]
-        futures[0].result()
-except KeyboardInterrupt:
-    print("interrupted", [future.cancelled() for future in futures], list(tracker.getActiveJobsIds()))
-"""
-
-
-@pytest.mark.slow(selected=True)
-def test_ctrl_c_cancels_what_waits_and_what_runs() -> None:
-    """An interrupt of the main thread cancels all items before it leaves the block, though Spark itself does not."""
-    run = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120, cwd=ROOT, check=True
-    )
-    assert run.stdout.splitlines()[-1] == "interrupted [True, True, True] []"

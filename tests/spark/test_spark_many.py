@@ -1,13 +1,10 @@
-"""Many jobs: a hundred cancelled while they run, a hundred thousand submitted, and a Spark that is lost."""
+"""Many jobs: a hundred cancelled while they run, and a hundred thousand submitted."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import tracemalloc
 from concurrent.futures import wait
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ from spark_support import PATIENCE, FakeSpark, dispatcher
 
 from multiqueue.testing import wait_until_blocked
 
-ROOT = Path(__file__).parents[2]
 CAPACITY = 100
 
 
@@ -72,68 +68,3 @@ def test_memory_is_bounded_by_the_lanes_capacity(many: int) -> None:
     assert len(held) == 10
     # Bytes: about 3 KiB a job, and as many alarms that are off as jobs.
     assert max(held) - held[0] < 10 * 1024 * (CAPACITY + 100)
-
-
-KILLED = """
-import os, signal, sys, threading, time
-os.environ["PYSPARK_PYTHON"] = sys.executable
-from concurrent.futures import wait
-from pyspark.sql import SparkSession
-from multiqueue.spark import Retry, SparkDispatcher, fan_in
-
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
-    .config("spark.ui.showConsoleProgress", "false").getOrCreate())
-java = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()
-tracker = spark.sparkContext.statusTracker()
-
-def long_job(spark):
-    return spark.sparkContext.parallelize([1], 1).map(lambda row: time.sleep(600)).collect()
-
-with SparkDispatcher(spark, 1) as dock:
-    lane = dock.lane("a", retry=Retry(first_pause=0.0, when=lambda error: True))
-    futures = [lane.submit(long_job) for _ in range(3)]
-    while not tracker.getActiveJobsIds():
-        time.sleep(0.05)
-    os.kill(java, signal.SIGKILL)
-    print(len(wait(futures, 60).not_done), [type(future.exception(0)).__name__ for future in futures])
-    try:
-        lane.submit(long_job)
-    except Exception as error:
-        print(type(error).__name__)
-print([thread.name for thread in threading.enumerate() if thread.name.startswith(("SparkDispatcher", "cancel"))])
-"""
-
-
-@pytest.mark.spark
-@pytest.mark.slow(selected=True)
-def test_a_lost_spark_leaves_every_future_with_a_clear_end() -> None:
-    """When the JVM is killed, items that run, wait or come end with `SparkSessionStopped`, and no thread is left."""
-    run = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert run.stdout.splitlines()[-3:] == [
-        "0 ['SparkSessionStopped', 'SparkSessionStopped', 'SparkSessionStopped']",
-        "SparkSessionStopped",
-        "[]",
-    ], run.stderr[-3000:]
-
-
-LEFT_OPEN = """
-import os, sys
-os.environ["PYSPARK_PYTHON"] = sys.executable
-from pyspark.sql import SparkSession
-from multiqueue.spark import fan_in
-
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
-    .config("spark.ui.showConsoleProgress", "false").getOrCreate())
-fan = fan_in({"a": spark.range(0, 10**6, 1, 100)}, capacity=10)
-print(next(fan))
-"""
-
-
-@pytest.mark.spark
-@pytest.mark.slow(selected=True)
-def test_a_program_with_an_open_fan_in_exits() -> None:
-    """A fan-in that nobody closed does not keep the program from its end, and nothing is said about it."""
-    run = subprocess.run([sys.executable, "-c", LEFT_OPEN], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert run.stdout.splitlines()[-1:] == ["('a', Row(id=0))"], run.stderr[-3000:]
-    assert run.returncode == 0
-    assert "Exception ignored" not in run.stderr
