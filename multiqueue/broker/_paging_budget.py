@@ -20,6 +20,7 @@ from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Slot, TargetL
 
 HIGH_WATER_SHARE: Final = 0.5  # of the budget: direct references, shared out among the lists
 _ENTRIES_SHARE: Final = 0.25  # of the budget: beyond it a list's tail opens instead of growing
+_UNSETTLED_SHARE: Final = 3 / 8  # of the budget: records, beyond which lists go on that something is set aside for
 UNPAGED_SHARE: Final = 0.25  # of the budget: what is lent to queues that keep everything in memory
 _LARGEST_SHARE: Final = 0.25  # of the budget: two such messages and a full account of entries always fit
 
@@ -118,14 +119,19 @@ class PagingBudget:
         return True
 
     def room_for_entry(self, target: TargetList) -> bool:
-        """Room for one more entry; every list may have its first."""
+        """Room for one more entry; every list may have its first, while consumers leave room for that."""
         is_first = not target.entries and not target.asked_again
         return self.may_grow(target) and self.room(self.entry_bytes, first=is_first)
 
     def may_grow(self, target: TargetList) -> bool:
-        """True when entries are below their share of the budget, or the list has none."""
+        """True when entries are below their share of the budget, or the list has none and is not to wait.
+
+        A list waits while much is unsettled, unless something is set aside for its consumers, or they only look:
+        whoever may have any number of messages is not to leave nothing to the others.
+        """
         if not target.entries and not target.asked_again:
-            return True
+            is_low = self.in_flight * self.entry_bytes < self.limit * _UNSETTLED_SHARE
+            return is_low or target.credit > 0 or target.browses
         return self.amounts[Account.ENTRIES] + self.entry_bytes <= self.limit * _ENTRIES_SHARE
 
     def _evict_head(self) -> bool:

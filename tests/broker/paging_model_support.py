@@ -353,7 +353,8 @@ class PagingModel:
 
     def _can_give(self, consumer: Consumer) -> int:
         """What is left for a consumer when everybody has given: not what is taken, what only memory has, nor the first
-        message of whoever has credit as well. Consumers take more in here than they were admitted for."""
+        message of whoever has credit as well. Consumers take more in here than they were admitted for. One for whom
+        nothing is set aside waits while what is taken has three eighths of the budget."""
         kept = self.paging.amounts[Account.WRITING] + self.paging.amounts[Account.UNPAGED]
         kept += ENTRY_BYTES * len(self.taken())
         for other in self.consumers:
@@ -362,7 +363,8 @@ class PagingModel:
             kept += ENTRY_BYTES * (lines + len(target.asked_again))
             if other is not consumer and target.hungry and target.direct:
                 kept += self.rows[target.entries.first].size
-        return self.limit - kept
+        is_to_wait = not consumer.target.credit and ENTRY_BYTES * len(self.taken()) >= self.limit * 3 / 8
+        return 0 if is_to_wait and not consumer.target.browses else self.limit - kept
 
     def end(self) -> None:
         """I10: with everything settled and nobody there, nothing is charged."""
@@ -423,7 +425,7 @@ def _step(model: PagingModel, random_: random.Random, limit: int, levels: int) -
         model.back(model.rows[random_.choice(list(model.area.unbacked))])
     elif event == "join" and len(model.consumers) < 5:
         colours = random_.choice([None, ("red",), ("green", "blue"), ("violet",)])
-        model.join(colours, browses=random_.random() < 0.2)
+        model.join(colours, browses=random_.random() < 0.2, credit=random_.randrange(3))
     elif event == "leave" and consumer is not None:
         model.leave(consumer)
     elif event == "hungry" and consumer is not None:

@@ -462,7 +462,7 @@ def test_a_get_for_which_there_is_no_room_says_so(host: VirtualHost) -> None:
     with pytest.raises(ConsumerNotAdmitted, match="a get of q finds no room"):
         taken.extend(host.get("q") for _ in range(200))
     assert None not in taken
-    assert len(taken) > 30
+    assert len(taken) > 20
     host._memory.begin_writing(1, may_wait=False)  # a commit on its way may make room
     assert host.get("q") is None
     host._memory.end_writing(1)

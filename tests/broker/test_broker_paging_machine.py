@@ -69,9 +69,9 @@ class PagingMachine(RuleBasedStateMachine):
         return [self.model.rows[each] for each in self.model.area.unbacked if each not in self.model.kept]
 
     @precondition(lambda self: len(self.model.consumers) < 5)
-    @rule(colours=st.sampled_from([None, ("red",), ("green", "blue")]), browses=st.booleans())
-    def join(self, colours: tuple[str, ...] | None, browses: bool) -> None:
-        self.model.join(colours, browses=browses)
+    @rule(colours=st.sampled_from([None, ("red",), ("green", "blue")]), browses=st.booleans(), credit=st.integers(0, 2))
+    def join(self, colours: tuple[str, ...] | None, browses: bool, credit: int) -> None:
+        self.model.join(colours, browses=browses, credit=credit)
 
     @precondition(lambda self: self.model.consumers)
     @rule(place=st.integers(0, 4))
@@ -165,6 +165,30 @@ def test_a_consumer_gets_its_message_while_others_hold_much_unsettled() -> None:
     assert choosy is not None
     model.quiesce()
     assert model.take(choosy) is last
+
+
+def test_a_consumer_without_a_bound_leaves_room_for_others() -> None:
+    """Whoever may have any number of messages, and settles none, is given no more once they take three eighths of the
+    budget: one that was promised little gets that, and one that only looks sees on. Settling lets the first go on."""
+    model = PagingModel(limit=4000)
+    greedy, modest = model.join(None, credit=0), model.join(("green",), credit=1)
+    browser = model.join(("red",), browses=True, credit=0)
+    assert greedy is not None
+    assert modest is not None
+    assert browser is not None
+    rows = [model.publish(size=10) for _ in range(60)]
+    taken = 0
+    while model.quiesce() >= 0 and model.take(greedy) is not None:
+        taken += 1
+    assert taken == 16, "records of 96 bytes, until they take 1500"
+    green = model.publish(size=900, colour="green")
+    model.quiesce()
+    assert model.take(modest) is green
+    assert model.take(browser) is rows[16]
+    model.settle(rows[0])
+    model.settle(rows[1])
+    model.quiesce()
+    assert model.take(greedy) is rows[16]
 
 
 def test_a_list_refers_to_the_cache_where_the_budget_ends_and_catches_up() -> None:

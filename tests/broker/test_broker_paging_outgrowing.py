@@ -341,9 +341,12 @@ def test_a_queue_that_is_found_empty_keeps_everything_in_memory_again(host: Virt
                 received.accept()
             queue.housekeeping()
             assert not _pages(queue)
-            assert (host.memory_statistics().used, host.memory_statistics().targets) == (0, ())
+            statistics = host.memory_statistics()
+            assert statistics.targets == ()
+            assert statistics.used == statistics.loading, "a load that was under way ends by itself"
             _publish(host, range(first + 400, first + 410))
-            assert host.memory_statistics().unpaged == host.memory_statistics().used == 10 * (106 + 768)
+            statistics = host.memory_statistics()
+            assert statistics.unpaged == statistics.used - statistics.loading == 10 * (106 + 768)
             for number in range(first + 400, first + 410):
                 assert _number(browser.get(timeout=0).message) == number
                 received = subscription.get(timeout=0)
@@ -374,8 +377,8 @@ def test_a_priority_queue_that_comes_back_serves_its_consumers(host: VirtualHost
 def test_a_queue_stays_where_it_is_while_somebody_has_a_message_of_it(host: VirtualHost) -> None:
     """What was taken and may come back keeps its queue paging; settling it ends that."""
     queue = host.declare_queue("q")
-    _publish(host, range(400))
-    taken = [host.get("q") for _ in range(400)]
+    _publish(host, range(250))
+    taken = [host.get("q") for _ in range(250)]
     queue.housekeeping()
     assert _pages(queue)
     for received in taken:
