@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(PANDAS_IS_NEW))
+
+
+@pytest.fixture(scope="session")
+def connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a Spark Connect server. Its clients are processes of their own: one has one kind of session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE.parent / "pipeline"))
+        from pipeline_cluster_support import connect_server
+    with connect_server(tmp_path_factory.mktemp("connect")) as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

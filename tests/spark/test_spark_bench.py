@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from multiqueue.bench import _spark_session
+from multiqueue.bench import _spark_fan_in, _spark_jobs, _spark_session
 from multiqueue.bench._harness import run_workload
 from multiqueue.bench._model import ItemsLost, Workload
 from multiqueue.bench._spark import SUITE
@@ -23,8 +23,10 @@ SMALL = 0.01
 
 @pytest.fixture
 def in_the_tests_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The suite's session is the tests' own, and needs no warming up."""
+    """The suite's session is the tests' own and needs no warming up; what does not shrink with n is small."""
     monkeypatch.setattr(_spark_session, "WARM_UP", 1)
+    monkeypatch.setattr(_spark_fan_in, "PARTITIONS", 1)
+    monkeypatch.setattr(_spark_jobs, "SMALL_JOBS", 1)
     _spark_session.session.cache_clear()
     yield
     _spark_session.session.cache_clear()

@@ -19,7 +19,7 @@ from concurrent.futures import wait
 from pyspark.sql import SparkSession
 from multiqueue.spark import SparkDispatcher, check_environment
 
-spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 running = threading.Semaphore(0)
 
 def marks(session):
@@ -78,10 +78,13 @@ print("threads", [one.name for one in threading.enumerate() if one.name.startswi
 
 @pytest.mark.spark
 @pytest.mark.slow(selected=True)
-def test_the_dispatcher_keeps_its_promises_on_spark_connect(need_module: Callable[[str, str], None]) -> None:
+def test_the_dispatcher_keeps_its_promises_on_spark_connect(
+    need_module: Callable[[str, str], None], connect_url: str
+) -> None:
     """Marks, pools, cancelling, outcomes and ends are those of a classic session, and the program exits."""
     need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
-    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=280, cwd=ROOT)
+    command = [sys.executable, "-c", PROGRAM, connect_url]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=ROOT, check=False)
     said = [line for line in run.stdout.splitlines() if line]
     assert said == [
         "findings []",

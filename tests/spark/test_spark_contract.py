@@ -24,11 +24,11 @@ def test_a_classic_session_passes(check: Callable[[SparkSession], None], spark: 
 
 @pytest.mark.spark
 @pytest.mark.slow(selected=True)
-def test_spark_connect_passes(need_module: Callable[[str, str], None]) -> None:
+def test_spark_connect_passes(need_module: Callable[[str, str], None], connect_url: str) -> None:
     """All checks hold on a Spark Connect session, in a process of its own: one process has one kind of session."""
     need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", str(CONTRACT), "remote:local[2]"], capture_output=True, text=True, timeout=280
+        [sys.executable, "-W", "ignore", str(CONTRACT), connect_url], capture_output=True, text=True, timeout=280
     )
     told = [json.loads(line) for line in run.stdout.splitlines() if line.startswith('{"check"')]
     assert {one["check"]: one["problem"] for one in told} == dict.fromkeys(CHECKS, ""), run.stderr[-3000:]

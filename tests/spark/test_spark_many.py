@@ -39,7 +39,7 @@ def test_a_hundred_running_jobs_are_cancelled(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     "many",
     [
-        pytest.param(10_000, marks=pytest.mark.slow(selected=True)),
+        pytest.param(3_000, marks=pytest.mark.slow(selected=True)),
         pytest.param(100_000, marks=pytest.mark.slow),
     ],
 )
