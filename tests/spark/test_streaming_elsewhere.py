@@ -40,8 +40,9 @@ def run_program(master: str, url: str, directory: Path, *scenarios: str) -> dict
     return {name: rest for name, _, rest in lines if name in scenarios}
 
 
-def check(printed: dict[str, str], url: str) -> None:
-    for scenario in ("lease", "spool"):
+def check(printed: dict[str, str], url: str, *scenarios: str) -> None:
+    """Each message is in the output once, and off its queue."""
+    for scenario in scenarios:
         assert json.loads(printed[scenario]) == list(range(50))
         assert depth(url, scenario) == 0
 
@@ -53,19 +54,24 @@ def test_executors_that_share_no_directory(tmp_path: Path, url: str) -> None:
     each message is in the output once. A spool must be shared, and says so where it is not.
     """
     printed = run_program("local-cluster[2,1,1024]", url, tmp_path, "lease", "spool", "unshared")
-    check(printed, url)
+    check(printed, url, "lease", "spool")
     assert "SpoolNotShared" in printed["unshared"]
 
 
 @pytest.mark.parametrize(
-    "master",
+    ("master", "scenarios"),
     [
-        pytest.param("local[2,4]", marks=pytest.mark.slow(selected=True)),
-        pytest.param("local-cluster[2,1,1024]", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        pytest.param("local[2,4]", ["lease"], marks=pytest.mark.slow(selected=True), id="local"),
+        pytest.param("local-cluster[2,1,1024]", ["lease", "spool"], marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
 )
 def test_a_source_on_spark_connect(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, need_module: Callable[[str, str], None], master: str
+    tmp_path: Path,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    need_module: Callable[[str, str], None],
+    master: str,
+    scenarios: list[str],
 ) -> None:
     """Through a Connect server all of it is the same, while a task fails and a worker dies: the reader is beside it."""
     need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
@@ -75,4 +81,4 @@ def test_a_source_on_spark_connect(
     monkeypatch.setenv("SPARK_WORKER_DIR", str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
     with connect_server(tmp_path, master) as remote:
-        check(run_program(remote, url, tmp_path, "lease", "spool"), url)
+        check(run_program(remote, url, tmp_path, *scenarios), url, *scenarios)
