@@ -238,6 +238,30 @@ def test_batches_are_those_of_to_arrow(
 
 
 @pytest.mark.spark
+def test_tasks_are_told_the_sessions_settings(spark: SparkSession) -> None:
+    """What the session has set is seen by the tasks of a fan-in of Arrow, as by those of `toArrow`."""
+
+    def tell(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"told": [context.getLocalProperty("spark.sql.session.timeZone")]})
+
+    frame = spark.range(0, 1, 1, 1).mapInArrow(tell, "told string")
+    before = str(spark.conf.get("spark.sql.session.timeZone"))
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        with fan_in({"a": frame}, batches="arrow") as fan:
+            told = [batch.column("told").to_pylist() for _, batch in fan]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert told == [["Asia/Tokyo"]]
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize(("batches", "most"), [("rows", 2), ("arrow", 4)])
 def test_spark_computes_two_partitions_ahead_at_most(spark: SparkSession, batches: Any, most: int) -> None:
     """While the consumer holds at the first element, the partitions beyond those on their way are not begun.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlparse
 from xml.etree import ElementTree
 
 import pytest
+from pyspark.sql import SparkSession
 
 from multiqueue.spark import SchedulerPool, pools_xml
+
+ALLOCATION_FILE = "spark.scheduler.allocation.file"
 
 
 def test_pools_are_written_for_spark_to_read(tmp_path: Path) -> None:
@@ -52,21 +54,20 @@ def test_a_pool_named_twice_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-PROGRAM = """
-import sys
-from pyspark.sql import SparkSession
-spark = (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
-    .config("spark.scheduler.mode", "FAIR").config("spark.scheduler.allocation.file", sys.argv[1]).getOrCreate())
-for name in ("gold", "plain"):
-    pool = spark.sparkContext._jsc.sc().getPoolForName(name).get()
-    print(name, pool.weight(), pool.minShare())
-"""
-
-
 @pytest.mark.spark
-@pytest.mark.slow(selected=True)
-def test_spark_reads_the_file(tmp_path: Path) -> None:
-    """A session started with the file has the pools, with their weights and shares."""
+def test_spark_reads_the_file(spark: SparkSession, tmp_path: Path) -> None:
+    """What builds a session's pools finds those of the file, with their weights and shares."""
     uri = pools_xml([SchedulerPool("gold", weight=1000, min_share=1), "plain"], tmp_path)
-    run = subprocess.run([sys.executable, "-c", PROGRAM, uri], capture_output=True, text=True, timeout=120, check=True)
-    assert run.stdout.splitlines()[-2:] == ["gold 1000 1", "plain 1 0"]
+    context: Any = spark.sparkContext._jsc.sc()
+    scheduler: Any = spark.sparkContext._jvm.org.apache.spark.scheduler  # type: ignore[union-attr]
+    root = scheduler.Pool("", scheduler.SchedulingMode.FAIR(), 0, 0)
+    context.conf().set(ALLOCATION_FILE, uri)
+    try:
+        scheduler.FairSchedulableBuilder(root, context).buildPools()
+    finally:
+        context.conf().remove(ALLOCATION_FILE)
+    found = {name: root.getSchedulableByName(name) for name in ("gold", "plain")}
+    assert {name: (pool.weight(), pool.minShare()) for name, pool in found.items()} == {
+        "gold": (1000, 1),
+        "plain": (1, 0),
+    }
