@@ -2,6 +2,9 @@
 
 Promise     Whatever a peer sends ends at most its own connection. Bytes that cannot be frames end it once what came
             before them is done.
+Runs        Publishes that stand next to each other go to a store together. Whatever else comes, and whatever ends the
+            frames that are there, hands them in first: nothing of this connection overtakes them, and they wait for
+            nobody. docs/decisions/0875-publishes-in-runs.md
 """
 
 from __future__ import annotations
