@@ -158,7 +158,7 @@ class MortalBroker(threading.Thread):
 @pytest.mark.parametrize(
     "lives",
     [
-        pytest.param(4, id="a-few"),
+        pytest.param(3, id="a-few"),
         pytest.param(30, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
 )
