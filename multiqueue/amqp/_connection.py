@@ -6,7 +6,8 @@ Promise     Whatever a peer sends, or fails to send, ends at most its own connec
 Layers      `_connection_base` has the state and writes, `_connection_holding` stops reading and goes on,
             `_connection_reading` makes frames of bytes; here are the handshake, the transport's word and time.
 Ending      `connection_lost` is the one way out. It ends the channels, then the exclusive queues. While something runs
-            aside for a channel, that comes when it is done.
+            aside for a channel, that comes when it is done: whoever gets an exclusive name next sees its commits
+            done or undone, and none comes later (leases of the Spark source rest on this).
 """
 
 from __future__ import annotations
