@@ -61,17 +61,17 @@ def dying(directory: str) -> Task:
 
 
 def straggling(directory: str) -> Task:
-    """One partition is slow where it runs first, so that Spark runs it a second time beside."""
+    """One partition waits half way where it runs first, until Spark has begun to run it a second time beside."""
 
     def fn(task: TaskSender, rows: Iterator[Any]) -> None:
-        is_first = task.partition == 2 and task.attempt == 0
+        copied = Path(directory, "copied")
         for number, row in enumerate(rows):
-            if is_first and number % 100 == 0:
-                time.sleep(1.5)
-            elif number % 250 == 0:
-                time.sleep(0.1)
+            if number == 250 and task.partition == 2:
+                if task.attempt > 0:
+                    copied.touch()
+                while not copied.exists():
+                    time.sleep(0.05)
             task.send(row["id"])
-        Path(directory, f"{task.partition}-{task.attempt}").touch()
 
     return fn
 
