@@ -48,10 +48,12 @@ class HostReceiving(HostDeadLetters):
     _subscriptions: dict[Subscription, None]
 
     def get(self, queue: str, *, auto_accept: bool = False, owner: object = None) -> Received | None:
-        """The first message of a queue that nobody has, or None. Does not block.
+        """The first message of a queue that nobody has, or None. Does not block, but for reading what is in the store.
 
         Raises:
             NotFound: no such queue.  ResourceLocked: it belongs to another owner.
+            ConsumerNotAdmitted: the queue is paged, and what is unsettled leaves no memory for its next message.
+            StoreError: the store cannot be read.
         """
         return self._getter.get(self.queue(queue, owner=owner), auto_accept=auto_accept)
 

@@ -100,7 +100,8 @@ class QueueDelivery(QueueManagement):
         Does not block, but for reading what a store alone has.
 
         Raises:
-            ConsumerNotAdmitted: the queue is paged, and there is no memory for one more list.
+            ConsumerNotAdmitted: the queue is paged, and what is unsettled leaves no memory for its next message.
+            StoreError: the store cannot be read.
         """
         while True:
             entry, may_come = self._get_now(owner, auto_accept)
