@@ -143,7 +143,9 @@ def test_no_java(config: Path, tmp_path: Path, java_home: str) -> None:
 def test_no_configuration(tmp_path: Path) -> None:
     """A configuration that is not there is a sentence."""
     for command in ("run", "status", "retry"):
-        refused(call("pipeline", command, tmp_path / "none.toml"), "none.toml': No such file or directory")
+        refused(
+            call("pipeline", command, tmp_path / "none.toml"), "none.toml: cannot be read: No such file or directory"
+        )
 
 
 def test_a_wrong_configuration(config: Path) -> None:

@@ -245,8 +245,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="t
 @needs_proc
 @pytest.mark.slow(selected=True)
 def test_rounds_of_many_messages_leave_nothing_behind(tmp_path: Path) -> None:
-    """After rounds of 10,000 messages the accounts are empty; neither memory nor file have grown since the second."""
-    _soak(tmp_path, 6, 10_000)
+    """After rounds of 5,000 messages the accounts are empty; neither memory nor file have grown since the second."""
+    _soak(tmp_path, 6, 5_000)
 
 
 @needs_proc

@@ -13,6 +13,7 @@ from multiqueue.broker import Broker, Message
 
 LIMIT = 4 << 20
 DEEP = 100_000
+MANY = 20_000
 PAGE = 500  # headers that one load looks at: a sixteenth of the budget would take a thousand
 FEW = 20  # loads beside the scan: the body of the match, and what stood in line before
 RED = "colour = 'red'"
@@ -80,28 +81,26 @@ def test_one_match_behind_a_million_on_a_disk_is_delivered(tmp_path: Path) -> No
     _behind_what_does_not_match(tmp_path, 1_000_000)
 
 
-@pytest.mark.slow(selected=True)
 def test_what_another_consumer_holds_does_not_hide_a_match(tmp_path: Path) -> None:
     """A match is found behind messages that somebody has and does not acknowledge; they come back in their places."""
-    with _deep(tmp_path, DEEP) as broker:
+    with _deep(tmp_path, MANY) as broker:
         with broker.subscribe("q", prefetch=1000) as holder:
             held = [holder.get(timeout=60) for _ in range(1000)]
-            _take_red(broker, DEEP // PAGE + FEW)
+            _take_red(broker, MANY // PAGE + FEW)
             held[0].accept()
             assert holder.get(timeout=60).body == b"1000"
-        assert len(broker.queue("q")) == DEEP - 1
+        assert len(broker.queue("q")) == MANY - 1
         _take_blue(broker, 1, 2000)
 
 
-@pytest.mark.slow(selected=True)
 def test_what_another_consumer_takes_meanwhile_does_not_hide_a_match(tmp_path: Path) -> None:
     """A match is found while the messages before it are consumed; each of these comes once, in order."""
-    with _deep(tmp_path, DEEP) as broker:
+    with _deep(tmp_path, MANY) as broker:
         bodies: list[object] = []
 
         def drain() -> None:
             with broker.subscribe("q", selector="colour <> 'red'", prefetch=100) as blues:
-                for _ in range(DEEP):
+                for _ in range(MANY):
                     received = blues.get(timeout=60)
                     bodies.append(received.body)
                     received.accept()
@@ -111,10 +110,10 @@ def test_what_another_consumer_takes_meanwhile_does_not_hide_a_match(tmp_path: P
         try:
             # Loads of the other consumer count as well: a page of headers each, and then the bodies, some hundreds
             # at a time.
-            _take_red(broker, 4 * DEEP // PAGE)
+            _take_red(broker, 4 * MANY // PAGE)
         finally:
             draining.join()
-        assert bodies == [b"%d" % number for number in range(DEEP)]
+        assert bodies == [b"%d" % number for number in range(MANY)]
         broker.wait_for_commits()
         assert len(broker.queue("q")) == 0
         assert broker.memory_statistics().used == 0

@@ -180,7 +180,7 @@ def wait(spark, frame, item):
     return frame.selectExpr("slowly(value) AS value")
 """
 
-SLOW_FILES = 16
+SLOW_FILES = 12
 
 
 @pytest.fixture
@@ -218,8 +218,8 @@ def wait_for_done(base: Path, count: int, process: subprocess.Popen[Any], *, fai
 @pytest.mark.parametrize(
     "targets",
     [
-        pytest.param((5,), marks=pytest.mark.slow(selected=True), id="once"),
-        pytest.param((3, 8), marks=pytest.mark.slow, id="twice"),
+        pytest.param((4,), marks=pytest.mark.slow(selected=True), id="once"),
+        pytest.param((3, 6), marks=pytest.mark.slow, id="twice"),
     ],
 )
 def test_kill_9_and_the_same_command_again(slow: Path, targets: tuple[int, ...]) -> None:

@@ -102,7 +102,7 @@ def test_a_cluster_where_everything_fails(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(str(HERE.parent / "pipeline"))
     from pipeline_cluster_support import standalone_cluster
 
-    scenarios = ["failing:row", "dying:task", "straggling:row", "orphaned:row", "orphaned:task"]
+    scenarios = ["failing:row", "dying:task", "straggling:row", "orphaned:task"]
     with standalone_cluster(tmp_path) as cluster:
         printed = run_program(cluster.url, *scenarios, directory=tmp_path)
     assert printed == dict.fromkeys(scenarios, ONCE_OF_MORE) | {"lost": ["broker", "True"]}
