@@ -163,9 +163,8 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
                 if not sub._plain:
                     self._served_locked(sub, True)
                 elif (following := sub._next) is not sub and following is not None:
-                    if items:
-                        sub._group.cursor = following  # type: ignore[union-attr]
-                    else:
+                    sub._group.cursor = following  # type: ignore[union-attr]
+                    if not items:
                         self._refresh_locked(sub)
                 if self._takers:
                     self._wake_taker_locked()

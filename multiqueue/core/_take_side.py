@@ -99,10 +99,10 @@ class TakeSide(Readiness[T]):
                 if not sub._plain:
                     self._served_locked(sub, own is None)
                 elif (following := sub._next) is not sub and following is not None:
+                    if own is None:
+                        sub._group.cursor = following  # type: ignore[union-attr]
                     if not items:
                         self._refresh_locked(sub)
-                    elif own is None:
-                        sub._group.cursor = following  # type: ignore[union-attr]
                 if self._takers:
                     self._wake_taker_locked()
                 if sub._putters:
@@ -230,26 +230,30 @@ class TakeSide(Readiness[T]):
     def _served_locked(self, sub: Fifo[T], in_turn: bool) -> None:
         """After a take from a sub-queue with a weight, an in-flight limit, or takers of its own."""
         items = sub._items
-        if not items or not sub._is_eligible():
-            sub._turn = 0
-            self._refresh_locked(sub)
-            return
-        if in_turn:
-            sub._turn += 1
-            if sub._turn >= sub._weight:
+        drained = not items or not sub._is_eligible()
+        following = sub._next
+        if drained or in_turn:
+            sub._turn = 0 if drained else sub._turn + 1
+            if in_turn and following is not None and (drained or sub._turn >= sub._weight):
                 sub._turn = 0
-                sub._group.cursor = sub._next  # type: ignore[union-attr]
-        wake_one(sub._own_takers)
+                sub._group.cursor = following  # type: ignore[union-attr]
+        if drained:
+            self._refresh_locked(sub)
+        else:
+            wake_one(sub._own_takers)
 
     def _turn_locked(self, sub: Fifo[T], in_turn: bool) -> None:
-        """After a take: the next one's turn, or out of the ring if it is empty. `_take_one` has it written out."""
+        """After a take: the next one's turn, and out of the ring if it is empty. `_take_one` has it written out.
+
+        Its turn ends before it is looked at once more: a put that comes in between keeps its place, not its turn.
+        """
         if not sub._plain:
             self._served_locked(sub, in_turn)
-        elif sub._next is not sub and sub._next is not None:
+        elif (following := sub._next) is not sub and following is not None:
+            if in_turn:
+                sub._group.cursor = following  # type: ignore[union-attr]
             if not sub._items:
                 self._refresh_locked(sub)
-            elif in_turn:
-                sub._group.cursor = sub._next  # type: ignore[union-attr]
 
     def _give_back(self, runs: list[tuple[Fifo[T], int]], taken: list[T]) -> None:
         """After an exception: put `taken` back to the heads it came from, let go of the lock, read the news.

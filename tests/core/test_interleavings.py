@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from schedules_support import Hold, of_many_threads, of_three_threads, of_two_threads
 
 from multiqueue import Detached, Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
@@ -119,6 +120,30 @@ def test_a_put_into_a_lane_that_is_just_emptied_is_seen(hold: Hold) -> None:
         run.join()
         assert None not in poller.result
         assert rest(multi_queue) == []
+
+    hold(scenario)
+
+
+@pytest.mark.parametrize("weight", [1, 2])
+@pytest.mark.parametrize("get", ["get", "poll", "get_many"])
+@of_two_threads
+def test_a_put_into_a_lane_that_is_just_emptied_gets_no_second_turn(hold: Hold, get: str, weight: int) -> None:
+    """While a take empties one of two sub-queues, puts fill it again: its turn is no longer than its weight."""
+
+    def scenario(run: Run) -> None:
+        multi_queue, one, two = two_lanes(weight=weight)
+        one.put("a")
+        two.put("b")
+
+        def take() -> list[str]:
+            if get == "get_many":
+                return multi_queue.get_many(weight + 1)
+            return [getattr(multi_queue, get)(timeout=None) for _ in range(weight + 1)]
+
+        run.spawn(one.put_many, "cd"[:weight])
+        taker = run.spawn(take)
+        run.join()
+        assert "b" in taker.result
 
     hold(scenario)
 
