@@ -134,16 +134,18 @@ def test_only_the_channel_that_published_waits(store: MemoryStore, held: Callabl
 def test_a_late_commit_confirms_nothing_of_a_later_channel(store: MemoryStore, held: Callable[[], Connection]) -> None:
     """A channel is closed for a fault while its publish is committed: the next of its number hears nothing of it."""
     connection = held()
-    first = connection.channel()
+    first, other = connection.channel(), connection.channel()
     lost = first.publish_confirmed(b"1", routing_key="q", delivery_mode=2)
     first.publish(b"!", exchange="no such exchange")
     with pytest.raises(ChannelClosed, match="no such exchange"):
         lost.result(PATIENCE)
     second = connection.channel()
     assert second.number == first.number
-    waits = second.publish_confirmed(b"2", routing_key="q", delivery_mode=2)
-    store.release(1)
-    assert connection.channel().queue_declare("q", passive=True).message_count == 1
+    behind = other.publish_confirmed(b"2", routing_key="q", delivery_mode=2)
+    waits = second.publish_confirmed(b"3", routing_key="q", delivery_mode=2)
+    store.release(2)
+    behind.result(PATIENCE)  # commits end, and are told, in order
+    assert other.queue_declare("q", passive=True).message_count == 2
     assert not waits.done()
     store.release()
     waits.result(PATIENCE)
