@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from ._errors import StillBlocked, TestToolError
 
 # Seconds a thread waits for its turn before the test is taken to be stuck.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 class Sequencer:

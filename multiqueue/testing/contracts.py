@@ -21,7 +21,7 @@ from ._blocked import wait_until_blocked
 from ._threads import Threads
 
 # Seconds that a wait which should end at once may take, and that one which should not end is given to end.
-PATIENCE = 10.0
+PATIENCE = 30.0
 BRIEFLY = 0.02
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from multiqueue import MultiQueueExecutor
 
 ROOT = Path(__file__).parents[2]  # where a program run by a test finds the package
-PATIENCE = 30.0  # seconds; only a hang takes as long
+PATIENCE = 60.0  # seconds; only a hang takes as long
 
 
 class Busy:

@@ -107,7 +107,7 @@ def still_works(multi_queue: LinkedBlockingMultiQueue[str], *lanes: Lane) -> Non
 
     For this one they would even if it still held a lock, which is re-entrant.
     """
-    with Threads(timeout=10.0) as threads:
+    with Threads() as threads:
         threads.start(_still_works, multi_queue, *lanes)
 
 

@@ -28,7 +28,7 @@ OFTEN = 0.0002
 STRIKES = 300
 
 # Seconds after which a forked child is killed.
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from typing import Any
 from pamqp import body, commands, frame, header
 from pamqp.heartbeat import Heartbeat
 
-PATIENCE = 20.0  # seconds; a broker answers within milliseconds, a loaded machine may need a few of these
+PATIENCE = 60.0  # seconds; a broker answers within milliseconds, a loaded machine may need a few of these
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 CAPABILITIES = {"consumer_cancel_notify": True, "basic.nack": True, "connection.blocked": True}
 STRICT = {**CAPABILITIES, "authentication_failure_close": True}

@@ -14,7 +14,7 @@ from interop_proxy_support import Proxy
 from rabbitmq_support import Peer
 
 Name = Callable[[str], str]
-PATIENCE = 20.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:

@@ -22,7 +22,7 @@ Connection, Consumer, Exchange, Producer, Queue = (
 )
 
 Name = Callable[[str], str]
-PATIENCE = 20.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 @pytest.fixture
