@@ -130,9 +130,11 @@ class Engine:
     def run_until(self, count: int) -> list[dict[str, Any]]:
         """Run batches until there are so many rows in all; returns all."""
         deadline = time.monotonic() + PATIENCE
-        while len(self.rows()) < count:
-            assert time.monotonic() < deadline, f"{len(self.rows())} of {count} rows after {PATIENCE:g} s"
-            if not self.batch():
+        while (found := len(self.rows())) < count:
+            assert time.monotonic() < deadline, f"{found} of {count} rows, and no further for {PATIENCE:g} s"
+            if self.batch():
+                deadline = time.monotonic() + PATIENCE
+            else:
                 time.sleep(0.01)  # as Spark does
         return self.rows()
 
@@ -202,6 +204,15 @@ def numbers(first: int, count: int) -> list[bytes]:
 
 def bodies(rows: list[dict[str, Any]]) -> list[bytes]:
     return [row["body"] for row in rows]
+
+
+def wait_for_steps(look: Callable[[], set[Any]], before: set[Any], count: int, *, patience: float = PATIENCE) -> None:
+    """Until `look` has shown so many names beside those of `before`. One that is gone again counts too."""
+    seen, deadline = set(before), time.monotonic() + patience
+    while len(seen) - len(before) < count:
+        assert time.monotonic() < deadline, f"{len(seen) - len(before)} of {count} steps after {patience:g} s"
+        time.sleep(0.002)
+        seen |= look()
 
 
 SERVER = """

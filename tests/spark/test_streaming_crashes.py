@@ -13,12 +13,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from spark_streaming_support import PATIENCE, publish, wait_for_depth
+from spark_streaming_support import publish, wait_for_depth, wait_for_steps
 
 from multiqueue.broker import Broker
 
 PROGRAM = Path(__file__).with_name("spark_streaming_engine.py")
-ORDERS = 200  # to each life: eight batches
+PARTS = ("spool", "offsets", "output", "commits")
+ORDERS = 200  # to each life: eight batches, of three files and more
 
 
 def start(what: str, url: str, directory: Path, way: str) -> subprocess.Popen[str]:
@@ -28,21 +29,17 @@ def start(what: str, url: str, directory: Path, way: str) -> subprocess.Popen[st
 
 
 def names(directory: Path) -> set[str]:
-    return {path.name for part in ("spool", "offsets", "output", "commits") for path in directory.glob(f"{part}/*")}
+    return {f"{part}/{path.name}" for part in PARTS for path in directory.glob(f"{part}/*")}
 
 
 def one_life(url: str, directory: Path, way: str, dice: random.Random) -> None:
     """Kill it when it has got on by some steps, and somewhere in the next one."""
+    before = names(directory)
     with start("run", url, directory, way) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "running\n"
-            deadline = time.monotonic() + PATIENCE
-            steps, before = dice.randrange(24), names(directory)
-            while steps and time.monotonic() < deadline:
-                now = names(directory)
-                steps -= now != before
-                before = now
+            wait_for_steps(lambda: names(directory), before, dice.randrange(24))
             time.sleep(dice.uniform(0.0, 0.01))  # where it is then is for the dice
         finally:
             process.kill()

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from spark_streaming_support import wait_for_depth
+from spark_streaming_support import wait_for_depth, wait_for_steps
 
 from multiqueue.broker import Broker
 from multiqueue.client import connect
@@ -23,9 +23,9 @@ pytestmark = pytest.mark.spark
 
 PROGRAM = Path(__file__).with_name("spark_streaming_query.py")
 STARTS_WITHIN = 240.0  # seconds; a JVM on a busy machine
-STEPS_WITHIN = 20.0  # seconds; then it is killed where it is
 PARTS = ("spool", "checkpoint/offsets", "checkpoint/commits", "output/_spark_metadata")
-ORDERS = 400  # to each life: some batches
+ORDERS = 400  # to each life: three batches, of three files and more
+STEPS = 8  # of those in a life, at most: a life may find a batch begun
 
 
 class Publisher(threading.Thread):
@@ -92,18 +92,13 @@ def wait_for_first_offset(directory: Path, driver: subprocess.Popen[str]) -> Non
 
 def one_life(url: str, directory: Path, form: str, dice: random.Random) -> None:
     """Run the query, and kill it when it has got on by some steps, and somewhere in the next one."""
+    before = names(directory)
     driver = start("run", url, directory, form)
     try:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "running\n", said_in(directory).read_text()[-5000:]
         wait_for_first_offset(directory, driver)
-        deadline = time.monotonic() + STEPS_WITHIN
-        steps, before = dice.randrange(2, 10), names(directory)
-        while steps and time.monotonic() < deadline:
-            time.sleep(0.005)
-            now = names(directory)
-            steps -= now != before
-            before = now
+        wait_for_steps(lambda: names(directory), before, dice.randrange(STEPS), patience=STARTS_WITHIN)
         time.sleep(dice.uniform(0.0, 0.2))  # where it is then is for the dice
     finally:
         kill(driver)

@@ -142,17 +142,25 @@ class MortalBroker(threading.Thread):
         with broker_process(data) as (self.url, _):
             publish(self.url, "orders")
         self.is_there, self.may_die, self.may_end = threading.Event(), threading.Event(), threading.Event()
+        self.batches: Callable[[], int] = int  # how far the stream is
 
     def run(self) -> None:
         for life in range(self._lives):
             with broker_process(self._data, port_of(self.url)):
                 publish(self.url, "orders", *numbers(life * 100, 100))
                 self.is_there.set()
-                self.may_die.wait(PATIENCE)
-                if life < self._lives - 1:
-                    time.sleep(self._dice.uniform(0.0, 0.5))  # where the stream is then is for the dice
+                self.may_die.wait()  # both are set whatever becomes of the stream
+                if life == self._lives - 1:
+                    self.may_end.wait()
                 else:
-                    self.may_end.wait(PATIENCE)
+                    self._live_for(self._dice.randrange(3))
+                    time.sleep(self._dice.uniform(0.0, 0.2))  # where the stream is then is for the dice
+
+    def _live_for(self, batches: int) -> None:
+        """Until the stream, which may only be connecting again, has got on by so many batches."""
+        end = self.batches() + batches
+        while self.batches() < end and not self.may_end.is_set():
+            time.sleep(0.005)
 
 
 @pytest.mark.parametrize(
@@ -166,10 +174,11 @@ def test_a_broker_that_is_killed_under_a_lease(tmp_path: Path, lives: int) -> No
     """A broker that is killed at any point of a stream, and started again, makes no double and loses nothing."""
     broker = MortalBroker(tmp_path / "data", lives, random.Random(lives))
     options = {"url": broker.url, "queue": "orders", "sourceId": "s", "maxMessagesPerBatch": "7"}
-    broker.start()
-    assert broker.is_there.wait(PATIENCE)
     stream = Engine(lambda: source_reader(options))
+    broker.batches = lambda: len(stream.output)
+    broker.start()
     try:
+        assert broker.is_there.wait(PATIENCE)
         stream.reader.initialOffset()
         broker.may_die.set()
         stream.run_until(100 * lives)
