@@ -10,6 +10,7 @@ import base64
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..broker import IllegalStep
@@ -134,22 +135,14 @@ class ChannelDelivering(ChannelBase):
             ChannelFault: nothing unacked has this tag.
         """
         unacked = self.unacked
-        if not multiple:
-            if tag not in unacked:
-                raise _unknown_tag(tag)
-            return {tag: unacked.pop(tag)}
-        if tag == 0:
+        if multiple and tag == 0:
             self.unacked = {}
             return unacked
-        if tag > self._last_tag:
+        if tag not in unacked:
             raise _unknown_tag(tag)
-        taken: dict[int, Held] = {}
-        for each in unacked:
-            if each > tag:
-                break
-            taken[each] = unacked[each]
-        if not taken:
-            raise _unknown_tag(tag)
+        if not multiple:
+            return {tag: unacked.pop(tag)}
+        taken = {each: unacked[each] for each in takewhile(lambda each: each <= tag, unacked)}
         for each in taken:
             del unacked[each]
         return taken

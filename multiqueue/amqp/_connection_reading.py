@@ -9,9 +9,11 @@ Runs        Publishes that stand next to each other go to a store together. What
 
 from __future__ import annotations
 
+import logging
 from typing import Final, cast
 
 from ..broker import BrokerError
+from ..errors import MultiQueueError
 from ._channel import ServerChannel
 from ._channel_machine import ChannelState
 from ._connection_holding import ConnectionHolding
@@ -21,6 +23,7 @@ from ._frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER, Fr
 from ._hot import ACK, PUBLISH, acks_in_a_row
 from ._methods import commands, encode_method
 
+_log = logging.getLogger("multiqueue.amqp")
 _FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
 _CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
 
@@ -174,6 +177,11 @@ class ConnectionReading(ConnectionHolding):
             channel.fault(error.reply_code, error.reply_text, method)
         elif isinstance(error, AmqpError):
             self.fault(error, method)
+        elif isinstance(error, MultiQueueError) and channel is not None:
+            # The store has no room, or cannot be read: other channels may have nothing to do with it.
+            _log.error("%s: channel %d: %s", self.name, channel.number, error)
+            fault = ChannelFault(541, str(error))
+            channel.fault(fault.reply_code, fault.reply_text, method)
         elif isinstance(error, Exception):
             self.failed(error)
         else:

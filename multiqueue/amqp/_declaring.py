@@ -8,7 +8,7 @@ from ._channel import ServerChannel, handles
 from ._confirms import Confirms
 from ._errors import ChannelFault, ConnectionFault
 from ._methods import commands
-from ._replies import REPLY_TO, reply_queues
+from ._replies import REPLY_PREFIX, REPLY_TO, reply_queues
 from ._transaction import ChannelTransaction
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ def _unbind_exchange(channel: ServerChannel, method: Any) -> None:
 
 @handles(commands.Queue.Declare)
 def _declare_queue(channel: ServerChannel, method: Any) -> None:
+    if method.queue == REPLY_TO:  # as RabbitMQ: it is there, though nobody needs to declare it
+        if not method.nowait:
+            channel.reply(commands.Queue.DeclareOk, queue=REPLY_TO, message_count=0, consumer_count=1)
+        return
     queue = _declared(channel, method)
     channel.last_queue = queue.name
     if not method.nowait:
@@ -97,7 +101,7 @@ def _declare_queue(channel: ServerChannel, method: Any) -> None:
 
 def _declared(channel: ServerChannel, method: Any) -> BrokerQueue:
     connection = channel.connection
-    if method.queue.startswith(REPLY_TO) and method.passive:
+    if method.queue.startswith(REPLY_PREFIX) and method.passive:
         queue = reply_queues(connection.host).find(method.queue)
         if queue is None:
             raise ChannelFault(404, f"no queue '{method.queue}' in vhost '{connection.host.name}'")
@@ -205,8 +209,10 @@ def _select_transactions(channel: ServerChannel, method: Any) -> None:
 def _commit(channel: ServerChannel, method: Any) -> None:
     transaction = _transaction(channel)
 
-    def committed(_: None) -> None:
+    def committed(is_complete: bool) -> None:
         transaction.committed()
+        if not is_complete:
+            raise ChannelFault(406, "partial tx completion")
         channel.reply(commands.Tx.CommitOk)
 
     channel.connection.run_aside(transaction.commit, committed, channel)

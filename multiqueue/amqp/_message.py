@@ -25,7 +25,7 @@ from ._properties import (
     property_flags,
 )
 
-_LONGEST_LIFE: Final = 2**32 - 1  # milliseconds; as RabbitMQ, what its timers can wait
+_LONGEST_LIFE: Final = 10 * 365 * 24 * 3600 * 1000  # milliseconds: ten years, as RabbitMQ
 _NO_HEADERS: Final[Mapping[str, object]] = {}
 _TEXTS: Final = (
     "content_type",

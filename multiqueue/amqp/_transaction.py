@@ -1,7 +1,8 @@
 """A channel in transaction mode: its publishes and settlements, put off until commit.
 
 Promise     As the broker's `Transaction`, which does the work. What was settled and not committed is the channel's
-            again after a rollback, under its old delivery tags.
+            again after a rollback, under its old delivery tags. Where a queue refused a message at commit, everything
+            else is done and the channel is closed, as RabbitMQ does it: 406, partial tx completion.
 Waiting     A commit may wait for a disk, so it runs on a thread of the server's; the connection reads nothing further
             until it is done.
 """
@@ -73,12 +74,14 @@ class ChannelTransaction:
         step(*(Received(self._holder, _Delivery(held)) for held in taken.values()))
         self._settled.update(taken)
 
-    def commit(self) -> None:
-        """Do everything. May block. A queue at its limit has refused for itself; AMQP has no words for that here."""
+    def commit(self) -> bool:
+        """Do everything; False when queues at their limit have refused messages. May block."""
+        is_complete = True
         try:
             self._transaction.commit()
         except* MessageRefused:
-            pass
+            is_complete = False
+        return is_complete
 
     def committed(self) -> None:
         """After a commit, on the channel's thread: windows open."""

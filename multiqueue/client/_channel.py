@@ -41,7 +41,7 @@ class Channel(ChannelDeclaring, ChannelPublishing, ChannelConsuming, ChannelArri
         self.call(commands.Tx.Commit, commands.Tx.CommitOk)
 
     def tx_rollback(self) -> None:
-        """Do none of it. What was settled is unsettled again at the server, which gives it back with the channel."""
+        """Do none of it. What was settled is unsettled again, under the same delivery tags."""
         self.call(commands.Tx.Rollback, commands.Tx.RollbackOk)
 
     # ---- opening, and opening again -----------------------------------------------------------------------------

@@ -119,6 +119,11 @@ class ChannelArrivals(ChannelCalls):
             self._tags.clear()
         self._answered(event)
 
+    def _transaction_ended(self, event: Event) -> None:
+        with self._lock:
+            self._tags.transaction_ended(is_done=isinstance(event.method, commands.Tx.CommitOk))
+        self._answered(event)
+
     def _cancel_answered(self, event: Event) -> None:
         self._forget_consumer(event.method.consumer_tag, None)
         self._answered(event)
@@ -160,6 +165,8 @@ class ChannelArrivals(ChannelCalls):
         Nack: _confirmed,
         Return: _returned,
         commands.Basic.RecoverOk: _recovered,
+        commands.Tx.CommitOk: _transaction_ended,
+        commands.Tx.RollbackOk: _transaction_ended,
         commands.Basic.CancelOk: _cancel_answered,
         commands.Basic.Cancel: _cancelled,
         commands.Channel.Flow: _flow,

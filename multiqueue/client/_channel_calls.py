@@ -56,6 +56,10 @@ class ChannelCalls(ChannelBase):
                         self._link = None  # nothing can be sent on it; it does not become ours
                     raise self._lost()  # nobody will tell us: the link had ended before
                 self._call = call  # the answer cannot overtake us: the reader needs the lock, and so does a loss
+                if method in (commands.Tx.Commit, commands.Tx.Rollback):
+                    self._tags.end_transaction()
+                elif method is commands.Tx.Select:
+                    self._tags.begin_transactions()
             self._wait_for(call, deadline, f"{method.name} was not answered within {limit:g} s")
         finally:
             self._turn.release()

@@ -2,7 +2,7 @@
 
 Promise     What a tag means never changes. A connection numbers from 1 what it delivers on a channel; after a recovery
             our tags go on from the highest, and settling one of before does nothing, for that message is back in its
-            queue.
+            queue. What a transaction has settled is unsettled again after its rollback, under the same tag.
 State       Guarded by the lock of the channel, which is also held while a settlement is appended to the link: the
             server gets them in the order in which they were entered here.
 """
@@ -18,6 +18,10 @@ class DeliveryTags:
         self._highest = 0
         # Invariant: in rising order, all above _offset and not above _highest.
         self._unsettled: dict[int, None] = {}
+        # Settled in the transaction that is open, and in the one whose end the server was asked for.
+        self._is_transacted = False
+        self._pending: dict[int, None] = {}
+        self._ending: dict[int, None] = {}
 
     def __len__(self) -> int:
         """How many are unsettled."""
@@ -47,19 +51,35 @@ class DeliveryTags:
             KeyError: there is no such unsettled message.
         """
         unsettled = self._unsettled
-        if tag in unsettled and not multiple:
-            del unsettled[tag]
-        elif multiple and tag == 0:
-            unsettled.clear()
+        if multiple and tag == 0:
+            self._take(list(unsettled))
             return 0
-        elif 0 < tag <= self._offset:
+        if 0 < tag <= self._offset:
             return None
-        elif multiple and unsettled and next(iter(unsettled)) <= tag <= self._highest:
-            for each in [each for each in unsettled if each <= tag]:
-                del unsettled[each]
-        else:
+        if tag not in unsettled:
             raise KeyError(tag)
+        self._take([each for each in unsettled if each <= tag] if multiple else [tag])
         return tag - self._offset
+
+    def _take(self, tags: list[int]) -> None:
+        for each in tags:
+            del self._unsettled[each]
+        if self._is_transacted:
+            self._pending.update(dict.fromkeys(tags))
+
+    def begin_transactions(self) -> None:
+        """From now on what is settled waits for a commit."""
+        self._is_transacted = True
+
+    def end_transaction(self) -> None:
+        """A commit or rollback was sent: what is settled from now on belongs to the next transaction."""
+        self._ending, self._pending = self._pending, {}
+
+    def transaction_ended(self, *, is_done: bool) -> None:
+        """The server has answered: what was settled is done, or as it was before."""
+        if not is_done:
+            self._unsettled = dict.fromkeys(sorted(self._ending | self._unsettled))
+        self._ending = {}
 
     def clear(self) -> None:
         """All that was unsettled has gone back to its queue."""
@@ -68,10 +88,13 @@ class DeliveryTags:
     def renew(self) -> None:
         """The connection is gone, and what was unsettled has gone back: the next connection numbers from 1."""
         self._offset = self._highest
-        self._unsettled.clear()
+        for tags in (self._unsettled, self._pending, self._ending):
+            tags.clear()
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the tags contradict themselves. For tests, with the channel's lock held."""
         tags = list(self._unsettled)
         assert tags == sorted(tags), tags
-        assert all(self._offset < tag <= self._highest for tag in tags), tags
+        known = [*tags, *self._pending, *self._ending]
+        assert len(known) == len(set(known)), known
+        assert all(self._offset < tag <= self._highest for tag in known), known

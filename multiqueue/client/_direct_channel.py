@@ -49,7 +49,7 @@ class DirectChannel:
         self._next_tag = 1
         self._next_publish: int | None = None  # in confirm mode
         self._transaction: Any = None
-        self._settled_in_transaction: list[int] = []
+        self._settled_in_transaction: dict[int, HeldMessage] = {}
         self._prefetch = 0
         self._prefetch_of_all = 0
         # Invariant: in rising order of tags; every value is unsettled at the broker.
@@ -206,7 +206,7 @@ class DirectChannel:
         if served.is_cancelled:
             if not served.auto_ack:
                 received.release()
-        elif not served.auto_ack and 0 < self._prefetch_of_all <= len(self._unsettled):
+        elif not served.auto_ack and self._has_its_prefetch():
             self._waiting.append((served, received))
         else:
             self._deliver_now(served, received)
@@ -225,8 +225,12 @@ class DirectChannel:
         return tag
 
     def _serve_waiting(self) -> None:
-        while self._waiting and not 0 < self._prefetch_of_all <= len(self._unsettled):
+        while self._waiting and not self._has_its_prefetch():
             self._deliver_now(*self._waiting.popleft())
+
+    def _has_its_prefetch(self) -> bool:
+        """Does the channel have as many as all its consumers may have? What waits for a commit counts."""
+        return 0 < self._prefetch_of_all <= len(self._unsettled) + len(self._settled_in_transaction)
 
     def _cancel(self, fields: Fields) -> Any:
         """The consumer ends; what it has stays unsettled until the channel ends."""
@@ -262,24 +266,22 @@ class DirectChannel:
 
     def settle(self, verb: str, tag: int, multiple: bool, requeue: bool) -> None:
         """ack, nack or reject."""
-        if multiple:
-            tags = [each for each in self._unsettled if tag == 0 or each <= tag]
-        else:
-            tags = [tag] if tag in self._unsettled else []
-        if not tags and not (multiple and tag == 0):
+        if tag not in self._unsettled and not (multiple and tag == 0):
             raise Refused(406, f"PRECONDITION_FAILED - unknown delivery tag {tag}")
+        tags = [each for each in self._unsettled if tag == 0 or each <= tag] if multiple else [tag]
         action = "accept" if verb == "ack" else "release" if requeue else "reject"
         for each in tags:
             self._settle_one(each, action)
         self._serve_waiting()
 
     def _settle_one(self, tag: int, action: str) -> None:
+        received = self._unsettled.pop(tag)
         if self._transaction is not None:
-            self._settled_in_transaction.append(tag)
-            getattr(self._transaction, action)(self._unsettled[tag])
+            self._settled_in_transaction[tag] = received
+            getattr(self._transaction, action)(received)
             return
         try:
-            getattr(self._unsettled.pop(tag), action)()
+            getattr(received, action)()
         except ValueError:
             pass  # it went with its queue
 
@@ -299,15 +301,20 @@ class DirectChannel:
         return answer(commands.Tx.SelectOk)
 
     def _tx_commit(self, fields: Fields) -> Any:
-        self._in_transaction().commit()
-        for tag in self._settled_in_transaction:
-            self._unsettled.pop(tag, None)
+        is_complete = True
+        try:
+            self._in_transaction().commit()
+        except* broker_room(self._host).MessageRefused:
+            is_complete = False
         self._settled_in_transaction.clear()
+        if not is_complete:
+            raise Refused(406, "PRECONDITION_FAILED - partial tx completion")
         self._serve_waiting()
         return answer(commands.Tx.CommitOk)
 
     def _tx_rollback(self, fields: Fields) -> Any:
         self._in_transaction().rollback()
+        self._unsettled = dict(sorted({**self._settled_in_transaction, **self._unsettled}.items()))
         self._settled_in_transaction.clear()
         return answer(commands.Tx.RollbackOk)
 
@@ -330,6 +337,8 @@ class DirectChannel:
         """Consumers end, and what is unsettled goes back to its place."""
         self._is_closed = True
         self._behind = None
+        if self._transaction is not None:
+            self._tx_rollback({})
         for served in self._consumers.values():
             served.is_cancelled = True
         self._end_replies()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pamqp import commands
 
-from ..amqp import REPLY_TO, reply_queues
+from ..amqp import REPLY_PREFIX, REPLY_TO, reply_queues
 from ._direct_host import Refused
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ def _exchange_unbind(link: DirectLink, fields: Fields) -> Any:
 
 def _queue_declare(link: DirectLink, fields: Fields) -> Any:
     name = fields.pop("queue")
-    if name.startswith(REPLY_TO) and fields["passive"]:
+    if name == REPLY_TO:  # it is there, though nobody needs to declare it
+        return answer(commands.Queue.DeclareOk, queue=name, message_count=0, consumer_count=1)
+    if name.startswith(REPLY_PREFIX) and fields["passive"]:
         queue = reply_queues(link.host).find(name)
         if queue is None:
             raise Refused(404, f"NOT_FOUND - no queue '{name}' in vhost '{link.host.name}'")

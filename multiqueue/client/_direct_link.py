@@ -19,6 +19,7 @@ from typing import Any
 
 from pamqp import commands
 
+from ..errors import MultiQueueError
 from ._direct_channel import DirectChannel, Served, Step
 from ._direct_declaring import answer
 from ._direct_host import HeldMessage, Host
@@ -192,10 +193,11 @@ class DirectLink:
                 self.emit(Event(number, reply))
 
     def _refuse(self, number: int, error: Exception) -> None:
+        is_ours = isinstance(error, MultiQueueError)  # a store that has no room, or cannot be read, is no defect
         code = getattr(error, "reply_code", 541)
-        text = getattr(error, "reply_text", f"INTERNAL_ERROR - {error!r}")
+        text = getattr(error, "reply_text", f"INTERNAL_ERROR - {error if is_ours else repr(error)}")
         fields = {"reply_code": code, "reply_text": text, "class_id": 0, "method_id": 0}
-        if getattr(error, "closes", "connection") == "channel":
+        if getattr(error, "closes", "channel" if is_ours else "connection") == "channel":
             self._close_channel(number)
             self.emit(Event(number, answer(commands.Channel.Close, **fields)))
         else:

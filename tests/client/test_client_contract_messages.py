@@ -258,23 +258,6 @@ def test_exchanges_route(channel: Channel) -> None:
     channel.exchange_delete("client-source")
 
 
-def test_transactions_are_all_or_nothing(channel: Channel, queue: str) -> None:
-    """What was published and settled becomes true at commit, and not at all at rollback."""
-    publish(channel, queue, b"old")
-    with channel.connection.channel() as transactional:
-        transactional.tx_select()
-        message = transactional.basic_get(queue)
-        assert message is not None
-        message.ack()
-        transactional.publish(b"new", routing_key=queue)
-        transactional.tx_rollback()
-        transactional.publish(b"newer", routing_key=queue)
-        assert channel.basic_get(queue) is None
-        transactional.tx_commit()
-        assert _next(channel, queue).body == b"newer"
-    assert _next(channel, queue).body == b"old"
-
-
 def test_a_refusal_closes_its_channel_alone(connection: Connection) -> None:
     """C16: the call raises with code and text, the channel is of no further use, its number is."""
     channel, other = connection.channel(), connection.channel()

@@ -180,6 +180,35 @@ def test_what_is_rolled_back_did_not_happen(channel: WireChannel, transacted: Wi
     assert channel.drain(queue) == [b"first"]
 
 
+def test_a_rollback_brings_back_the_tags(channel: WireChannel, transacted: WireChannel, queue: str) -> None:
+    """What was settled can be settled again, otherwise this time."""
+    channel.fill(queue, b"1", b"2")
+    tags = [transacted.get(queue, no_ack=False).tag for _ in range(2)]  # type: ignore[union-attr]
+    transacted.ack(tags[0])
+    transacted.ack(tags[1], multiple=True)
+    transacted.call(commands.Tx.Rollback())
+    transacted.ack(tags[1])
+    transacted.nack(tags[0])
+    transacted.call(commands.Tx.Commit())
+    assert channel.drain(queue) == [b"1"]
+
+
+def test_a_commit_that_a_queue_refuses_in_part(channel: WireChannel, transacted: WireChannel, name: Name) -> None:
+    """The rest is done, and the channel is closed: 406, partial tx completion."""
+    small = channel.declare(name("q"), exclusive=True, arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    other = channel.declare(name("q"), exclusive=True)
+    channel.fill(other, b"old")
+    got = transacted.get(other, no_ack=False)
+    assert got is not None
+    transacted.ack(got.tag)
+    for queue, body in ((small, b"1"), (small, b"2"), (other, b"3")):
+        transacted.publish(queue, body)
+    with pytest.raises(ChannelClosed, match="partial tx completion") as closed:
+        transacted.call(commands.Tx.Commit())
+    assert closed.value.code == 406
+    assert (channel.drain(small), channel.drain(other)) == ([b"1"], [b"3"])
+
+
 def test_a_channel_that_closes_rolls_back(channel: WireChannel, transacted: WireChannel, queue: str) -> None:
     """Nothing of an open transaction remains."""
     transacted.publish(queue, b"never")
@@ -283,6 +312,16 @@ def test_a_property_that_cannot_be_is_refused(
     assert channel.wire.channel(2).count(queue) == 0
 
 
+def test_a_life_may_be_ten_years(channel: WireChannel, queue: str) -> None:
+    """And no longer."""
+    years = 10 * 365 * 24 * 3600 * 1000
+    channel.publish(queue, b"for long", expiration=str(years))
+    assert channel.count(queue) == 1
+    channel.publish(queue, b"for ever", expiration=str(years + 1))
+    with pytest.raises(ChannelClosed, match="invalid expiration '315360000001'"):
+        channel.sync()
+
+
 # -- direct reply-to
 
 
@@ -302,6 +341,13 @@ def test_an_answer_needs_no_queue(channel: WireChannel, connect: Connect, queue:
     channel.close()
     other.publish(address, b"too late", mandatory=True)
     assert other.next().method.reply_code == 312
+
+
+def test_the_place_of_answers_can_be_declared(channel: WireChannel) -> None:
+    """It is there, passively and not, for clients that declare whatever they consume from."""
+    for passive in (False, True):
+        answer = channel.call(commands.Queue.Declare(queue="amq.rabbitmq.reply-to", passive=passive))
+        assert (answer.queue, answer.message_count, answer.consumer_count) == ("amq.rabbitmq.reply-to", 0, 1)
 
 
 @pytest.mark.parametrize(

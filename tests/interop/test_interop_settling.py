@@ -150,6 +150,19 @@ def test_a_second_acknowledgement_closes_the_channel(channel: WireChannel, queue
         channel.sync()
 
 
+@pytest.mark.parametrize("way", ["ack", "nack"])
+def test_multiple_is_about_a_tag_that_is_unacknowledged(channel: WireChannel, queue: str, way: str) -> None:
+    """With multiple too, a tag that was settled is unknown; what was delivered before it stays as it is."""
+    channel.fill(queue, *FIVE)
+    channel.consume(queue)
+    channel.contents(5)
+    channel.ack(2)
+    getattr(channel, way)(2, multiple=True)
+    with pytest.raises(ChannelClosed, match="unknown delivery tag 2"):
+        channel.sync()
+    assert channel.wire.channel(2).count(queue) == 4
+
+
 def test_what_was_delivered_without_acknowledgement_cannot_be_acknowledged(channel: WireChannel, queue: str) -> None:
     """With no-ack the tag counts on, but stands for nothing."""
     channel.fill(queue, b"gone")
