@@ -190,11 +190,14 @@ class Broker(VirtualHost):
 
         Blocked threads are told, and messages that no store has are gone. Callbacks that run are waited for, `timeout`
         seconds at most per virtual host; a callback that closes the broker waits for none, and the threads end after
-        it.
+        it. A program that ends without closing closes what has a store, and waits for no callback.
 
         Raises:
             StoreFailed: a disk failed at the very end. All virtual hosts are closed; what was committed is there.
+            RuntimeError: called by something that follows a commit, on a store's own thread. Nothing was done.
         """
+        for host in self.virtual_hosts():
+            host.check_closable()
         try:
             self._close_servers(timeout)
             self._close_hosts(timeout)

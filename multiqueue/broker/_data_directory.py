@@ -23,6 +23,8 @@ class DataDirectory:
     """The stores of one broker's virtual hosts. Knows names and paths; opens what it is asked for."""
 
     def __init__(self, path: str | Path, durability: str) -> None:
+        if not str(path):
+            raise ValueError("data is an empty path; name a directory, or None to keep everything in memory")
         self.path = Path(path)
         self.durability = Durability(durability)
 
@@ -36,10 +38,10 @@ class DataDirectory:
         return SqliteStore(self.path / directory_name(virtual_host), durability=self.durability)
 
     def virtual_hosts(self) -> list[str]:
-        """The names of those that have a directory here, in order."""
+        """The names of those that have a store here, in order. Other directories are somebody else's."""
         if not self.path.is_dir():
             return []
-        names = (virtual_host_name(entry.name) for entry in self.path.iterdir() if entry.is_dir())
+        names = (virtual_host_name(entry.name) for entry in self.path.iterdir() if SqliteStore.is_in(entry))
         return sorted(name for name in names if name is not None)
 
 

@@ -9,11 +9,14 @@ Who runs    Any thread may call anything. Only `wait_for_room` blocks, and closi
             a store also whatever promises that something is stored: see docs/design/broker-durability.md.
 Closing     1. Subscriptions end and give back what they had.  2. Queues that no store keeps are deleted, and what they
             have written out.  3. The store has everything and is closed; then the loaders and the rest.
+            A program that ends without closing closes what has a store, or nobody would know what was delivered.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -117,6 +120,8 @@ class VirtualHost(HostReceiving):
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)
+            self._pid = os.getpid()
+            atexit.register(self._close_at_exit)  # after the store's own, so it comes before that
 
     def _new_queue(self, name: str, settings: QueueSettings) -> BrokerQueue:
         journal = None
@@ -228,10 +233,8 @@ class VirtualHost(HostReceiving):
             StoreFailed: the disk failed at the very end. Nothing that was committed is lost.
             RuntimeError: called by something that follows a commit, on the store's own thread. Nothing was done.
         """
-        if self._journal is not None and not self._journal.may_wait:
-            raise RuntimeError(
-                f"vhost '{self.name}' cannot be closed by what follows a commit: its store waits for that"
-            )
+        self.check_closable()
+        atexit.unregister(self._close_at_exit)
         deadline = None if timeout is None else time.monotonic() + timeout
         self._closed = True
         with self._lock:
@@ -248,6 +251,21 @@ class VirtualHost(HostReceiving):
         self._overflow.close()
         for queue in self.queues():
             queue.delete()
+
+    def check_closable(self) -> None:
+        """Return when `close` may be called on this thread.
+
+        Raises:
+            RuntimeError: it follows a commit, on the store's own thread.
+        """
+        if self._journal is not None and not self._journal.may_wait:
+            raise RuntimeError(
+                f"vhost '{self.name}' cannot be closed by what follows a commit: its store waits for that"
+            )
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._pid:  # in a forked child the locks may be held by threads that it does not have
+            self.close(0.0)
 
     def _store_failed(self) -> None:
         """Nothing is accepted any more; end the subscriptions, or they would go on with what cannot be settled."""

@@ -7,14 +7,15 @@ Promise     Submissions are committed in the order in which they were made, each
 State       `_lock` guards every field of `GroupCommit` that changes, and every `Batch.submissions`, `Batch.is_done` and
             `Submission.callbacks`. A batch that the writer has taken is the writer's alone. Invariants: the pending
             counts are sums over `_batches` and the batch in the writer's hands; `_gathering` is the last of
-            `_batches` or None; `_end` is set once, and from then on `_batches` is empty.
+            `_batches` or None; `_end` is set once, and from then on `_batches` is empty and `_closing` set.
 Lock order  `_lock` is a leaf. Callbacks, the backend and every `Turnstile.open` run outside of it.
 Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`,
             `close` and whoever begins to wait for a batch notify. Submissions with a Put wait in `room` for bytes: the
-            writer notifies when half of them are committed, and so does the end. `Commit.wait` waits for its batch:
+            writer notifies when half of them are committed, and so do close and end. `Commit.wait` waits for its batch:
             the commit or the end opens its turnstile.
 Membership  After a fork the child has no writer and may not touch the files: it is refused everything.
-            At the end (`_end`) whoever is pending, and whoever waits for room, is told the same error.
+            From the close on (`_closing`) only callbacks may submit, or threads that go on submitting would keep the
+            store from ever closing. At the end (`_end`) whoever is pending is told the same error.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class GroupCommit:
         self._pending_operations = 0
         self._waiting_for_room = 0
         self._held: int | None = None  # how many batches may still go; None: all
-        self._closing = False
+        self._closing = False  # nothing more is taken, but from callbacks
         self._end: StoreError | None = None
         self._close_error: StoreError | None = None
         self._writer = threading.Thread(target=self._run, name=f"store writer of {name}", daemon=True)
@@ -157,6 +158,7 @@ class GroupCommit:
             is_first = not self._closing
             self._closing = True
             self.work.notify()
+            self.room.notify_all()
         self._writer.join()
         if is_first and self._close_error is not None:
             raise self._close_error
@@ -168,8 +170,8 @@ class GroupCommit:
         if self._end is not None or getpid() != self._pid:
             self.check_open()
         with self._lock:
-            if self._end is not None or (grows and self._pending_bytes + size > self._max_pending_bytes):
-                self._wait_for_room_locked(size)
+            if self._closing or (grows and self._pending_bytes + size > self._max_pending_bytes):
+                self._wait_for_room_locked(size, grows=grows)
             batch = self._gathering
             if batch is None or batch.bytes >= BATCH_BYTES or batch.operations >= BATCH_OPERATIONS:
                 batch = self._new_batch_locked()
@@ -184,17 +186,24 @@ class GroupCommit:
                 self.work.notify()
         return submission
 
-    def _wait_for_room_locked(self, size: int) -> None:
+    def _wait_for_room_locked(self, size: int, *, grows: bool) -> None:
         if threading.current_thread() is self._writer and self._end is None:
-            return  # a callback that waited for a commit would wait for itself
+            return  # a callback that waited for a commit would wait for itself; and the close waits for it
         self._waiting_for_room += 1
         try:
-            while self._end is None and self._pending_bytes and self._pending_bytes + size > self._max_pending_bytes:
+            while (
+                not self._closing
+                and grows
+                and self._pending_bytes
+                and self._pending_bytes + size > self._max_pending_bytes
+            ):
                 self.room.wait()
         finally:
             self._waiting_for_room -= 1
         if self._end is not None:
             raise type(self._end)(*self._end.args) from self._end
+        if self._closing:
+            raise StoreClosed(f"{self._name} is being closed, and takes nothing more")
 
     def _new_batch_locked(self) -> Batch:
         batch = Batch(self._lock, self.work, is_urgent=self._held is not None)
@@ -282,6 +291,7 @@ class GroupCommit:
         """Set the end, and tell everybody who is pending or waits for room."""
         with self._lock:
             self._end = end
+            self._closing = True
             left = [self._taken, *self._batches] if self._taken is not None else list(self._batches)
             self._batches.clear()
             self._gathering = None

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Never, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from ._errors import StoreError
@@ -29,6 +29,10 @@ class Durability(StrEnum):
     SYNC = "sync"  # a commit is on the disk before anybody is told of it
     RELAXED = "relaxed"  # a commit survives the process, the latest ones perhaps not a power loss
     MEMORY = "memory"  # nothing survives
+
+    @classmethod
+    def _missing_(cls, value: object) -> Never:
+        raise ValueError(f"durability is 'sync', 'relaxed' or 'memory', not {value!r}")
 
 
 class Put:
@@ -231,5 +235,6 @@ class MessageStore(Protocol):
     def close(self) -> None:
         """Commit what was submitted, note that the end was clean, let go. Closing twice is harmless.
 
-        Not from a callback: the close waits for the thread that calls it.
+        From then on nothing more is accepted, except from callbacks. Not from a callback: the close waits for the
+        thread that calls it.
         """

@@ -73,6 +73,11 @@ class SqliteStore(StoreFront):
             )
         self._open(Path(path), durability, quota_bytes, max_pending_bytes, log_bytes, ballast_bytes, None)
 
+    @staticmethod
+    def is_in(path: str | os.PathLike[str]) -> bool:
+        """True when the directory has a store, in whatever state."""
+        return (Path(path) / FILE_NAME).is_file()
+
     @classmethod
     def scratch(
         cls,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -78,7 +80,7 @@ def test_a_virtual_host_that_cannot_be_opened_stops_the_broker(tmp_path: Path) -
 
 def test_an_unknown_durability_is_refused(tmp_path: Path) -> None:
     """The error comes before anything is made."""
-    with pytest.raises(ValueError, match="mostly"):
+    with pytest.raises(ValueError, match="durability is 'sync', 'relaxed' or 'memory', not 'mostly'"):
         Broker(data=tmp_path, durability="mostly")
     assert list(tmp_path.iterdir()) == []
 
@@ -116,7 +118,67 @@ def test_a_callback_may_publish_settle_and_close(tmp_path: Path) -> None:
         assert bodies(broker, "r") == [b"1'", b"2'", b"3'"]
 
 
+def test_what_follows_a_commit_cannot_close_the_broker(tmp_path: Path) -> None:
+    """On the store's thread a close is refused, and nothing of it is done: subscriptions go on, and new ones work."""
+    told: list[object] = []
+    received = threading.Event()
+
+    def close(error: BaseException | None) -> None:
+        with pytest.raises(RuntimeError, match="cannot be closed by what follows a commit"):
+            broker.close()
+        told.append(error)
+
+    with Broker(data=tmp_path, durability="relaxed") as broker:
+        broker.declare_queue("q", durable=True)
+        published = broker.publish_nowait(persistent(b"1"))
+        published.add_done_callback(close)
+        assert broker.wait_for_commits(HANG)
+        assert told == [None]
+        broker.consume("q", lambda _: received.set())
+        assert received.wait(HANG)
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(1)", "os._exit(1)"], ids=["end", "exit", "crash"])
+def test_a_program_that_forgets_to_close_flags_what_it_had(tmp_path: Path, end: str) -> None:
+    """However a program ends, what it was given and did not settle comes back flagged, and nothing hangs."""
+    code = f"""
+import os, sys, threading
+from multiqueue.broker import Broker, Message
+broker = Broker(data=sys.argv[1], durability="relaxed")
+broker.declare_queue("q", durable=True)
+for body in (b"1", b"2", b"3"):
+    broker.publish(Message(body, routing_key="q", persistent=True))
+unsettled = broker.get("q")
+stuck = threading.Event()
+broker.consume("q", lambda received: (stuck.set(), threading.Event().wait()), prefetch=1)
+stuck.wait()
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=HANG)
+    assert (done.stdout, done.stderr) == ("", "")
+    with Broker(data=tmp_path, durability="relaxed") as broker:
+        in_doubt = end.startswith("os._exit")
+        assert take_all(broker) == [(b"1", True), (b"2", True), (b"3", in_doubt)]
+
+
 # Directories
+
+
+def test_a_directory_without_a_store_is_left_alone(tmp_path: Path) -> None:
+    """What else is in the data directory is neither taken for a virtual host nor touched, whatever its name."""
+    (tmp_path / "backup").mkdir()
+    (tmp_path / "notes").write_text("mine")
+    with Broker(data=tmp_path, durability="relaxed") as broker:
+        broker.add_virtual_host("other")
+    with Broker(data=tmp_path, durability="relaxed") as broker:
+        assert [host.name for host in broker.virtual_hosts()] == ["/", "other"]
+    assert list((tmp_path / "backup").iterdir()) == []
+
+
+def test_an_empty_path_is_refused() -> None:
+    """An empty setting does not quietly mean the current directory."""
+    with pytest.raises(ValueError, match="data is an empty path"):
+        Broker(data="")
 
 
 @given(st.text(min_size=1, max_size=40))
