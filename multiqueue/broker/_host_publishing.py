@@ -166,12 +166,12 @@ class HostPublishing(Declarations):
         `accepted` queues have it, besides those that `otherwise` says have.
         """
         throttled = tuple(queue for queue, outcome in otherwise if outcome is PutOutcome.THROTTLED)
-        refused = tuple(queue.name for queue, outcome in otherwise if outcome is PutOutcome.REJECTED)
+        refused = [queue for queue, outcome in otherwise if outcome is PutOutcome.REJECTED]
         accepted += sum(outcome.accepted for _, outcome in otherwise)
         if refused:
-            names = ", ".join(f"'{name}'" for name in refused)
-            detail = f"at their limit in vhost '{self.name}': {names}; consume from them or raise the limit"
-            raise MessageRefused(detail, message=message, queues=refused)
+            raise MessageRefused(
+                self._why_refused(refused), message=message, queues=tuple(queue.name for queue in refused)
+            )
         if not accepted and any(outcome is PutOutcome.NO_CONSUMER for _, outcome in otherwise):
             raise NoConsumers(f"no consumer wants the message now in vhost '{self.name}'", message=message)
         if not accepted and mandatory:
@@ -181,6 +181,19 @@ class HostPublishing(Declarations):
                 message=message,
             )
         return Published(accepted, throttled, commit)
+
+    def _why_refused(self, queues: list[BrokerQueue]) -> str:
+        full = ", ".join(f"'{queue.name}'" for queue in queues if not queue.is_short_of_memory)
+        short = ", ".join(f"'{queue.name}'" for queue in queues if queue.is_short_of_memory)
+        reasons = []
+        if full:
+            reasons.append(f"at their limit in vhost '{self.name}': {full}; consume from them or raise the limit")
+        if short:
+            reasons.append(
+                f"short of memory in vhost '{self.name}': {short}; wait_for_room before publishing more, consume what"
+                " cannot page, or raise memory_limit"
+            )
+        return "; ".join(reasons)
 
     def wait_for_room(self, published: Published, timeout: float | None = None) -> bool:
         """Block until the queues that a publish throttled have room; False when `timeout` seconds passed first.

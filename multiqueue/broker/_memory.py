@@ -96,8 +96,7 @@ class MemoryManager:
     """`with memory as paging` is a hold of its lock; whatever that stirs wakes a loader when it ends."""
 
     def __init__(self, limit: int, *, name: str = "/") -> None:
-        if limit <= 0:
-            raise ValueError(f"a memory limit of {limit} bytes leaves room for nothing")
+        _check_limit(limit)
         self.name = name
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
@@ -163,8 +162,7 @@ class MemoryManager:
 
     @limit.setter
     def limit(self, limit: int) -> None:
-        if limit <= 0:
-            raise ValueError(f"a memory limit of {limit} bytes leaves room for nothing")
+        _check_limit(limit)
         with self as paging:
             paging.set_limit(limit)
         self.lending.relieve()
@@ -389,3 +387,10 @@ def _statistics_of(target: TargetList, high_water: int) -> TargetStatistics:
         scanned=target.scans[0],
         is_open=target.open_level is not None,
     )
+
+
+def _check_limit(limit: int) -> None:
+    if not isinstance(limit, int):
+        raise TypeError(f"memory_limit is {limit!r}, a {type(limit).__name__}; it is a whole number of bytes")
+    if limit <= 0:
+        raise ValueError(f"a memory limit of {limit} bytes leaves room for nothing")

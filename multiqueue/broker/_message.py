@@ -6,6 +6,7 @@ delivered) is the business of the queue's entry, so one message can stand on man
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -28,6 +29,10 @@ class Message:
     is the time to live counted from the put on each queue, `delay` how long the message is held on a queue
     before anyone may have it, `timestamp` seconds since 1970, for the application alone. `priority` None
     means that the publisher set none. `headers` is not copied: do not change it after publishing.
+
+    Raises:
+        TypeError: a time is no number of seconds, a priority no whole number, or headers are None.
+        ValueError: a time is not a number (NaN).
     """
 
     body: object = b""
@@ -50,6 +55,16 @@ class Message:
     # The connection that published it; a noLocal consumer of the same connection does not get it.
     publisher: object = field(default=None, kw_only=True, repr=False)
 
+    def __post_init__(self) -> None:
+        # Here, before any queue has the message: a queue in the middle of a fan-out could only refuse what others have.
+        if self.expiration is not None or self.delay is not None:
+            _check_seconds("expiration", self.expiration)
+            _check_seconds("delay", self.delay)
+        if self.priority is not None and not isinstance(self.priority, int):
+            raise TypeError(f"priority is {self.priority!r}, a {type(self.priority).__name__}; it is a whole number")
+        if self.headers is None:
+            raise TypeError("headers is None; leave it out, or give a mapping")
+
     @property
     def size(self) -> int:
         """Bytes of the body, as depth limits and byte credit count them; 0 for a body that is no bytes."""
@@ -62,3 +77,12 @@ class Message:
     def delivery_mode(self) -> int:
         """AMQP's number: 2 for persistent, 1 for transient."""
         return 2 if self.persistent else 1
+
+
+def _check_seconds(name: str, value: float | None) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a number of seconds")
+    if math.isnan(value):
+        raise ValueError(f"{name} is {value!r}; it is a number of seconds")

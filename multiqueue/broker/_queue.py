@@ -219,6 +219,11 @@ class BrokerQueue(QueueArrival):
         """True while producers should wait for room."""
         return self._core.throttled
 
+    @property
+    def is_short_of_memory(self) -> bool:
+        """True while the virtual host's memory has no more for it, and it cannot page."""
+        return self._core.short_of_memory
+
     def __len__(self) -> int:
         return self._core.depth
 

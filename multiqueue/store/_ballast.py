@@ -13,12 +13,12 @@ class Ballast:
 
     def __init__(self, directory: Path, size: int) -> None:
         self._file = directory / FILE_NAME
-        self._size = size
+        self.size = size
         self.drop()  # what an earlier opening left is room for this one
 
     def take(self) -> bool:
         """Hold the space; False if the disk does not have it."""
-        if self._size == 0:
+        if self.size == 0:
             return True
         try:
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -37,9 +37,9 @@ class Ballast:
 
     def _fill(self, descriptor: int) -> None:
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, 0, self._size)
+            os.posix_fallocate(descriptor, 0, self.size)
             return
         block = bytes(1 << 20)
-        left = self._size
+        left = self.size
         while left > 0:
             left -= os.write(descriptor, block[:left])

@@ -45,6 +45,8 @@ class MemoryStore(StoreFront):
     def __init__(
         self, *, max_bytes: int | None = None, max_pending_bytes: int = MAX_PENDING_BYTES, name: str = "memory"
     ) -> None:
+        if max_bytes is not None and max_bytes < 0:
+            raise ValueError(f"max_bytes is {max_bytes}; it is at least 0, or None")
         self._settings = (max_bytes, max_pending_bytes, name)
         self._reader = _Keeper(max_bytes)
         self._floor = 0

@@ -116,6 +116,7 @@ class Plan:
     def _insert(self, connection: sqlite3.Connection) -> None:
         puts = list(self._puts.values())
         place = _common_place(puts)
+        _check_kinds(puts if place is None else puts[:1], min(self._puts))
         headers: list[object] = []
         bodies: list[object] = []
         for put in puts:
@@ -144,6 +145,18 @@ class Plan:
 def check(message_id: int, data: bytes) -> int:
     """The check sum of some bytes of a message: of another message's bytes it is another one."""
     return crc32(data, message_id & 0xFFFFFFFF)
+
+
+def _check_kinds(puts: Sequence[Put], lowest_id: int) -> None:
+    """Refuse what SQLite would keep as it is, in a column of another kind, where no page finds it."""
+    if lowest_id < 1:
+        raise ValueError(f"an id is 1 or more, not {lowest_id}")
+    for put in puts:
+        for name, value in (("queue", put.queue), ("level", put.level), ("deliveries", put.deliveries)):
+            if not isinstance(value, int):
+                raise TypeError(f"the {name} of a Put is a whole number, not {value!r}")
+        if not isinstance(put.expires_at, float | int | None):
+            raise TypeError(f"expires_at of a Put is a number of seconds, not {put.expires_at!r}")
 
 
 def _common_place(puts: Sequence[Put]) -> tuple[int, int] | None:

@@ -85,7 +85,8 @@ class Room:
         """What those are told for whom there is no room."""
         if self.is_tight:
             return StoreFull(
-                f"the disk under {str(self._file)!r} is full; messages can still be consumed; free some space on it"
+                f"the disk under {str(self._file)!r} is full; messages can still be consumed; free some space on it,"
+                f" more than the {self._ballast.size} bytes that are held back for that"
             )
         return StoreFull(
             f"{str(self._file)!r} is full: {messages} messages stand in its quota of {self._quota_bytes} bytes; "

@@ -52,6 +52,7 @@ class SqliteStore(StoreFront):
         StoreLocked: somebody has it open; the message names the process.
         StoreDamaged: the file is something else, of a later format, or damaged.
         StoreFailed: the disk failed. StoreError: the directory cannot be used; the message says why.
+        ValueError: a setting is out of its range.
     """
 
     _reader: SqliteReader
@@ -92,7 +93,10 @@ class SqliteStore(StoreFront):
         """
         top = Path(parent if parent is not None else tempfile.gettempdir())
         _remove_leftovers(top)
-        path = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=top))
+        try:
+            path = Path(tempfile.mkdtemp(prefix=_SCRATCH_PREFIX, dir=top))
+        except OSError as error:
+            raise NoStore(f"cannot make a directory in {str(top)!r}: {error.strerror}; name another one") from error
         store = cls.__new__(cls)
         store._open(path, Durability.MEMORY, quota_bytes, max_pending_bytes, LOG_BYTES, 0, path)
         return store
@@ -107,6 +111,14 @@ class SqliteStore(StoreFront):
         ballast_bytes: int | None,
         remove: Path | None,
     ) -> None:
+        for name, size, least in (
+            ("quota_bytes", quota_bytes, 1),
+            ("max_pending_bytes", max_pending_bytes, 1),
+            ("log_bytes", log_bytes, 1),
+            ("ballast_bytes", ballast_bytes, 0),
+        ):
+            if size is not None and not (isinstance(size, int) and size >= least):
+                raise ValueError(f"{name} is {size!r}; it is a whole number of bytes, at least {least}")
         self._path = path
         self._file = path / FILE_NAME
         self._durability = durability
@@ -115,9 +127,9 @@ class SqliteStore(StoreFront):
                 opening.callback(shutil.rmtree, remove, ignore_errors=True)
             lock = _lock(path)
             opening.callback(lock.release)
-            ballast = Ballast(path, 3 * log_bytes if ballast_bytes is None else ballast_bytes)
-            opening.callback(ballast.drop)
             try:
+                ballast = Ballast(path, 3 * log_bytes if ballast_bytes is None else ballast_bytes)
+                opening.callback(ballast.drop)
                 renew_log(self._file)
                 connection = connect(self._file, cache_bytes=CACHE_BYTES, statements=MOST_STATEMENTS)
                 opening.callback(close_leaving_log, connection, self._file)
@@ -214,7 +226,8 @@ def _lock(path: Path) -> DirectoryLock:
 
 
 def _failure(path: Path, error: OSError) -> StoreFailed:
-    return StoreFailed(f"{str(path)!r} cannot be opened: {error.strerror}; see to the disk and open the store again")
+    which = error.filename or path
+    return StoreFailed(f"{str(which)!r} cannot be used: {error.strerror}; see to the disk and open the store again")
 
 
 def _closing(

@@ -341,6 +341,52 @@ def test_a_refused_message_names_the_queues_and_the_others_have_it(host: Virtual
     assert len(roomy) == 2
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("expiration", "60000", "is '60000', a str; it is a number of seconds"),
+        ("delay", b"1", "is b'1', a bytes; it is a number of seconds"),
+        ("expiration", float("nan"), "is nan; it is a number of seconds"),
+        ("priority", 1.5, "is 1.5, a float; it is a whole number"),
+        ("headers", None, "is None; leave it out"),
+    ],
+)
+def test_a_property_that_no_queue_could_use_is_refused_first(field: str, value: object, problem: str) -> None:
+    """No message is made of it, so none can be on some of its queues when another one stumbles."""
+    with pytest.raises((TypeError, ValueError), match=f"{field} {problem}"):
+        Message(b"", **{field: value})  # type: ignore[arg-type]
+
+
+def _publish_until_refused(host: VirtualHost, queue: str) -> None:
+    for _ in range(100):
+        host.publish(Message(bytes(500), routing_key=queue))
+
+
+def test_who_goes_on_without_memory_is_told_so() -> None:
+    """A queue without limits of its own, which cannot page, refuses for want of memory; the error says what helps."""
+    host = VirtualHost(memory_limit=20_000)
+    queue = host.declare_queue("sorted", arguments={"qpid.queue_sort_key": "k"})
+    with pytest.raises(MessageRefused, match="short of memory in vhost '/': 'sorted'; wait_for_room before") as raised:
+        _publish_until_refused(host, "sorted")
+    assert raised.value.queues == ("sorted",)
+    assert queue.is_short_of_memory
+    queue.purge()
+    assert host.publish(Message(b"", routing_key="sorted")) == (1, (), None)
+    host.close()
+
+
+@pytest.mark.parametrize(("limit", "problem"), [("256 MiB", "is '256 MiB', a str; it is a whole number"), (0, "of 0")])
+def test_a_memory_limit_that_is_none(limit: object, problem: str) -> None:
+    """It is refused, when the host is made and when it is assigned, with what would be right."""
+    with pytest.raises((TypeError, ValueError), match=problem):
+        VirtualHost(memory_limit=limit)  # type: ignore[arg-type]
+    host = VirtualHost()
+    with pytest.raises((TypeError, ValueError), match=problem):
+        host.memory_limit = limit  # type: ignore[assignment]
+    assert host.memory_limit == 256 << 20
+    host.close()
+
+
 def test_flow_control_tells_the_publisher_which_queues_to_wait_for(host: VirtualHost) -> None:
     """The message that goes over the limit is on the queue; its publisher is asked to wait for room."""
     queue = host.declare_queue("q", settings=QueueSettings(max_length=1, overflow=Overflow.FLOW_CONTROL))

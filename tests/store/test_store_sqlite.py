@@ -133,6 +133,20 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
         SqliteStore(tmp_path, durability="durable")
     with pytest.raises(ValueError, match="scratch"):
         SqliteStore(tmp_path, durability="memory")
+    (tmp_path / "ballast").mkdir()
+    with pytest.raises(StoreError, match=r"ballast' cannot be used: Is a directory"):
+        SqliteStore(tmp_path)
+    with pytest.raises(StoreError, match=r"cannot make a directory in .*missing"):
+        SqliteStore.scratch(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("setting", ["quota_bytes", "max_pending_bytes", "log_bytes", "ballast_bytes"])
+@pytest.mark.parametrize("size", [-1, 1.5, "1 MiB"])
+def test_a_size_that_is_none(tmp_path: Path, setting: str, size: object) -> None:
+    """A setting out of range is named, with its value, and nothing is made."""
+    with pytest.raises(ValueError, match=f"{setting} is {size!r}; it is a whole number of bytes, at least"):
+        SqliteStore(tmp_path / "store", **{setting: size})  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
 
 
 # Files
@@ -296,6 +310,11 @@ def test_what_cannot_be_stored_is_refused_alone(tmp_path: Path) -> None:
             store.submit([put(1), Put(1, "text", b"")]),  # type: ignore[arg-type]
             store.submit([put(1), put(1, level=1 << 70)]),
             store.submit([put(1), "operation"]),  # type: ignore[list-item]
+            # SQLite would keep these, where nobody finds them.
+            store.submit([put("1")]),  # type: ignore[arg-type]
+            store.submit([put(1), put(1, level=0.5)]),
+            store.submit([put(1), put(1, expires_at="soon")]),
+            store.submit([put(1, id=-1)]),
         ]
         store.submit([after]).wait()
         for commit in refused:
