@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from .._toml import Mistaken, read_toml, validated
+from .._toml import Mistaken, placed_sentences, read_toml, validated
 from ._errors import ConfigError
 from ._security import Permissions, User, check_hash, guest
-from ._settings import ServerSettings
+from ._settings import MEBIBYTE, RANGES, ServerSettings
 from ._tls import server_tls
 
 Text = Annotated[str, Field(min_length=1)]
@@ -26,6 +26,13 @@ Text = Annotated[str, Field(min_length=1)]
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+def _limit(name: str, **options: Any) -> Any:
+    """A key that is a setting of the server's, with its range, and its default unless told otherwise."""
+    least, most = RANGES[name]
+    known = {"default": ServerSettings.__dataclass_fields__[name].default, "ge": least, "le": most}
+    return Field(**{**known, **options})
 
 
 class ListenSection(_Section):
@@ -55,16 +62,16 @@ class TlsSection(_Section):
 class LimitsSection(_Section):
     """`[limits]`: what one client, and all of them, may take."""
 
-    max_connections: int = Field(default=10_000, ge=1)
-    channel_max: int = Field(default=2047, ge=1, le=65535)
-    frame_max: int = Field(default=131072, ge=4096)
-    heartbeat: int = Field(default=60, ge=0, le=65535)
-    max_message_bytes: int = Field(default=128 * 2**20, ge=1)
-    handshake_timeout: float = Field(default=10.0, gt=0, strict=False)
-    write_buffer_bytes: int = Field(default=256 * 1024, ge=1024)
-    memory_limit_bytes: int | None = Field(default=None, ge=1)
-    disk_free_limit_bytes: int = Field(default=50 * 2**20, ge=1)
-    io_threads: int = Field(default=1, ge=1, le=64)
+    max_connections: int = _limit("max_connections")
+    channel_max: int = _limit("channel_max")
+    frame_max: int = _limit("frame_max")
+    heartbeat: int = _limit("heartbeat")
+    max_message_bytes: int = _limit("max_message_bytes")
+    handshake_timeout: float = _limit("handshake_timeout", strict=False)
+    write_buffer_bytes: int = _limit("write_buffer_bytes")
+    memory_limit_bytes: int | None = _limit("memory_limit_bytes")
+    disk_free_limit_bytes: int = _limit("disk_free_limit_bytes", default=50 * MEBIBYTE)
+    io_threads: int = _limit("io_threads")
 
 
 class PermissionsSection(_Section):
@@ -77,6 +84,9 @@ class PermissionsSection(_Section):
     @model_validator(mode="after")
     def _are_expressions(self) -> PermissionsSection:
         Permissions(self.configure, self.write, self.read)
+        left_out = [name for name in type(self).model_fields if name not in self.model_fields_set]
+        if left_out and self.model_fields_set:
+            raise ValueError(f"{' and '.join(left_out)}: missing; name all three, or none to permit everything")
         return self
 
 
@@ -165,7 +175,19 @@ def load_config(path: Path | None) -> BrokerConfig:
         file = validated(ConfigFile, values, str(path), text)
     except Mistaken as error:
         raise ConfigError(str(error)) from error
+    mistakes = list(placed_sentences(_missing_hosts(file), str(path), text))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
     return BrokerConfig(file, path.resolve().parent)
+
+
+def _missing_hosts(file: ConfigFile) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Permissions in a virtual host that the file does not make: most likely a slip of the pen."""
+    known = {"*", "/", *file.virtual_hosts}
+    for name, user in (file.users or {}).items():
+        for host in user.permissions:
+            if host not in known:
+                yield ("users", name, "permissions", host), "there is no such virtual host; name it in virtual_hosts"
 
 
 def memory_of_machine() -> int:

@@ -24,6 +24,7 @@ from typing import Final, Literal
 from ._errors import ChannelFault, ConnectionFault
 
 _N, _R, _P = 2**14, 8, 1  # 16 MiB and some 50 ms
+_BYTES: Final = 64  # of what scrypt derives
 _REMEMBERED: Final = 1024
 
 Operation = Literal["configure", "write", "read"]
@@ -59,8 +60,9 @@ def check_hash(hashed: str) -> str:
     """
     try:
         scheme, n, r, p, salt, derived = hashed.split("$")
-        fits = scheme == "scrypt" and int(n) * int(r) * 128 <= 2**26 and int(p) <= 16
-        if fits and base64.b64decode(salt, validate=True) and base64.b64decode(derived, validate=True):
+        is_power = int(n) > 1 and int(n).bit_count() == 1  # or scrypt itself refuses, when somebody logs in
+        fits = scheme == "scrypt" and is_power and 1 <= int(r) <= 2**19 // int(n) and 1 <= int(p) <= 16
+        if fits and base64.b64decode(salt, validate=True) and len(base64.b64decode(derived, validate=True)) == _BYTES:
             return hashed
     except ValueError:
         pass

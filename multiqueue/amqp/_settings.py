@@ -36,13 +36,13 @@ class ServerSettings:
     io_threads: int = 1
 
     def __post_init__(self) -> None:
-        for name, (least, most) in _RANGES.items():
+        for name, (least, most) in RANGES.items():
             value = getattr(self, name)
             if value is not None and not least <= value <= most:
                 raise ValueError(f"{name} is {value!r}; it is from {least} to {most}")
 
 
-_RANGES: Final[dict[str, tuple[float, float]]] = {
+RANGES: Final[dict[str, tuple[float, float]]] = {
     "max_connections": (1, 1_000_000),
     "channel_max": (1, 65535),
     "frame_max": (MIN_FRAME_MAX, 2**31),

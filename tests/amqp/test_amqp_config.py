@@ -20,9 +20,9 @@ from click.testing import CliRunner
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp import ConfigError, ServerError, ServerSettings, hash_password
+from multiqueue.amqp import ConfigError, Permissions, ServerError, ServerSettings, hash_password
 from multiqueue.amqp._config import SECTIONS, LimitsSection, load_config
-from multiqueue.amqp._settings import ServerSettings as Settings
+from multiqueue.amqp._settings import RANGES
 from multiqueue.amqp._status import fetch_status
 from multiqueue.amqp.cli import broker as command
 from multiqueue.broker import Broker
@@ -70,7 +70,10 @@ def test_a_whole_file(tmp_path: Path) -> None:
         [users.anna]
         password_hash = "{hash_password("secret")}"
         [users.anna.permissions."/"]
+        configure = ""
         write = "^orders"
+        read = ".*"
+        [users.anna.permissions."*"]
         """
     )
     config = load_config(path)
@@ -79,8 +82,8 @@ def test_a_whole_file(tmp_path: Path) -> None:
     (anna,) = config.users()
     permissions = anna.permissions_in("/")
     assert permissions is not None
-    assert (permissions.configure, permissions.write) == (".*", "^orders")
-    assert anna.permissions_in("staging") is None
+    assert (permissions.configure, permissions.write, permissions.read) == ("", "^orders", ".*")
+    assert anna.permissions_in("staging") == Permissions()
 
 
 @pytest.mark.parametrize(
@@ -93,12 +96,24 @@ def test_a_whole_file(tmp_path: Path) -> None:
         ('[listen]\nport = "5672"', "listen.port: must be a whole number, not '5672'"),
         ('[data]\ndurability = "much"', "data.durability: must be one of 'sync', 'relaxed' or 'memory', not 'much'"),
         ("[limits]\nframe_max = 100", "limits.frame_max: must be at least 4096, not 100"),
-        ("[limits]\nhandshake_timeout = 0", "limits.handshake_timeout: must be more than 0, not 0"),
+        ("[limits]\nhandshake_timeout = 0", "limits.handshake_timeout: must be at least 0.01, not 0"),
         ("[tls]", ":1: tls.certificate: missing"),
         ("[listen]\n[tls]\nkye = 1", ":3: tls.kye: unknown key; did you mean 'key'?"),
         ('[users.a]\npassword_hash = "secret"', "users.a.password_hash: no scrypt hash; make one with"),
         ('[users.a.permissions."/"]\nread = "("', "users.a.permissions.\"/\": read = '(' is no regular expression"),
+        (
+            '[users.a]\npassword_hash = "scrypt$16384$8$1$AAAA$AAAA"',
+            "users.a.password_hash: no scrypt hash",
+        ),
         ('[users.a.permissions."/"]\nreed = ""', "did you mean 'read'?"),
+        (
+            '[users.a.permissions."/"]\nread = "x"',
+            ':1: users.a.permissions."/": configure and write: missing; name all three, or none to permit everything',
+        ),
+        (
+            'virtual_hosts = ["one"]\n[users.a.permissions.one]\n[users.a.permissions.noe]',
+            ":3: users.a.permissions.noe: there is no such virtual host; name it in virtual_hosts",
+        ),
         ("[users.a]\nrole = 1", "unknown key; known are loopback_only, password_hash, permissions"),
         ("virtual_hosts = 1", "virtual_hosts: must be an array, not 1"),
         ('virtual_hosts = [""]', "virtual_hosts.0: must not be empty"),
@@ -108,6 +123,14 @@ def test_a_whole_file(tmp_path: Path) -> None:
 def test_what_is_wrong_is_said(text: str, said: str, tmp_path: Path) -> None:
     """A mistake is told with its key and what would be right."""
     assert said in complaint(tmp_path, text)
+
+
+@pytest.mark.parametrize("name", LimitsSection.model_fields)
+def test_a_limit_has_its_range(name: str, tmp_path: Path) -> None:
+    """What the server would refuse, the file's reader refuses, with the line: no traceback later."""
+    least, most = RANGES[name]
+    assert f":2: limits.{name}: must be at least" in complaint(tmp_path, f"[limits]\n{name} = {least - 1}")
+    assert f":2: limits.{name}: must be at most" in complaint(tmp_path, f"[limits]\n{name} = {most + 1}")
 
 
 def test_every_mistake_is_said(tmp_path: Path) -> None:
@@ -138,7 +161,7 @@ def test_the_reference_is_complete() -> None:
 def test_limits_are_the_servers() -> None:
     """The file's limits are fields of ServerSettings, with the same defaults where both have one."""
     for key, field in LimitsSection.model_fields.items():
-        assert key in Settings.__dataclass_fields__
+        assert key in ServerSettings.__dataclass_fields__
         if key != "disk_free_limit_bytes":  # without data there is no disk
             assert getattr(ServerSettings(), key) == field.default, key
 
