@@ -17,6 +17,7 @@ from ._errors import ServerError as ServerError
 from ._fields import decode_table as decode_table
 from ._fields import encode_short_string as encode_short_string
 from ._fields import encode_table as encode_table
+from ._fields import shortened as shortened
 from ._frames import DEFAULT_FRAME_MAX as DEFAULT_FRAME_MAX
 from ._frames import FRAME_BODY as FRAME_BODY
 from ._frames import FRAME_HEADER as FRAME_HEADER

@@ -19,6 +19,7 @@ from ._channel_delivering import Settle as Settle
 from ._channel_machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelState
 from ._channel_publishing import ChannelPublishing
 from ._errors import ConnectionFault
+from ._fields import shortened
 from ._hot import ACK, NACK, REJECT, decode_hot
 from ._methods import commands, decode_method
 
@@ -89,7 +90,7 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
         self.reply(
             commands.Channel.Close,
             reply_code=code,
-            reply_text=text.encode()[:255].decode(errors="ignore"),
+            reply_text=shortened(text),
             class_id=int.from_bytes(method[:2]),
             method_id=int.from_bytes(method[2:4]),
         )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ..broker import BrokerError
 from ._connection_machine import ConnectionMachine, ConnectionState, HeartbeatMonitor
 from ._errors import AmqpError, ConnectionFault
+from ._fields import shortened
 from ._frames import MIN_FRAME_MAX, Frame, FrameSplitter
 from ._message import Digests
 from ._methods import commands, encode_method
@@ -152,7 +153,7 @@ class ConnectionBase(asyncio.Protocol):
         self._reply(
             commands.Connection.Close,
             reply_code=error.reply_code,
-            reply_text=error.reply_text.encode()[:255].decode(errors="ignore"),
+            reply_text=shortened(error.reply_text),
             class_id=int.from_bytes(method[:2]),
             method_id=int.from_bytes(method[2:4]),
         )

@@ -181,6 +181,11 @@ def encode_short_string(text: str) -> bytes:
     return bytes((len(raw),)) + raw
 
 
+def shortened(text: str) -> str:
+    """As much of a text as a short string holds."""
+    return text.encode()[:255].decode(errors="ignore")
+
+
 def encode_table(table: Mapping[str, object]) -> bytes:
     """A field table with its length.
 

@@ -24,6 +24,7 @@ except ImportError as missing:
 if TYPE_CHECKING:
     from pamqp.base import Frame as Command
 
+_WANTED: Final = {"shortstr": "a string", "longstr": "text or bytes", "table": "a mapping"}
 _INTEGERS: Final = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
 _ZERO: Final[Mapping[str, object]] = {
     "bit": False,
@@ -81,7 +82,7 @@ def encode_method(channel: int, method: Any, /, **fields: Any) -> bytes:
         encode_method(1, commands.Queue.DeclareOk, queue="orders", message_count=3, consumer_count=0)
 
     Raises:
-        ValueError: a value does not fit its field.  TypeError: the method has no such field.
+        ValueError: a value does not fit its field.  TypeError: it is of the wrong type, or there is no such field.
     """
     pieces = [method.index.to_bytes(4)]
     bits, count = 0, 0
@@ -103,6 +104,14 @@ def encode_method(channel: int, method: Any, /, **fields: Any) -> bytes:
 
 
 def _encode_field(name: str, kind: str, value: Any) -> bytes:
+    try:
+        return _encode_value(name, kind, value)
+    except (AttributeError, TypeError):
+        wanted = _WANTED.get(kind, "a whole number")
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; {wanted} is needed") from None
+
+
+def _encode_value(name: str, kind: str, value: Any) -> bytes:
     if kind == "shortstr":
         return encode_short_string(value)
     if kind == "table":
@@ -113,7 +122,7 @@ def _encode_field(name: str, kind: str, value: Any) -> bytes:
     try:
         return int(value).to_bytes(_INTEGERS[kind])
     except OverflowError:
-        raise ValueError(f"{name} is {value}; it has {_INTEGERS[kind]} bytes on the wire") from None
+        raise ValueError(f"{name} is {value}; it is from 0 to {256 ** _INTEGERS[kind] - 1}") from None
 
 
 def _decode_long_string(payload: bytes, at: int) -> tuple[bytes, int]:

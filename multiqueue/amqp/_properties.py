@@ -69,6 +69,12 @@ _Encode = Callable[[Any], bytes]
 _TEXT: Final[tuple[_Decode, _Encode]] = (decode_short_string, encode_short_string)
 _OCTET: Final[tuple[_Decode, _Encode]] = (_decode_octet, _encode_octet)
 
+_WANTED: Final[Mapping[_Encode, str]] = {
+    encode_short_string: "a string",
+    encode_table: "a mapping",
+    _encode_octet: "a whole number",
+    _encode_timestamp: "a number of seconds since 1970",
+}
 # Flag, name, decoder and encoder, in wire order.
 _FIELDS: Final[tuple[tuple[int, str, _Decode, _Encode], ...]] = (
     (0x8000, "content_type", *_TEXT),
@@ -119,7 +125,7 @@ def encode_properties(properties: Mapping[str, object]) -> bytes:
     """A block of these properties; None is not set.
 
     Raises:
-        ValueError: a value does not fit.  TypeError: there is no property of a name.
+        ValueError: a value does not fit.  TypeError: it is of the wrong type, or there is no property of a name.
     """
     flags = 0
     pieces = [b""]
@@ -130,7 +136,13 @@ def encode_properties(properties: Mapping[str, object]) -> bytes:
             value = properties[name]
             if value is not None:
                 flags |= flag
-                pieces.append(encode(value))
+                try:
+                    pieces.append(encode(value))
+                except ValueError as error:
+                    raise ValueError(f"property {name}: {error}") from None
+                except (AttributeError, TypeError):
+                    found = f"property {name} is {value!r}, a {type(value).__name__}"
+                    raise TypeError(f"{found}; {_WANTED[encode]} is needed") from None
     if left:
         unknown = properties.keys() - Properties.__annotations__.keys()
         raise TypeError(f"there is no property {', '.join(sorted(unknown))}")

@@ -18,6 +18,7 @@ from typing import Any
 
 from pamqp import commands
 
+from ..amqp import shortened
 from ._call import Call
 from ._channel_base import ChannelBase
 from ._confirms import Unconfirmed
@@ -122,7 +123,7 @@ class ChannelCalls(ChannelBase):
             self._error = ChannelClosed(f"{self!r} was closed here: {reply_text}", reply_code=reply_code)
             call, self._call = self._call, None
             if link is not None:
-                fields = {"reply_code": reply_code, "reply_text": reply_text[:255]}
+                fields = {"reply_code": reply_code, "reply_text": shortened(reply_text)}
                 link.send(self.number, commands.Channel.Close, **fields, class_id=0, method_id=0)
             self._changed.notify_all()
         if call is not None:

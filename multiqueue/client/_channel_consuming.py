@@ -51,6 +51,8 @@ class ChannelConsuming(ChannelCalls):
         them: None when the consumer was cancelled or the channel closed by us, otherwise why. `callback` can be
         the `put` of a sub-queue: that is how one thread blocks on queues of several connections.
         """
+        if not callable(callback):
+            raise TypeError(f"callback is {callback!r}, which cannot be called; consume() needs none")
         request = self._request(queue, consumer_tag, auto_ack, exclusive, no_local, arguments)
         self._start_consumer(Consumer(self, request, callback, on_ended))  # type: ignore[arg-type] # a Channel
         return request.tag

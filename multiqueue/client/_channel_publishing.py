@@ -73,6 +73,8 @@ class ChannelPublishing(ChannelCalls):
         return confirm
 
     def _publish(self, message: Unconfirmed, timeout: float | None) -> None:
+        if type(message.body) is not bytes:
+            message = message._replace(body=_copied(message.body))
         link = self._link
         if link is None or link.is_full or not self._is_flowing:
             link = self._writable_link(timeout)
@@ -154,6 +156,13 @@ class ChannelPublishing(ChannelCalls):
                 self._ledger.add(message)
                 link.publish(prepared)
         return len(unconfirmed)
+
+
+def _copied(body: object) -> bytes:
+    """A body that nobody changes while it may have to be published again."""
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(f"a message's body is bytes, not {type(body).__name__}: {str(body)[:40]!r}; encode it")
 
 
 def _encode(properties: Mapping[str, Any]) -> bytes:

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from pamqp import commands
 
+from ..amqp import shortened
 from ._callbacks import Callbacks
 from ._channel import Channel
 from ._channel_base import ChannelBase
@@ -279,7 +280,7 @@ class Connection(Closing):
             self._changed.notify_all()
         limit = self.settings.close_timeout
         if is_first and link is not None:
-            link.send(0, commands.Connection.Close, reply_code=200, reply_text=reply_text[:255])
+            link.send(0, commands.Connection.Close, reply_code=200, reply_text=shortened(reply_text))
         if link is None:
             self._finish(None)
         with self.intake.answer_wanted():

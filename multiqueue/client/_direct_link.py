@@ -19,6 +19,7 @@ from typing import Any
 
 from pamqp import commands
 
+from ..amqp import encode_method
 from ..errors import MultiQueueError
 from ._direct_channel import DirectChannel, Served, Step
 from ._direct_declaring import answer
@@ -54,6 +55,7 @@ class DirectLink:
     # ---- for the client, on any thread ----------------------------------------------------------------------------
 
     def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
+        encode_method(number, method, **fields)  # raises for what could not go over a wire
         return self._outbox.append(partial(self._handle, number, method, fields), 0)
 
     def prepare(

@@ -35,7 +35,7 @@ def close_channel(failure: CallbackFailure) -> None:
     """The default: log, and close the channel, so that the server gives its unsettled messages to others."""
     _log.error("%s; closing the channel", failure, exc_info=failure.error)
     if failure.channel is not None:
-        failure.channel.abort()
+        failure.channel.abort(541, f"a callback failed: {failure.error!r}")
 
 
 def log_failure(failure: CallbackFailure) -> None:

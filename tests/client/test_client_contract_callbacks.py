@@ -204,7 +204,7 @@ def test_an_exception_closes_the_channel_alone(connection: Connection, queue: st
     message = _get(channel, queue)
     assert message.redelivered
     message.ack()
-    with pytest.raises(ChannelClosed):
+    with pytest.raises(ChannelClosed, match=r"a callback failed: ZeroDivisionError\('of the callback'\)"):
         other.queue_declare(queue, passive=True)
 
 

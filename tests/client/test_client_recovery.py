@@ -264,7 +264,7 @@ def test_a_link_that_dies_before_the_first_call_is_replaced() -> None:
 
 
 def test_republished_messages_come_first_and_in_order() -> None:
-    """Before anybody else may publish, numbered from one again."""
+    """Before anybody else may publish, numbered from one again, with the bodies they had when they were published."""
     listener = Listener()
     recovered = Seen()
     connection, server = listener.connect(recovery_interval=0.01, on_recovered=recovered)
@@ -272,7 +272,9 @@ def test_republished_messages_come_first_and_in_order() -> None:
         channel = connection.channel()
     with playing(lambda: server.answer(commands.Confirm.Select, commands.Confirm.SelectOk)):
         channel.confirm_select()
-    confirms = [channel.publish_confirmed(b"x", routing_key=key) for key in ("a", "b", "c")]
+    body = bytearray(b"x")
+    confirms = [channel.publish_confirmed(body, routing_key=key) for key in ("a", "b", "c")]
+    body[:] = b"y"
     server.expect(Publish)
     server.send(1, commands.Basic.Ack, delivery_tag=1, multiple=False)
     confirms[0].result(PATIENCE)
@@ -282,13 +284,16 @@ def test_republished_messages_come_first_and_in_order() -> None:
     again.open_channel()
     again.answer(commands.Confirm.Select, commands.Confirm.SelectOk)
     recovered.wait_for(1)
-    channel.publish(b"x", routing_key="d")
+    channel.publish(b"z", routing_key="d")
     keys: list[bytes] = []
-    while len(keys) < 3:
+    bodies: list[bytes] = []
+    while len(bodies) < 3:
         kind, _, payload = again.frame()
         if kind == 1:
             keys.append(payload.rsplit(b"\x01", 1)[1][:1])
-    assert keys == [b"b", b"c", b"d"]
+        elif kind == 3:
+            bodies.append(payload)
+    assert (keys, bodies) == ([b"b", b"c", b"d"], [b"x", b"x", b"z"])
     again.send(1, commands.Basic.Ack, delivery_tag=2, multiple=True)
     for confirm in confirms:
         confirm.result(PATIENCE)
