@@ -36,7 +36,7 @@ from ._streaming_options import MEBIBYTE, SinkOptions, load_client
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-    from ..client import Returned
+    from ..client import Channel, Returned
 
 _log = logging.getLogger("multiqueue.spark")
 
@@ -94,7 +94,7 @@ class _Publisher:
 
         Raises:
             PublishFailed: the broker did not take all of it.
-            BadOption: a row has no body.
+            BadOption: a row has no body, or a value that no message can have.
         """
         with tempfile.SpooledTemporaryFile(STAGE_BYTES) as stage:
             count = self._stage(iterator, stage)
@@ -166,14 +166,7 @@ class _Publisher:
             channel.confirm_select()
             for number in range(1, count + 1):
                 to: _Outgoing = pickle.load(stage)
-                channel.publish(
-                    to.body,
-                    exchange=to.exchange,
-                    routing_key=to.routing_key,
-                    mandatory=options.is_mandatory,
-                    timeout=options.patience,
-                    **to.properties,
-                )
+                _send(channel, to, options)
                 if (number % WINDOW == 0 or number == count) and not channel.wait_for_confirms(options.patience):
                     raise client.Nacked("the broker could not take charge of a message")
         if returned:  # all of them are here: closing the connection waited for them
@@ -183,6 +176,21 @@ class _Publisher:
                 f"with routing key {first.routing_key!r}: {first.reply_text}; bind a queue, or set mandatory=false to "
                 "drop them"
             )
+
+
+def _send(channel: Channel, to: _Outgoing, options: SinkOptions) -> None:
+    mandatory, patience = options.is_mandatory, options.patience
+    try:
+        channel.publish(
+            to.body,
+            exchange=to.exchange,
+            routing_key=to.routing_key,
+            mandatory=mandatory,
+            timeout=patience,
+            **to.properties,
+        )
+    except (TypeError, ValueError) as error:
+        raise BadOption(f"the row of message id {to.properties['message_id']} fits no message: {error}") from error
 
 
 class QueueStreamWriter(_Publisher, DataSourceStreamWriter):

@@ -83,7 +83,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         opened = self._open()
         way = opened.way
         if start is None:  # a Spark before 4.2: everything that is new is a batch, the first one perhaps the only one
-            self._collect(opened, way.chunks.end + self._options.max_messages, waits=not opened.has_begun)
+            new = way.chunks.end
+            self._collect(opened, new + self._options.max_messages, begin=new, waits=not opened.has_begun)
             opened.has_begun = True
             return _offset(way, way.chunks.end)
         begin = self._position(way, start)

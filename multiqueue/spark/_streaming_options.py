@@ -196,16 +196,18 @@ def _directory(text: str) -> Path:
 
 def _count(most: int | None = None) -> Callable[[str], int]:
     def parse(text: str) -> int:
-        number = int(text)
-        if number < 1 or (most is not None and number > most):
-            raise ValueError(f"it must be from 1 {'up' if most is None else f'to {most}'}")
-        return number
+        if text.strip().isdecimal() and 1 <= (number := int(text)) <= (number if most is None else most):
+            return number
+        raise ValueError(f"it must be a whole number from 1 {'up' if most is None else f'to {most}'}")
 
     return parse
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
     if not 0 <= number < float("inf"):
         raise ValueError("it must be seconds, 0 or more")
     return number

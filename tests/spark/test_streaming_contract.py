@@ -107,6 +107,20 @@ def test_messages_come_in_order_and_are_acknowledged(url: str, engine: Any) -> N
     assert not any(row["redelivered"] for row in stream.rows())
 
 
+def test_a_spark_that_tells_no_start(url: str, engine: Any) -> None:
+    """Asked as Spark before 4.2 asks, batches keep their bounds of messages and bytes, and the stream has each once."""
+    publish(url, "orders", *(b"%010d" % number for number in range(30)))
+    stream = engine(maxMessagesPerBatch="7", maxBytesPerBatch="40")
+    stream.tells_start = False
+    stream.run_until(10)
+    stream.restart()
+    stream.run_until(30)
+    assert max(len(rows) for rows in stream.output.values()) <= 5
+    publish(url, "orders", *numbers(30, 20))
+    assert list(map(int, bodies(stream.run_until(50)))) == list(range(50))
+    assert max(len(rows) for rows in stream.output.values()) <= 7
+
+
 def test_several_queues_in_one_stream(url: str, engine: Any) -> None:
     """A stream has the messages of all its queues, by priority in a batch, and takes them off all of them."""
     publish(url, "returns", *numbers(100, 5))

@@ -220,10 +220,13 @@ def test_sparks_own_options_are_let_through() -> None:
 
 
 def test_wrong_types_and_modes(url: str) -> None:
-    """Columns of a wrong type, rows without a body, and overwriting are refused."""
+    """Columns of a wrong type, rows without a body or with what fits no message, and overwriting are refused."""
     with pytest.raises(BadOption, match="column body must be binary or string, not int"):
         sink(url, StructType().add("body", IntegerType()))
     with pytest.raises(BadOption, match="cannot be overwritten"):
         QueueDataSource({"url": url, "routingKey": "out"}).writer(BODY, True)
     with pytest.raises(BadOption, match="has no body"):
         sink(url).write(iter([Row(body=None)]))
+    schema = StructType().add("body", StringType()).add("priority", IntegerType())
+    with pytest.raises(BadOption, match=r"the row of message id s-0-1 fits no message: .*300 does not fit"):
+        sink(url, schema, sinkId="s").write(iter([Row(body="a", priority=5), Row(body="b", priority=300)]))
