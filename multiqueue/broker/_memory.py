@@ -51,6 +51,9 @@ class AreaReader(Protocol):
     def feed(self, target: TargetList) -> None:
         """A list has something new: tell its consumers."""
 
+    def cancel(self, target: TargetList) -> None:
+        """A list cannot be loaded: cancel its consumers."""
+
     def expire(self, position: int) -> bool:
         """A message is past its time: drop it; False when somebody has it, or it is gone."""
 
@@ -266,9 +269,12 @@ class MemoryManager:
     def _try(self, load: Load) -> None:
         try:
             self._perform(load)
-        except Exception as error:  # noqa: BLE001  # the loader goes on; the list asks again
-            if not self._closed and not load.area.is_closed:
-                _log.error("a load for %r failed", load.target, exc_info=error)
+        except Exception as error:  # noqa: BLE001  # the loader goes on with the other lists
+            reader = self._readers.get(load.area)
+            if self._closed or load.area.is_closed or reader is None:
+                return
+            _log.error("a load for %r failed; its consumers are cancelled", load.target, exc_info=error)
+            reader.cancel(load.target)  # or they would wait, and nobody would know for what
 
     def _perform(self, load: Load) -> None:
         reader = self._readers.get(load.area)

@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
+from multiqueue.store import StoreDamaged
+
 from ._consumer import QueueConsumer
 from ._entry import SETTLE, Entry, EntryState
 from ._entry_list import EntryList
@@ -83,6 +85,11 @@ class PagedCore(QueueCore):
     def recover(self, levels: Iterable[Level]) -> bool:
         """Take in what the store has, by its figures."""
         for level in levels:
+            if not 0 <= level.level < len(self.area.last):
+                raise StoreDamaged(
+                    f"the store has messages on level {level.level} of {self.queue.label}, which has"
+                    f" {len(self.area.last)}; `multiqueue store check` says more"
+                )
             self.area.last[level.level] = level.level << LEVEL_SHIFT | level.last
             self.enqueued += level.messages
             self.enqueued_bytes += level.bytes
@@ -291,6 +298,12 @@ class PagedCore(QueueCore):
             if self.feeds.target_of(consumer) is target:
                 self.notify(consumer, after)
                 count -= 1
+
+    def cancel_fed(self, target: TargetList, after: After) -> None:
+        """Remove the consumers of a list, and tell them."""
+        for consumer in [each for each in self.consumers if self.feeds.target_of(each) is target]:
+            self.remove_consumer(consumer, after)
+            after.append(consumer.cancelled)
 
     def keep_time(self, now: float, after: After) -> None:
         super().keep_time(now, after)

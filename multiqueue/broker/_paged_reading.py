@@ -3,7 +3,8 @@
 Promise     What is read is what stands on the queue: a message that the store does not have yet is merged in at its
             place, and one that goes meanwhile is refused when it is claimed.
 State       None. Nothing in here is called with a lock held; the memory manager's is taken for moments.
-Failures    A row that cannot be read is logged and passed over: it stands in nobody's way, and stays in the store.
+Failures    A row that is no message is logged and passed over: it stands in nobody's way, and stays in the store. Where
+            the store itself cannot be read, the get fails, and consumers are cancelled.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ class PagedReading:
     def feed(self, target: TargetList) -> None:
         """Tell the consumers of a list that it has something new."""
         self._queue.feed(target)
+
+    def cancel(self, target: TargetList) -> None:
+        """Cancel the consumers of a list that cannot be loaded."""
+        self._queue.cancel_fed(target)
 
     # -- loads
 

@@ -70,6 +70,15 @@ class QueuePaging(QueueSettlement):
                 core.fed(target, after)
         self._act(after)
 
+    def cancel_fed(self, target: TargetList) -> None:
+        """Cancel the consumers of a list: the store cannot be read for them. What they have is theirs to settle."""
+        after: After = []
+        with self._lock:
+            core = self._core
+            if isinstance(core, PagedCore) and not core.deleted:
+                core.cancel_fed(target, after)
+        self._act(after)
+
     def _new_core(self) -> QueueCore:
         journal, memory = self._journal, self._memory
         if journal is None or memory is None or not may_page(self.settings):

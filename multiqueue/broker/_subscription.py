@@ -62,7 +62,7 @@ class Subscription:
 
     @property
     def is_closed(self) -> bool:
-        """True once `close` was called, or the last of its queues is gone."""
+        """True once `close` was called, or the last of its queues is gone, or cannot be read."""
         return self._target.is_closed
 
     @property
@@ -92,7 +92,7 @@ class Subscription:
         self._on_closed(self)
 
     def queue_deleted(self, consumer: QueueConsumer) -> None:
-        """One of its queues was deleted. Called on any thread, under no lock; waits for nobody."""
+        """One of its queues was deleted, or cannot be read. Called on any thread, under no lock; waits for nobody."""
         if not self._target.consumers():
             self._end()
             self._on_closed(self)
@@ -123,7 +123,7 @@ class PullSubscription(Subscription):
 
         Raises:
             Empty: `timeout` seconds passed first.
-            ShutDown: it was closed, or its last queue deleted.
+            ShutDown: it was closed, or its last queue deleted, or cannot be read: the log has why.
         """
         return Received(self._target, self._target.get(timeout))
 

@@ -89,7 +89,7 @@ class ConsumerTarget:
     ) -> QueueConsumer:
         """Begin to consume from a queue; `options` are those of `BrokerQueue.add_consumer`.
 
-        `on_cancelled(consumer)` is called when the queue is deleted.
+        `on_cancelled(consumer)` is called when the queue is deleted, or cannot be read from its store.
 
         Raises:
             ShutDown: the target is closed.

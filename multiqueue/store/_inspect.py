@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from ._errors import StoreDamaged
 from ._protocol import Level
 from ._salvage import Salvage
+from ._schema import DAMAGE, META, are_numbers
 
 _MOST_PROBLEMS = 100  # of SQLite's own check; a file cut in half has thousands
 
@@ -41,28 +42,41 @@ def info(path: Path) -> StoreInfo:
         StoreDamaged: it cannot be read that far; `check` says more.
     """
     with Salvage(path) as store:
-        meta = store.meta()
-        question = "SELECT queue, level, count(*), sum(size), min(id), max(id) FROM header GROUP BY queue, level"
-        ask = store.connection.execute
-        dropped = store.dropped()
-        levels = [Level._make(row) for row in ask(question).fetchall()]
-        log = store.file.with_name(store.file.name + "-wal")
-        return StoreInfo(
-            file=str(store.file),
-            format=store.version,
-            is_open_or_crashed=not meta["clean"],
-            next_id=meta["next_id"],
-            redeliver_floor=meta["redeliver_floor"],
-            messages=sum(level.messages for level in levels),
-            bytes=sum(level.bytes for level in levels),
-            transient=ask("SELECT count(*) FROM header WHERE transient = 1").fetchone()[0],
-            levels=tuple(level for level in levels if level.queue not in dropped),
-            definitions=dict(ask("SELECT kind, count(*) FROM definition GROUP BY kind ORDER BY kind").fetchall()),
-            queues_to_remove=len(dropped),
-            file_bytes=store.file.stat().st_size,
-            log_bytes=log.stat().st_size if log.exists() else 0,
-            free_bytes=_pragma(store, "freelist_count") * _pragma(store, "page_size"),
-        )
+        try:
+            return _info(store)
+        except (*DAMAGE, TypeError) as error:
+            raise StoreDamaged(
+                f"{str(store.file)!r} is damaged: {error}; `multiqueue store check {path}` says more"
+            ) from error
+
+
+def _info(store: Salvage) -> StoreInfo:
+    meta = store.meta()
+    if not are_numbers([tuple(meta.get(key) for key in META)], *range(len(META))):
+        raise TypeError(f"the table meta has {meta}")
+    question = "SELECT queue, level, count(*), sum(size), min(id), max(id) FROM header GROUP BY queue, level"
+    ask = store.connection.execute
+    dropped = store.dropped()
+    levels = [Level._make(row) for row in ask(question).fetchall()]
+    if not are_numbers(levels, *range(6)):
+        raise TypeError("headers have something else where queue, level, id or size should be")
+    log = store.file.with_name(store.file.name + "-wal")
+    return StoreInfo(
+        file=str(store.file),
+        format=store.version,
+        is_open_or_crashed=not meta["clean"],
+        next_id=meta["next_id"],
+        redeliver_floor=meta["redeliver_floor"],
+        messages=sum(level.messages for level in levels),
+        bytes=sum(level.bytes for level in levels),
+        transient=ask("SELECT count(*) FROM header WHERE transient = 1").fetchone()[0],
+        levels=tuple(level for level in levels if level.queue not in dropped),
+        definitions=dict(ask("SELECT kind, count(*) FROM definition GROUP BY kind ORDER BY kind").fetchall()),
+        queues_to_remove=len(dropped),
+        file_bytes=store.file.stat().st_size,
+        log_bytes=log.stat().st_size if log.exists() else 0,
+        free_bytes=_pragma(store, "freelist_count") * _pragma(store, "page_size"),
+    )
 
 
 def problems(path: Path) -> Iterator[str]:
@@ -78,7 +92,7 @@ def problems(path: Path) -> Iterator[str]:
     with Salvage(path) as store:
         yield from _structure(store)
         meta = store.meta()
-        for key in ("next_id", "clean", "redeliver_floor"):
+        for key in META:
             if key not in meta:
                 yield f"meta does not say {key}"
         yield from _take(store.damages)
@@ -96,7 +110,7 @@ def _structure(store: Salvage) -> Iterator[str]:
     """What SQLite finds wrong with its own pages."""
     try:
         rows = store.connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})").fetchall()
-    except sqlite3.DatabaseError as error:
+    except DAMAGE as error:
         yield f"the structure cannot be checked: {error}"
         return
     for (said,) in rows:
@@ -113,7 +127,7 @@ def _headers_without_body(store: Salvage) -> Iterator[str]:
     try:
         for queue, message_id in store.connection.execute(question):
             yield f"message {message_id} of queue {queue} has no body of its own"
-    except sqlite3.DatabaseError as error:
+    except DAMAGE as error:
         yield f"the headers cannot be read to their end: {error}"
 
 

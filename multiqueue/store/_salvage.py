@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 from ._errors import NoStore, StoreDamaged
 from ._plan import check
 from ._protocol import Definition
-from ._schema import FILE_NAME, check_format, connect
+from ._schema import DAMAGE, FILE_NAME, check_format, connect
 from ._sqlite_reader import shortfall
 
 _CACHE_BYTES = 8 << 20
@@ -72,12 +72,12 @@ class Salvage:
             self._note(f"the file is cut off{missing}")
         try:
             self.connection = connect(self.file, read_only=True, even_if_short=True, cache_bytes=_CACHE_BYTES)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise self._unreadable(error, missing) from error
         try:
             self.connection.execute("BEGIN")
             self.version = check_format(self.connection, self.file)
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             self.connection.close()
             raise self._unreadable(error, missing) from error
         except StoreDamaged:
@@ -91,14 +91,14 @@ class Salvage:
         self.damages.append(damage)
         self._noted += 1
 
-    def _unreadable(self, error: sqlite3.Error, missing: str) -> StoreDamaged:
+    def _unreadable(self, error: Exception, missing: str) -> StoreDamaged:
         return StoreDamaged(f"{str(self.file)!r} is damaged beyond reading: {error}{missing}")
 
     def meta(self) -> dict[str, int]:
         """What the store knows of itself; less if that is damaged."""
         try:
             return dict(self.connection.execute("SELECT key, value FROM meta").fetchall())
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             self._note(f"the table meta cannot be read: {error}")
             return {}
 
@@ -106,7 +106,7 @@ class Salvage:
         """Queues whose messages are still to be removed."""
         try:
             return {queue for (queue,) in self.connection.execute("SELECT queue FROM dropped").fetchall()}
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             self._note(f"the table dropped cannot be read: {error}")
             return set()
 
@@ -152,7 +152,7 @@ class Salvage:
         )
         try:
             row = self.connection.execute(question, (queue, level, message_id)).fetchone()
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             self._note(f"message {message_id}: the header cannot be read: {error}")
             return Message(message_id, queue, level, None, 0, False, None, body)
         if row is None:
@@ -173,7 +173,7 @@ class Salvage:
                 "SELECT DISTINCT queue, level FROM header WHERE typeof(queue) = 'integer' AND typeof(level) = 'integer'"
             )
             places = places | set(self.connection.execute(question).fetchall())
-        except sqlite3.DatabaseError:
+        except DAMAGE:
             pass  # the damage is told when the rows themselves are read
         for queue, level in sorted(places):
             question = f"SELECT id FROM header WHERE queue = {queue} AND level = {level} AND id >= ? ORDER BY id"
@@ -186,7 +186,7 @@ class Salvage:
         """Whether a message's body was found: it has been read, or could have been."""
         try:
             return self.connection.execute("SELECT 1 FROM body WHERE id = ?", (message_id,)).fetchone() is not None
-        except sqlite3.DatabaseError:
+        except DAMAGE:
             return False
 
     def _rows(self, question: str, what: str) -> Iterator[tuple[Any, ...]]:
@@ -200,7 +200,7 @@ class Salvage:
                     yield row
                     start = row[0] + 1
                 return
-            except sqlite3.DatabaseError as error:
+            except DAMAGE as error:
                 reason = error
             row = self._row(question, start)  # sqlite3 reads one row ahead, and lost it with the error
             if row is None:
@@ -220,7 +220,7 @@ class Salvage:
         """The first row from an id on; () if there is none, None if that cannot be read."""
         try:
             row = self.connection.execute(f"{question} LIMIT 1", (start,)).fetchone() or ()
-        except sqlite3.DatabaseError:
+        except DAMAGE:
             return None
         return None if row and (not isinstance(row[0], int) or row[0] < start) else row
 

@@ -13,8 +13,10 @@ State       The file. `application_id` says that it is a store, `user_version` i
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 from ._errors import OtherFile, StoreDamaged
 
@@ -59,6 +61,11 @@ CREATE TABLE definition (
 CREATE TABLE dropped (queue INTEGER PRIMARY KEY);
 INSERT INTO meta VALUES ('next_id', 1), ('clean', 1), ('redeliver_floor', 0);
 """
+
+META = ("next_id", "clean", "redeliver_floor")  # the keys of its table
+
+# What a statement raises on a damaged file; the second where SQLite's message quotes what it found there.
+DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 # From a format to the next one. Each is run in a transaction that also writes the new `user_version`.
 UPGRADES: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
@@ -136,6 +143,11 @@ def check_format(connection: sqlite3.Connection, file: Path) -> int:
             f"{str(file)!r} has format {version}, and this multiqueue knows up to {FORMAT}; use a later multiqueue"
         )
     return int(version)
+
+
+def are_numbers(rows: Sequence[tuple[Any, ...]], *columns: int) -> bool:
+    """Whether these columns are whole numbers in every row: SQLite keeps, and reads, anything in any column."""
+    return all({int}.issuperset(map(type, map(itemgetter(column), rows))) for column in columns)
 
 
 def _create(connection: sqlite3.Connection) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from ._ballast import Ballast
-from ._errors import NoStore, StoreFailed, StoreLocked
+from ._errors import NoStore, StoreDamaged, StoreFailed, StoreLocked
 from ._front import StoreFront
 from ._group_commit import GroupCommit
 from ._lock_file import DirectoryLock
@@ -29,7 +29,7 @@ from ._log import close_leaving_log, renew_log
 from ._plan import MOST_STATEMENTS
 from ._protocol import Durability, Level, StoreStatistics
 from ._room import Room
-from ._schema import FILE_NAME, PAGE_BYTES, connect, prepare
+from ._schema import FILE_NAME, META, PAGE_BYTES, are_numbers, connect, prepare
 from ._sqlite_reader import SqliteReader, unreadable
 from ._sqlite_writer import IDS_RESERVED, SqliteWriter
 
@@ -149,7 +149,7 @@ class SqliteStore(StoreFront):
                     body_bytes=size,
                     let_go=_closing(connection, self._file, self._reader, ballast, lock, remove),
                 )
-            except sqlite3.Error as error:
+            except (sqlite3.Error, UnicodeDecodeError) as error:
                 opening.close()
                 raise unreadable(self._file, error, is_closed=True) from error
             except OSError as error:
@@ -164,6 +164,11 @@ class SqliteStore(StoreFront):
         """Make the file ready, and note that it is open. Returns the first id to give and the redeliver floor."""
         prepare(connection, self._file, _SYNCHRONOUS[self._durability])
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
+        if not are_numbers([tuple(meta.get(key) for key in META)], *range(len(META))):
+            raise StoreDamaged(
+                f"{str(self._file)!r} is damaged: the table meta has {meta}; "
+                "`multiqueue store dump` reads what can be read"
+            )
         first_id, floor = meta["next_id"], meta["redeliver_floor"]
         if not meta["clean"]:
             floor = first_id

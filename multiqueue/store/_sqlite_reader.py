@@ -18,7 +18,7 @@ from typing import Any
 from ._errors import StoreDamaged, StoreError, StoreFailed
 from ._plan import check
 from ._protocol import Definition, Header, Level
-from ._schema import connect
+from ._schema import DAMAGE, are_numbers, connect
 
 _MOST_IDLE = 4
 _CACHE_BYTES = 2 << 20  # of each connection; headers are read once, bodies by the loader once
@@ -54,15 +54,17 @@ class SqliteReader:
 
     def page(self, queue: int, after: int, limit: int, level: int) -> list[Header]:
         rows = self._ask(_PAGE, (queue, level, after, self._first_id, limit))
+        if not are_numbers(rows, 0, 1, 3):
+            raise self._damage(f"a header of queue {queue}, level {level}, has something else for a number")
         for row in rows:
-            if check(row[0], row[4]) != row[5]:
+            if type(row[4]) is not bytes or check(row[0], row[4]) != row[5]:
                 raise self._damage(f"the properties of message {row[0]} are not those that were stored")
         return [Header._make(row[:5]) for row in rows]
 
     def read(self, ids: Iterable[int]) -> dict[int, bytes]:
         rows = self._ask(_READ, (json.dumps(list(ids)),))
         for message_id, expected, data in rows:
-            if check(message_id, data) != expected:
+            if type(data) is not bytes or check(message_id, data) != expected:
                 raise self._damage(f"the body of message {message_id} is not the one that was stored")
         return {message_id: data for message_id, _, data in rows}
 
@@ -70,11 +72,11 @@ class SqliteReader:
         return self._ask(_EXPIRED, (now, self._first_id, limit))
 
     def levels(self) -> list[Level]:
-        return [Level._make(row[:6]) for row in self._ask(_LEVELS, (self._first_id,)) if not row[6]]
+        return [Level._make(row[:6]) for row in self._level_rows() if not row[6]]
 
     def census(self) -> tuple[list[Level], int, int]:
         """The levels, and how many messages with how many bytes the file has, those still to be removed included."""
-        rows = self._ask(_LEVELS, (self._first_id,))
+        rows = self._level_rows()
         ((stale, stale_bytes),) = self._ask(_STALE, (self._first_id,))
         messages = stale + sum(row[2] for row in rows)
         size = int(stale_bytes) + sum(row[3] for row in rows)
@@ -93,11 +95,17 @@ class SqliteReader:
         for connection in idle:
             connection.close()
 
+    def _level_rows(self) -> list[Any]:
+        rows = self._ask(_LEVELS, (self._first_id,))
+        if not are_numbers(rows, 0, 1, 3, 4, 5):
+            raise self._damage("headers have something else where queue, level, id or size should be")
+        return rows
+
     def _ask(self, statement: str, values: tuple[object, ...]) -> list[Any]:
         connection = self._borrow()
         try:
             return connection.execute(statement, values).fetchall()
-        except sqlite3.DatabaseError as error:
+        except DAMAGE as error:
             raise unreadable(self._file, error) from error
         finally:
             self._give_back(connection)
@@ -122,9 +130,13 @@ class SqliteReader:
         return StoreDamaged(f"{str(self._file)!r} is damaged: {what}; `multiqueue store check` looks for more")
 
 
-def unreadable(file: Path, error: sqlite3.Error, *, is_closed: bool = False) -> StoreError:
+_DAMAGED = (1, 11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB; SQLITE_ERROR: a table is gone, for the statements are right
+
+
+def unreadable(file: Path, error: Exception, *, is_closed: bool = False) -> StoreError:
     """What a reader or an opener is told when SQLite cannot read the file. `is_closed`: no connection to it is open."""
-    if (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in (11, 26):  # SQLITE_CORRUPT, SQLITE_NOTADB
+    is_text = "decode" in str(error)  # text that is none; sqlite3 gives no code for that
+    if is_text or (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in _DAMAGED:
         more = shortfall(file) if is_closed else ""
         return StoreDamaged(f"{str(file)!r} is damaged: {error}{more}; `multiqueue store dump` reads what can be read")
     return StoreFailed(f"{str(file)!r} cannot be read: {error}; see to the disk and open the store again")

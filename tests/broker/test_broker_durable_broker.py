@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -173,6 +175,19 @@ def test_a_directory_without_a_store_is_left_alone(tmp_path: Path) -> None:
     with Broker(data=tmp_path, durability="relaxed") as broker:
         assert [host.name for host in broker.virtual_hosts()] == ["/", "other"]
     assert list((tmp_path / "backup").iterdir()) == []
+
+
+def test_messages_on_a_level_that_a_queue_has_not_are_damage(tmp_path: Path) -> None:
+    """A place that no queue of this kind can have says that the file is damaged; nothing is opened half."""
+    threads = threading.active_count()
+    with Broker(data=tmp_path, durability="relaxed") as broker:
+        broker.declare_queue("q", durable=True)
+        broker.publish(persistent(b"1"))
+    with closing(sqlite3.connect(tmp_path / "%2f" / "messages.sqlite", isolation_level=None)) as connection:
+        connection.execute("UPDATE header SET level = 7")
+    with pytest.raises(StoreDamaged, match="messages on level 7 of queue 'q' in vhost '/', which has 1"):
+        Broker(data=tmp_path)
+    assert threading.active_count() == threads
 
 
 def test_an_empty_path_is_refused() -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 from broker_durable_support import Forgetful, InMemory, OnDisk, keepers
+from broker_front_support import HANG, until
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from test_broker_durable_machine import QUEUES, Copy, DurableMachine, Lists, names, run
 
 from multiqueue.broker import ConsumerNotAdmitted, Message, MessageTooLarge, Received, VirtualHost
 from multiqueue.broker._subscription import PullSubscription
-from multiqueue.errors import Empty
+from multiqueue.errors import Empty, ShutDown
 from multiqueue.store import Header, MemoryStore, StoreFailed
 
 LIMIT = 16_000  # some ten messages of a few bytes: each costs 768 beside its body
@@ -485,6 +486,33 @@ def test_a_get_says_that_the_store_cannot_be_read() -> None:
         with pytest.raises(StoreFailed, match="the disk is gone"):
             host.get("q")
     assert host.get("q") is not None
+    host.close()
+
+
+def test_a_consumer_of_what_cannot_be_read_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+    """It does not wait for what will not come; the log says why, and other queues go on. It may consume again."""
+    store = MemoryStore()
+    host = VirtualHost(store=store, memory_limit=200_000)
+    host.declare_queue("q", durable=True)
+    _publish(host, 3)
+    host.close()
+    host = VirtualHost(store=store.reopened(crashed=False), memory_limit=200_000)
+    host.declare_queue("other")
+    assert isinstance(host.store, MemoryStore)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(host.store, "read", _fail)
+        with host.subscribe(["q", "other"]) as both, host.subscribe("q", prefetch=2) as one:
+            with pytest.raises(ShutDown):
+                one.get(timeout=HANG)
+            assert one.is_closed
+            host.publish(Message(b"here", routing_key="other"))
+            assert both.get(timeout=HANG).body == b"here"
+            until(lambda: both.queues == ["other"])
+    assert "the disk is gone" in caplog.text
+    assert host.queue("q").consumers() == []
+    host.check_invariants()
+    with host.subscribe("q") as again:
+        assert [again.get(timeout=HANG).body for _ in range(3)] == [b"%d" % number + b"x" * 100 for number in range(3)]
     host.close()
 
 

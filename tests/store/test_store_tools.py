@@ -290,6 +290,43 @@ def test_a_body_that_changed_is_never_delivered(tmp_path: Path) -> None:
         assert set(store.read([4])) == {4}
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE header SET level = x'00' WHERE id = 5",
+        "UPDATE header SET size = 'many' WHERE id = 5",
+        "UPDATE header SET size = CAST(x'ff' AS TEXT) WHERE id = 5",
+        "DELETE FROM meta WHERE key = 'clean'",
+        "UPDATE meta SET value = 'some' WHERE key = 'next_id'",
+        "DROP TABLE header",
+    ],
+)
+def test_what_is_no_number_is_damage(tmp_path: Path, statement: str) -> None:
+    """SQLite keeps anything in any column, and damage writes it there: opening says so, and so does `info`."""
+    filled(tmp_path, 20)
+    sql(tmp_path, statement)
+    with pytest.raises(StoreDamaged, match=r"messages\.sqlite' is damaged"):
+        SqliteStore(tmp_path, ballast_bytes=0)
+    looked = run("info", tmp_path)
+    assert isinstance(looked.exception, StoreDamaged)
+    assert "messages.sqlite' is damaged" in str(looked.exception)
+
+
+def test_a_header_that_changed_is_not_paged(tmp_path: Path) -> None:
+    """What is no number, or no bytes, is found out when it is read."""
+    filled(tmp_path, 20)
+    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        sql(tmp_path, "UPDATE header SET deliveries = x'00' WHERE id = 5")
+        sql(tmp_path, "UPDATE header SET properties = 'text' WHERE id = 6")
+        sql(tmp_path, "UPDATE body SET data = 'text' WHERE id = 7")
+        with pytest.raises(StoreDamaged, match="a header of queue 0, level 1, has something else for a number"):
+            store.page(0, 0, 10, level=1)
+        with pytest.raises(StoreDamaged, match="the properties of message 6"):
+            store.page(1, 0, 10, level=2)
+        with pytest.raises(StoreDamaged, match="the body of message 7"):
+            store.read([7])
+
+
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.6, 0.99])
 def test_a_file_that_was_cut_off(tmp_path: Path, share: float) -> None:
     """A file that is too short is not opened: the error has its length and what it should be. `dump` reads the rest."""
