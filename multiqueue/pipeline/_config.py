@@ -51,7 +51,13 @@ class PipelineConfig:
         return self.base / path if path else self.output / "_multiqueue" / "state.sqlite"
 
     def on(self, url: str) -> PipelineConfig:
-        """The same on another Spark: a master's URL, or `sc://` for a Connect server."""
+        """The same on another Spark: a master's URL, or `sc://` for a Connect server.
+
+        Raises:
+            ConfigError: the URL is empty, as that of a variable that is not set; it does not mean this machine.
+        """
+        if not url.strip():
+            raise ConfigError("--on is empty; it takes a URL: local[4], spark://HOST:PORT, sc://HOST")
         place = {"remote": url, "master": None} if url.startswith("sc://") else {"remote": None, "master": url}
         spark = self.settings.spark.model_copy(update=place)
         return replace(self, settings=self.settings.model_copy(update={"spark": spark}))

@@ -7,6 +7,7 @@ many threads at once and keeps no state between calls.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -94,13 +95,14 @@ def python_job(place: str, name: str, base: Path) -> Job:
     A lane's function is called with the frame, a step's with the frames by name.
 
     Raises:
-        ConfigError: there is no such module or function, or importing it fails.
+        ConfigError: there is no such module or function, importing it fails, or it takes other arguments.
     """
     module_name, _, function_name = name.partition(":")
     module = _imported(place, module_name, base)
     function = getattr(module, function_name, None)
     if not callable(function):
         raise ConfigError(f"{place}.python: {module.__file__} has no function {function_name!r}")
+    _check_arguments(place, name, function)
 
     def run(spark: SparkSession, frames: Mapping[str, DataFrame], item: Item) -> DataFrame | None:
         result = function(spark, frames[INPUT] if item.part is None else frames, item)
@@ -109,6 +111,21 @@ def python_job(place: str, name: str, base: Path) -> Job:
         return result
 
     return run
+
+
+def _check_arguments(place: str, name: str, function: Callable[..., Any]) -> None:
+    """Return if it can be called as it will be: otherwise every item would fail, each several times."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some that are written in C have none
+        return
+    try:
+        signature.bind("spark", "frame", "item")
+    except TypeError as error:
+        what = "frame" if place == "job" else "frames"
+        raise ConfigError(
+            f"{place}.python: {name} is called as (spark, {what}, item), which does not fit: {error}"
+        ) from None
 
 
 def _imported(place: str, module_name: str, base: Path) -> ModuleType:

@@ -15,12 +15,14 @@ from ._plan import LanePlan, Plan, StepPlan
 def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
     """Print the plan: lanes, steps, and what would come first."""
     section = config.settings.spark
-    console.print(
-        f"{plan.to_run:,} items to run on {section.remote or section.master or 'local[*]'}, "
-        f"{section.max_running} at a time; nothing was started",
-        soft_wrap=True,
-    )
+    where = section.remote or section.master or "local[*]"
+    items = "1 item" if plan.to_run == 1 else f"{plan.to_run:,} items"
+    console.print(f"{items} to run on {where}, {section.max_running} at a time; nothing was started", soft_wrap=True)
     console.print(_lanes(plan))
+    for lane in plan.lanes:
+        if lane.lane.source is not None:
+            said = f"{escape(lane.lane.name)} will also take what its queue has then: a plan asks no broker"
+            console.print(said, style="dim", soft_wrap=True)
     if plan.steps:
         console.print(_steps(plan))
     for place, item in enumerate(plan.first, 1):

@@ -14,6 +14,9 @@ from ._errors import ConfigError, JobError
 Columns = Mapping[str, str]
 """The type of each column, by the column's name."""
 
+NO_DDL = ("[PARSE_", "[UNSUPPORTED_DATATYPE")
+"""How Spark's complaints about DDL begin that no reader takes either."""
+
 
 class Schemas:
     """What DDL means to a session; each is asked for once. Threads that ask at once get the same."""
@@ -29,8 +32,8 @@ class Schemas:
             self._known[ddl] = columns_of(schema["columns"].dataType)
         return self._known[ddl]
 
-    def check(self, spark: Any, ddl: str, place: str) -> None:
-        """Return if the DDL that the configuration has at `place` is one.
+    def check(self, spark: Any, ddl: str, place: str, *, for_reading: bool = False) -> None:
+        """Return if the DDL that the configuration has at `place` is one. Readers know types that JSON does not.
 
         Raises:
             ConfigError: it is not.
@@ -38,9 +41,11 @@ class Schemas:
         try:
             self.columns(spark, ddl)
         except Exception as error:  # of the many errors of Spark, these are the DDL's own
-            if type(error).__name__ in ("ParseException", "AnalysisException"):
-                raise ConfigError(f"{place}: {str(error).strip().splitlines()[0]}") from error
-            raise
+            if type(error).__name__ not in ("ParseException", "AnalysisException"):
+                raise
+            said = str(error).strip().splitlines()[0]
+            if not for_reading or said.startswith(NO_DDL):
+                raise ConfigError(f"{place}: {said}") from error
 
     def require(self, spark: Any, frame: Any, ddl: str | None, place: str, *, exactly: bool) -> None:
         """Return if the frame has the columns that the configuration expects at `place`; `exactly`: and no others.

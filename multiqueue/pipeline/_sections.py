@@ -28,8 +28,8 @@ class _Section(BaseModel):
 class SparkSection(_Section):
     """`[spark]`: where the jobs run, and how many at a time."""
 
-    master: str | None = None
-    remote: str | None = None
+    master: str | None = Field(default=None, min_length=1)
+    remote: str | None = Field(default=None, min_length=1)
     conf: dict[str, Scalar] = Field(default_factory=dict)
     max_running: int = Field(default=8, ge=1)
 

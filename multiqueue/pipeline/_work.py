@@ -6,7 +6,7 @@ assignment into a dict, and an item's lane is there before the item is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -143,8 +143,20 @@ def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> Non
     """
     ship_modules(spark, config)
     check_queries(spark, config)
+    for place, ddl in _read_schemas(config):
+        work.schemas.check(spark, ddl, place, for_reading=True)
     expected = {f"lanes.{name}.expect": lane.expect for name, lane in config.settings.lanes.items()}
     expected |= {task.sink.place: task.sink.expect for task in work.sections.values()}
-    for place, ddl in expected.items():
-        if ddl is not None:
-            work.schemas.check(spark, ddl, place)
+    for place, expect in expected.items():
+        if expect is not None:
+            work.schemas.check(spark, expect, place)
+
+
+def _read_schemas(config: PipelineConfig) -> Iterator[tuple[str, str]]:
+    """Every place with columns, as DDL, that something is read with."""
+    for name, lane in config.settings.lanes.items():
+        if lane.schema_ is not None:
+            yield f"lanes.{name}.schema", lane.schema_
+    for name, step in config.settings.steps.items():
+        for source, ddl in step.schemas.items():
+            yield f"steps.{name}.schemas.{source}", ddl

@@ -159,6 +159,17 @@ def test_the_command(config: PipelineConfig) -> None:
     assert not config.output.exists()
 
 
+def test_a_queue_is_not_asked(tmp_path: Path) -> None:
+    """Of a lane that is fed from a queue the plan says that it does not know what is there; no broker is needed."""
+    (tmp_path / "p.toml").write_text(
+        '[lanes.orders]\nsource = "amqp://nowhere.invalid/%2F/orders"\nformat = "message"\n'
+        '[job]\nsql = "SELECT * FROM input"\n[output]\npath = "out"\n'
+    )
+    shown = CliRunner().invoke(pipeline, ["plan", str(tmp_path / "p.toml")])
+    assert shown.output.startswith("0 items to run")
+    assert "orders will also take what its queue has then: a plan asks no broker" in shown.output
+
+
 def test_something_else_where_the_state_should_be(config: PipelineConfig) -> None:
     """A state that is no state of ours is one sentence."""
     config.state.parent.mkdir(parents=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from multiqueue.pipeline import ConfigError, JobError
+from multiqueue.pipeline._config import parse_config
 from multiqueue.pipeline._schema import Schemas, differences
+from multiqueue.pipeline._work import _read_schemas
 
 
 def schema(**columns: str) -> Any:
@@ -28,7 +31,9 @@ class Session:
     def sql(self, query: str) -> Any:
         self.asked += 1
         if "nonsense" in query:
-            raise type("ParseException", (Exception,), {})("no such type\nmore")
+            raise type("ParseException", (Exception,), {})("[PARSE_SYNTAX_ERROR] no such type\nmore")
+        if "CHAR" in query:
+            raise type("AnalysisException", (Exception,), {})("[UNSUPPORTED_CHAR_OR_VARCHAR_AS_STRING] not in JSON")
         return SimpleNamespace(schema={"columns": SimpleNamespace(dataType=schema(a="int", b="string"))})
 
 
@@ -59,7 +64,25 @@ def test_a_mismatch_is_for_good() -> None:
     assert session.asked == 1
 
 
-def test_a_schema_that_is_none() -> None:
+@pytest.mark.parametrize("for_reading", [False, True])
+def test_a_schema_that_is_none(for_reading: bool) -> None:
     """What Spark cannot parse is a mistake in the configuration, told before any item runs."""
-    with pytest.raises(ConfigError, match=r"output\.expect: no such type$"):
-        Schemas().check(Session(), "a NONSENSE; nonsense", "output.expect")
+    with pytest.raises(ConfigError, match=r"output\.expect: \[PARSE_SYNTAX_ERROR\] no such type$"):
+        Schemas().check(Session(), "a NONSENSE; nonsense", "output.expect", for_reading=for_reading)
+
+
+def test_a_schema_for_readers_alone() -> None:
+    """A type that a reader takes and a comparison of columns does not is a mistake only where columns are compared."""
+    Schemas().check(Session(), "a CHAR(3)", "lanes.eu.schema", for_reading=True)
+    with pytest.raises(ConfigError, match=r"lanes\.eu\.expect: .*not in JSON"):
+        Schemas().check(Session(), "a CHAR(3)", "lanes.eu.expect")
+
+
+def test_the_schemas_that_are_checked(tmp_path: Path) -> None:
+    """Before the first item, every schema that something is read with is asked for."""
+    lanes = {"eu": {"files": "*", "format": "csv", "schema": "a INT"}, "us": {"files": "*", "format": "csv"}}
+    steps = {"all": {"after": ["eu", "us"], "sql": "SELECT 1", "schemas": {"us": "b INT"}}}
+    config = parse_config(
+        {"lanes": lanes, "steps": steps, "job": {"sql": "SELECT 1"}, "output": {"path": "out"}}, tmp_path
+    )
+    assert list(_read_schemas(config)) == [("lanes.eu.schema", "a INT"), ("steps.all.schemas.us", "b INT")]

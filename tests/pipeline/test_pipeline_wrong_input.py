@@ -8,7 +8,10 @@ import pytest
 from click.testing import CliRunner
 from pipeline_support import Pipeline, make_tree
 
-from multiqueue.pipeline import Unprepared, load_config
+from multiqueue.pipeline import ConfigError, Unprepared, load_config
+from multiqueue.pipeline._config import parse_config
+from multiqueue.pipeline._session import _first_line
+from multiqueue.pipeline._work import work_of
 from multiqueue.pipeline.cli import demo, pipeline
 
 TOML = """\
@@ -64,3 +67,41 @@ def test_a_configuration_that_is_none(tmp_path: Path, command: str, content: byt
     assert asked.exception is not None
     assert getattr(asked.exception, "exit_status", None) == 2
     assert said.format(path=path) in str(asked.exception)
+
+
+def test_an_empty_url(tmp_path: Path) -> None:
+    """An empty --on or master, as of a variable that is not set, is an error and does not mean this machine."""
+    path = tmp_path / "p.toml"
+    path.write_text(TOML)
+    asked = CliRunner().invoke(pipeline, ["run", str(path), "--on", ""])
+    assert isinstance(asked.exception, ConfigError)
+    assert str(asked.exception).startswith("--on is empty; it takes a URL")
+    path.write_text(f'{TOML}[spark]\nmaster = ""\n')
+    with pytest.raises(ConfigError, match=r"p\.toml:9: spark\.master: must not be empty"):
+        load_config(path)
+
+
+@pytest.mark.parametrize(("arguments", "fits"), [("spark, frame, item", True), ("frame, item", False), ("*all", True)])
+def test_a_function_of_other_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, fits: bool
+) -> None:
+    """A job that cannot be called with what it will be called with is told before Spark starts, not once per item."""
+    module = f"wrong_input_{len(arguments)}"
+    (tmp_path / f"{module}.py").write_text(f"def job({arguments}): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    values = {"lanes": {"a": {"files": "*", "format": "text"}}, "output": {"path": "out"}}
+    config = parse_config({**values, "job": {"python": f"{module}:job"}}, tmp_path)
+    if fits:
+        work_of(config, config.lanes())
+    else:
+        with pytest.raises(ConfigError, match=r"job\.python: .*:job is called as \(spark, frame, item\), which "):
+            work_of(config, config.lanes())
+
+
+def test_what_the_jvm_said() -> None:
+    """Of an error of the JVM's the sentence is told, not that there was a call; of any other its first line."""
+    called = "An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext."
+    raised = f"{called}\n: org.apache.spark.SparkException: Asked to run locally with 0 threads\n\tat org.apache\n"
+    assert _first_line(Exception(raised)) == "Asked to run locally with 0 threads"
+    assert _first_line(Exception("one\ntwo")) == "one"
+    assert _first_line(KeyError()) == "KeyError"
