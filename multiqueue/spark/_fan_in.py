@@ -88,10 +88,16 @@ def fan_in(
     was not yet fetched.
 
     Raises:
-        ValueError: a number is less than 1, a priority is for no source, a DataFrame is a streaming one, or they are of
-            different sessions of Spark Connect.
+        ValueError: a number is less than 1, a priority is for no source, a DataFrame is a streaming one, they are of
+            different sessions of Spark Connect, or `batches` is something else.
     """
-    settings = _Settings(batches, CAPACITY[batches] if capacity is None else capacity, max_running or len(frames) or 1)
+    if batches not in READ:
+        raise ValueError(f"batches is {batches!r}; it is 'rows' or 'arrow'")
+    settings = _Settings(
+        batches,
+        CAPACITY[batches] if capacity is None else capacity,
+        max(len(frames), 1) if max_running is None else max_running,
+    )
     return FanIn(dict(frames), dict(priorities or {}), settings)
 
 

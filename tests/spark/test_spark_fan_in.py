@@ -187,7 +187,8 @@ def test_no_sources_give_no_rows() -> None:
     ("settings", "problem"),
     [
         ({"capacity": 0}, "capacity"),
-        ({"max_running": -1}, "max_running must be at least 1, not -1"),
+        ({"max_running": 0}, "max_running must be at least 1, not 0"),
+        ({"batches": "pandas"}, "batches is 'pandas'; it is 'rows' or 'arrow'"),
         ({"priorities": {"b": 1}}, "priorities has 'b', which is none of the sources"),
     ],
     ids=str,
