@@ -89,9 +89,30 @@ def connect_server(directory: Path, master: str = "local[2]") -> Iterator[str]:
     command = [_spark("sbin/start-connect-server.sh")]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
-    with _server("connect", command, directory, {"SPARK_NO_DAEMONIZE": "1"}) as server:
+    here = str(Path(__file__).parents[2])  # sources of ours run beside the server
+    with _server("connect", command, directory, {"SPARK_NO_DAEMONIZE": "1", "PYTHONPATH": here}) as server:
         server.wait_for("Spark Connect server started at")
         yield f"sc://127.0.0.1:{port}"
+
+
+_shared: list[str] = []
+
+
+@contextlib.contextmanager
+def shared_connect_server(directory: Path) -> Iterator[str]:
+    """The URL of one Connect server for all tests of a run, which runs a failed task again.
+
+    Who asks first starts it, and must be the last to let go, as the fixtures of a session are.
+    """
+    if _shared:
+        yield _shared[0]
+        return
+    with connect_server(directory, "local[2,4]") as url:
+        _shared.append(url)
+        try:
+            yield url
+        finally:
+            _shared.clear()
 
 
 def free_port() -> int:

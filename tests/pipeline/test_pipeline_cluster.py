@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_cluster_support import Cluster, connect_server, standalone_cluster
+from pipeline_cluster_support import Cluster, connect_server, shared_connect_server, standalone_cluster
 from test_pipeline_spark import COMMAND, HOUSE, environment, rows, run, wait_for_done
 
 from multiqueue.pipeline import load_config
@@ -113,8 +113,14 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
+@pytest.fixture(scope="session")
+def connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with shared_connect_server(tmp_path_factory.mktemp("connect")) as url:
+        yield url
+
+
 @pytest.mark.slow(selected=True)
-def test_the_same_everywhere(tmp_path: Path, cluster: Cluster) -> None:
+def test_the_same_everywhere(tmp_path: Path, cluster: Cluster, connect_url: str) -> None:
     """Only the URL differs: the guide's example gives the same on local cores, on a cluster and on a Connect server.
 
     Its function runs on executors that have never seen the directory of the configuration.
@@ -122,18 +128,17 @@ def test_the_same_everywhere(tmp_path: Path, cluster: Cluster) -> None:
     example = tmp_path / "sensors"
     shutil.copytree(HOUSE / "examples" / "pipeline" / "sensors", example, ignore=shutil.ignore_patterns("out"))
     text = (example / "sensors.toml").read_text()
-    with connect_server(tmp_path) as remote:
-        for name, url in {"local": "local[2]", "standalone": cluster.url, "connect": remote}.items():
-            (example / "sensors.toml").write_text(text.replace('"out"', f'"{name}"') + 'format = "json"\n')
-            answer = run("pipeline", "run", example / "sensors.toml", "--on", url, cwd=Path("/"))
-            assert (answer.returncode, answer.stderr) == (0, ""), (name, answer.stdout)
-            assert f"starting Spark on {url}" in answer.stdout
-            found = sorted((row["at"], row["celsius"]) for row in rows(example / name))
-            assert [celsius for _, celsius in found] == [-3.5, 10.0, -3.0, -2.5, 12.0, 12.5, -1.0], name
-            assert sorted(steps_of(example / name), key=str) == [
-                {"station": "north", "celsius": -2.5, "readings": 4},
-                {"station": "south", "celsius": 11.5, "readings": 3},
-            ], name  # fmt: skip
+    for name, url in {"local": "local[2]", "standalone": cluster.url, "connect": connect_url}.items():
+        (example / "sensors.toml").write_text(text.replace('"out"', f'"{name}"') + 'format = "json"\n')
+        answer = run("pipeline", "run", example / "sensors.toml", "--on", url, cwd=Path("/"))
+        assert (answer.returncode, answer.stderr) == (0, ""), (name, answer.stdout)
+        assert f"starting Spark on {url}" in answer.stdout
+        found = sorted((row["at"], row["celsius"]) for row in rows(example / name))
+        assert [celsius for _, celsius in found] == [-3.5, 10.0, -3.0, -2.5, 12.0, 12.5, -1.0], name
+        assert sorted(steps_of(example / name), key=str) == [
+            {"station": "north", "celsius": -2.5, "readings": 4},
+            {"station": "south", "celsius": 11.5, "readings": 3},
+        ], name  # fmt: skip
 
 
 @pytest.mark.slow(selected=True)

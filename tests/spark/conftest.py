@@ -36,8 +36,8 @@ def connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a Spark Connect server. Its clients are processes of their own: one has one kind of session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(HERE.parent / "pipeline"))
-        from pipeline_cluster_support import connect_server
-    with connect_server(tmp_path_factory.mktemp("connect")) as url:
+        from pipeline_cluster_support import shared_connect_server
+    with shared_connect_server(tmp_path_factory.mktemp("connect")) as url:
         yield url
 
 

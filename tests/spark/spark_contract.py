@@ -10,10 +10,10 @@ installation of pyspark can be held to the contract.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -203,20 +203,21 @@ def failures_are_pysparks_own(spark: SparkSession) -> None:
 
 @check
 def a_lost_worker_is_tried_again(spark: SparkSession) -> None:
-    """A job whose Python worker is killed runs again, and has its result."""
-    with tempfile.TemporaryDirectory() as directory, docked(spark, 1) as dock:
-        mark = os.path.join(directory, "killed")
+    """A job whose Python workers die, however often Spark itself tries, runs again and has its result."""
+    runs = itertools.count()
 
-        def die_once(batches: Any) -> Any:
-            if not os.path.exists(mark):
-                with open(mark, "w"):
-                    pass
+    def job(session: SparkSession) -> int:
+        is_first = next(runs) == 0
+
+        def die_at_first(batches: Any) -> Any:
+            if is_first:
                 os._exit(1)
             yield from batches
 
-        future = dock.lane("a", retry=Retry(first_pause=0.0)).submit(
-            lambda session: session.range(0, 3, 1, 1).mapInArrow(die_once, "id long").count()
-        )
+        return session.range(0, 3, 1, 1).mapInArrow(die_at_first, "id long").count()
+
+    with docked(spark, 1) as dock:
+        future = dock.lane("a", retry=Retry(first_pause=0.0)).submit(job)
         assert future.result(PATIENCE) == 3
         assert future.attempts == 2
 

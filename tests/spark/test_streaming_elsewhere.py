@@ -58,27 +58,28 @@ def test_executors_that_share_no_directory(tmp_path: Path, url: str) -> None:
     assert "SpoolNotShared" in printed["unshared"]
 
 
-@pytest.mark.parametrize(
-    ("master", "scenarios"),
-    [
-        pytest.param("local[2,4]", ["lease"], marks=pytest.mark.slow(selected=True), id="local"),
-        pytest.param("local-cluster[2,1,1024]", ["lease", "spool"], marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
-    ],
-)
+NO_CLIENT = "Spark Connect's client is not installed: pip install 'pyspark[connect]'"
+
+
+@pytest.mark.slow(selected=True)
 def test_a_source_on_spark_connect(
-    tmp_path: Path,
-    url: str,
-    monkeypatch: pytest.MonkeyPatch,
-    need_module: Callable[[str, str], None],
-    master: str,
-    scenarios: list[str],
+    tmp_path: Path, url: str, need_module: Callable[[str, str], None], connect_url: str
 ) -> None:
     """Through a Connect server all of it is the same, while a task fails and a worker dies: the reader is beside it."""
-    need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
+    need_module("grpc", NO_CLIENT)
+    check(run_program(connect_url, url, tmp_path, "lease"), url, "lease")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_source_on_spark_connect_with_executors(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, need_module: Callable[[str, str], None]
+) -> None:
+    """The same where the server has executors of their own; there by a spool, too."""
+    need_module("grpc", NO_CLIENT)
     monkeypatch.syspath_prepend(str(HERE.parent / "pipeline"))
     from pipeline_cluster_support import connect_server
 
     monkeypatch.setenv("SPARK_WORKER_DIR", str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    with connect_server(tmp_path, master) as remote:
-        check(run_program(remote, url, tmp_path, *scenarios), url, *scenarios)
+    with connect_server(tmp_path, "local-cluster[2,1,1024]") as remote:
+        check(run_program(remote, url, tmp_path, "lease", "spool"), url, "lease", "spool")

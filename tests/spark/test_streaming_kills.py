@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -14,6 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from spark_streaming_query import finish
 from spark_streaming_support import wait_for_depth, wait_for_steps
 
 from multiqueue.broker import Broker
@@ -47,12 +48,12 @@ class Publisher(threading.Thread):
         self.confirmed = [str(number) for number in self._numbers]
 
 
-def start(what: str, url: str, directory: Path, form: str) -> subprocess.Popen[str]:
+def start(url: str, directory: Path, form: str) -> subprocess.Popen[str]:
     """A driver with its JVM and its workers in a process group of its own."""
     path = os.pathsep.join([str(PROGRAM.parents[2]), os.environ.get("PYTHONPATH", "")])
     with said_in(directory).open("w") as errors:
         return subprocess.Popen(
-            [sys.executable, str(PROGRAM), what, url, str(directory), form],
+            [sys.executable, str(PROGRAM), url, str(directory), form],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -93,7 +94,7 @@ def wait_for_first_offset(directory: Path, driver: subprocess.Popen[str]) -> Non
 def one_life(url: str, directory: Path, form: str, dice: random.Random) -> None:
     """Run the query, and kill it when it has got on by some steps, and somewhere in the next one."""
     before = names(directory)
-    driver = start("run", url, directory, form)
+    driver = start(url, directory, form)
     try:
         assert driver.stdout is not None
         assert driver.stdout.readline() == "running\n", said_in(directory).read_text()[-5000:]
@@ -102,18 +103,6 @@ def one_life(url: str, directory: Path, form: str, dice: random.Random) -> None:
         time.sleep(dice.uniform(0.0, 0.2))  # where it is then is for the dice
     finally:
         kill(driver)
-
-
-def last_life(url: str, directory: Path, form: str) -> list[tuple[str, bool]]:
-    """Let the query read the rest; returns the output's message ids, with whether they were redelivered."""
-    driver = start("finish", url, directory, form)
-    try:
-        out, _ = driver.communicate(timeout=STARTS_WITHIN)
-    finally:
-        kill(driver)
-    lines = [line for line in out.splitlines() if line.startswith("output ")]
-    assert len(lines) == 1, said_in(directory).read_text()[-5000:]
-    return [tuple(row) for row in json.loads(lines[0].removeprefix("output "))]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +116,7 @@ def last_life(url: str, directory: Path, form: str) -> list[tuple[str, bool]]:
         pytest.param(5, "deduplicated", marks=[pytest.mark.slow, pytest.mark.timeout(1200)], id="deduplicated"),
     ],
 )
-def test_a_killed_driver(tmp_path: Path, kills: int, form: str) -> None:
+def test_a_killed_driver(tmp_path: Path, spark: SparkSession, kills: int, form: str) -> None:
     """Whenever the driver is killed, every confirmed message is in the output, by a lease once. By a spool it can be
     there twice, then at most one copy is not flagged as redelivered; by message id each is there once, in the stream
     itself if it says so.
@@ -146,7 +135,7 @@ def test_a_killed_driver(tmp_path: Path, kills: int, form: str) -> None:
             finally:
                 publisher.join()
             confirmed += publisher.confirmed
-        rows = last_life(url, tmp_path, form)
+        rows = finish(spark, url, str(tmp_path), form)
         wait_for_depth(url, "orders", 0)
     assert len(confirmed) == kills * ORDERS
     assert {id for id, _ in rows} == set(confirmed)
