@@ -61,11 +61,18 @@ class PagingMembers(PagingBudget):
         )
 
     def deleted(self, number: int) -> None:
-        """The store has committed that a message is gone. A look that is under way may have read it before."""
-        area = self.deleting.pop(number, None)
-        if area is not None:
-            for look in area.looks:
-                look.gone.add(number)
+        """The store has committed that a message is gone. A look that is under way may have read it before.
+
+        But not when its row is still on the way there. 1. A transient message takes its turn by a row, whose deletion
+        is handed in.  2. It joins, and is handed in itself, under the same number.  3. It is settled.  4. The deletion
+        of its turn is committed, and told here.  5. Its row is committed, and shown until another deletion is.
+        """
+        area = self.deleting.get(number)
+        if area is None or (area.writing and not area.writing.isdisjoint(area.positions_of(number))):
+            return
+        del self.deleting[number]
+        for look in area.looks:
+            look.gone.add(number)
 
     # -- lists
 

@@ -185,6 +185,10 @@ class Area:
         self.looks: list[Look] = []
         self.is_closed = False
 
+    def positions_of(self, number: int) -> list[int]:
+        """Where a message of this number may stand: on one of the levels."""
+        return [level << LEVEL_SHIFT | number for level in range(len(self.last))]
+
     @property
     def tail(self) -> int:
         """The last position that anything stood on, -1 when nothing ever did."""

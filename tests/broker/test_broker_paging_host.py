@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from broker_durable_support import Forgetful, InMemory, OnDisk, keepers
+from broker_durable_support import Forgetful, InMemory, OnDisk, holding, keepers
 from broker_front_support import HANG, until
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
@@ -17,6 +18,7 @@ from multiqueue.broker import ConsumerNotAdmitted, Message, MessageTooLarge, Rec
 from multiqueue.broker._subscription import PullSubscription
 from multiqueue.errors import Empty, ShutDown
 from multiqueue.store import Header, MemoryStore, StoreFailed
+from multiqueue.testing import wait_until_blocked
 
 LIMIT = 16_000  # some ten messages of a few bytes: each costs 768 beside its body
 PREFETCH = 3
@@ -453,6 +455,36 @@ def test_nothing_is_in_memory_when_nothing_is_on_the_queue(host: VirtualHost) ->
                 subscription.get(timeout=10).accept()
         host.wait_for_commits()
         assert host.memory_statistics().used == 0
+
+
+@pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 2}], ids=["standard", "priority"])
+def test_what_is_settled_while_it_is_written_out_does_not_come_back(arguments: dict[str, object]) -> None:
+    """Not even when the deletion of the row by which it took its turn is committed in between."""
+    store = MemoryStore()
+    host = VirtualHost(store=store, memory_limit=200_000)
+    queue = host.declare_queue("q", durable=True, arguments=arguments)
+    with holding(store):
+        host.publish_nowait(Message(b"first", routing_key="q", persistent=True))
+        host.publish(Message(b"second", routing_key="q", priority=1))  # behind the first, so it takes its turn
+        store.release(1)
+        store.release(1)
+        until(lambda: len(queue) == 2)
+        writer = threading.Thread(target=queue.write_out)  # behind the deletion of the turn
+        writer.start()
+        wait_until_blocked(writer)
+        taken = [host.get("q", auto_accept=True) for _ in range(2)]
+        assert sorted(received.body for received in taken if received) == [b"first", b"second"]  # type: ignore[type-var]
+        store.release(2)  # the deletion of the turn, and the row itself; not the row's deletion
+        writer.join()
+        assert [level for level in store.levels() if level.queue == queue.store_number]
+        assert queue.browse() == []
+        with host.subscribe("q", selector="JMSPriority >= 0"):
+            until(lambda: not any(each.is_open for each in host.memory_statistics().targets))
+            assert [each.entries for each in host.memory_statistics().targets] == [0, 0]  # the gets', and this
+    assert host.wait_for_commits(HANG)
+    assert host.wait_for_commits(HANG)
+    assert (len(queue), store.statistics().messages, host.memory_statistics().used) == (0, 0, 0)
+    host.close()
 
 
 def test_a_get_for_which_there_is_no_room_says_so(host: VirtualHost) -> None:
