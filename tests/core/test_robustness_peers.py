@@ -103,6 +103,7 @@ def test_a_blocked_take_ends_with_ctrl_c() -> None:
 
     def interrupt() -> None:
         wait_until_blocked(lambda: multi_queue.statistics().waiting_takers == 1)
+        wait_until_blocked(threading.main_thread())  # a signal just before a lock's wait is seen when that ends
         os.kill(os.getpid(), signal.SIGINT)
 
     with Threads() as threads:
