@@ -93,9 +93,14 @@ class Callbacks:
         self._pool.put(self._lane, self.remove_lane, self)
 
     def leave(self) -> None:
-        """Wait until every lane has run its last job, unless the caller is a job itself, and let our threads go."""
+        """Wait until every lane has run its last job, unless the caller is a job itself, and let our threads go.
+
+        Where the executor was shut down before, this thread runs them.
+        """
         is_inside = self._pool.is_inside()
         self._pool.close()
+        if not is_inside:
+            self._pool.run_what_is_left()
         are_done = is_inside or self._lanes_left.wait(self._settings.close_timeout)
         if self._own_executor:
             self._executor.shutdown(wait=are_done and not is_inside)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ._address import parse_address
+from ._at_exit import close_at_exit
 from ._connection import Connection
 from ._direct_host import Host
 from ._direct_link import DirectLink
@@ -22,7 +23,8 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
             channel.publish(b"one tea", routing_key="orders")
 
     `target` is an address, a list of addresses of one cluster, or a `multiqueue.broker` broker or virtual host of this
-    process. `options` are the fields of `Settings`. Blocks until a server agreed; each host is tried once.
+    process. `options` are the fields of `Settings`. Blocks until a server agreed; each host is tried once. A connection
+    that is open when the program ends is closed then.
 
     Raises:
         BadAddress: the address or an option does not fit.
@@ -32,10 +34,13 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
     if hasattr(target, "declare_queue"):
         settings = replace(settings_for(None, options), recover=False)  # a broker that was closed stays closed
         host = cast(Host, target)
-        return Connection(lambda listener: DirectLink(host, settings, listener), settings).open()
-    address = parse_address(target)
-    settings = settings_for(address, options)
-    return Connection(lambda listener: open_wire(address, settings, listener), settings).open()
+        made = Connection(lambda listener: DirectLink(host, settings, listener), settings)
+    else:
+        address = parse_address(target)
+        settings = settings_for(address, options)
+        made = Connection(lambda listener: open_wire(address, settings, listener), settings)
+    close_at_exit(made.open())
+    return made
 
 
 async def async_connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:

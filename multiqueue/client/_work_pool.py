@@ -18,6 +18,7 @@ Waiting     On an executor of ours, one run that finds nothing waits `linger` se
             A lane in flight is looked at again by its run, when that is done with its job.
             An announcement starts one run; a run that takes and leaves more behind starts the next.
             A run whose turns are over goes on where it is when the executor, shut down meanwhile, takes no next one.
+            What is put when there is no run either waits for `run_what_is_left`.
 Membership  A lane that is removed keeps its jobs, which nobody runs. Its own last job removes it, so there are none.
 Source      WorkPool of RabbitMQ's Java client, for dormant, ready and in progress.
 """
@@ -66,6 +67,7 @@ class WorkPool:
         self._runners = 0
         self._news = 0
         self._is_lingering = False
+        self._is_broken = False  # set once, when the executor has taken no run
 
     def add_lane(self, key: Hashable) -> Lane:
         """A new lane, dormant."""
@@ -93,6 +95,13 @@ class WorkPool:
         """Let a run that lingers go. Jobs that are there still run."""
         self._work.shutdown()
 
+    def run_what_is_left(self) -> None:
+        """Run jobs here, where the executor takes no runs any more: nobody else will."""
+        if self._is_broken:
+            with self._lock:
+                self._runners += 1
+            self._run()
+
     def is_inside(self) -> bool:
         """Is this thread running a job of a work pool?"""
         return getattr(_inside, "is_running", False)
@@ -106,6 +115,7 @@ class WorkPool:
         try:
             self._executor.submit(self._run)
         except RuntimeError as error:  # it was shut down under us
+            self._is_broken = True
             self._on_broken(error)
             return False
         return True

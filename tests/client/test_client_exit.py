@@ -1,0 +1,74 @@
+"""How programs end that use a connection: without closing it, with a child that was forked, with the executor gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from client_contract_support import PATIENCE, Seen
+
+from multiqueue.client import Connection, connect
+
+BEGINNING = """
+import os, sys
+from multiqueue.client import connect
+
+connection = connect(sys.argv[1])
+channel = connection.channel()
+"""
+
+
+def program(text: str, url: str) -> str:
+    """What a program says that begins with a connection and a channel."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BEGINNING + text, url]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE * 3, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def test_what_was_published_leaves_before_the_program_ends(server_url: str) -> None:
+    """Though it does not close: each message arrives, and what it consumed and did not settle is back."""
+    text = """
+name = channel.queue_declare("exit").queue
+channel.publish(b"first", routing_key=name)
+inbox = channel.consume(name)
+inbox.get(30)
+for number in range(300):
+    channel.publish(b"x" * 5000, routing_key=name)
+"""
+    assert program(text, server_url) == ""
+    with connect(server_url) as connection, connection.channel() as channel:
+        assert channel.queue_declare("exit", passive=True).message_count == 301
+        first = channel.basic_get("exit")
+        assert first is not None
+        assert (first.body, first.redelivered) == (b"first", True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_forked_child_leaves_the_connection_alone(server_url: str) -> None:
+    """It ends at once, and its parent goes on."""
+    text = """
+child = os.fork()
+if not child:
+    sys.exit(0)
+status = os.waitpid(child, 0)[1]
+print(status, channel.queue_declare(exclusive=True).message_count, connection.statistics().recoveries)
+"""
+    assert program(text, server_url) == "0 0 0\n"
+
+
+def test_an_executor_that_was_shut_down_first(opened: Callable[..., Connection]) -> None:
+    """Nothing waits for it: what would have run there runs on the thread that closes the connection."""
+    closed, ended = Seen(), Seen()
+    with ThreadPoolExecutor(2) as executor:
+        connection = opened(
+            executor=executor, on_closed=lambda connection, error: closed(error), close_timeout=PATIENCE
+        )
+        channel = connection.channel()
+        channel.basic_consume(channel.queue_declare(exclusive=True).queue, Seen(), on_ended=ended)
+    connection.close()
+    assert (ended.all, closed.all) == ([None], [None])
