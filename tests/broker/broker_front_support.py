@@ -48,7 +48,7 @@ class RoutingPlan:
         return binding
 
 
-HANG = 30.0  # seconds after which a test that waits for another thread has failed
+HANG = 60.0  # seconds after which a test that waits for another thread has failed
 
 
 def until(condition: Callable[[], object]) -> None:

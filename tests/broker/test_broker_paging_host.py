@@ -124,7 +124,7 @@ class PagingHostMachine(DurableMachine):
         others = [each for each in self.takers if each.queue == taker.queue and each is not taker]
         rivals = [each for each in others if each.has_credit]
         if not rivals:
-            return taker, taker.subscription.get(timeout=10)
+            return taker, taker.subscription.get(timeout=HANG)
         for _ in range(500):
             for each in (taker, *rivals):
                 try:
@@ -307,7 +307,7 @@ def test_a_thousand_consumers_of_one_queue_share_a_list(host: VirtualHost) -> No
     subscriptions = [host.subscribe("q", prefetch=1) for _ in range(1000)]
     assert len(host.memory_statistics().targets) == 1
     _publish(host, 1000)
-    bodies = {subscription.get(timeout=10).body for subscription in subscriptions}
+    bodies = {subscription.get(timeout=HANG).body for subscription in subscriptions}
     assert len(bodies) == 1000
     for subscription in subscriptions:
         subscription.close()
@@ -318,11 +318,11 @@ def test_a_refused_message_goes_to_others_alone(host: VirtualHost) -> None:
     """Whoever refused a message goes on with a list of its own, and the others get what it refused."""
     _publish(host, 3)
     first = host.subscribe("q")
-    refused = first.get(timeout=10)
+    refused = first.get(timeout=HANG)
     refused.release(refused=True)
-    assert first.get(timeout=10).body == b"1" + b"x" * 100
+    assert first.get(timeout=HANG).body == b"1" + b"x" * 100
     second = host.subscribe("q")
-    assert second.get(timeout=10).body == refused.body
+    assert second.get(timeout=HANG).body == refused.body
     first.close()
     second.close()
 
@@ -331,7 +331,7 @@ def test_a_browser_sees_everything_once_and_takes_nothing(host: VirtualHost) -> 
     """Browsing pages through what is in the store alone, in order."""
     _publish(host, 1000)
     with host.subscribe("q", browse=True) as browser:
-        seen = [browser.get(timeout=10).body for _ in range(1000)]
+        seen = [browser.get(timeout=HANG).body for _ in range(1000)]
     assert seen == [b"%d" % number + b"x" * 100 for number in range(1000)]
     assert len(host.queue("q")) == 1000
     assert host.memory_statistics().used <= 200_000
@@ -348,7 +348,7 @@ def test_a_priority_queue_serves_the_highest_level_first_from_the_store() -> Non
     with host.subscribe("p", prefetch=1) as subscription:
         bodies = []
         for _ in range(600):
-            received = subscription.get(timeout=10)
+            received = subscription.get(timeout=HANG)
             bodies.append(int(received.body))  # type: ignore[call-overload]
             received.accept()
     assert bodies == sorted(range(600), key=lambda number: (-(number % 3), number))
@@ -411,7 +411,7 @@ def test_transient_messages_of_a_durable_queue_are_written_out_and_come_back(hos
     assert store.statistics().messages > 500
     with host.subscribe("q", prefetch=1) as subscription:
         for number in range(1000):
-            received = subscription.get(timeout=10)
+            received = subscription.get(timeout=HANG)
             assert received.body == b"%d" % number + b"x" * 400
             received.accept()
     host.wait_for_commits()
@@ -430,7 +430,7 @@ def test_transient_and_persistent_messages_keep_their_order_when_written_out() -
     assert [message.body for message in host.queue("q").browse()] == expected
     with host.subscribe("q", prefetch=1) as subscription:
         for body in expected:
-            received = subscription.get(timeout=10)
+            received = subscription.get(timeout=HANG)
             assert received.body == body
             received.accept()
     host.close()
@@ -441,9 +441,9 @@ def test_a_transient_message_that_comes_back_goes_to_a_consumer_with_a_selector(
     host.publish(Message(b"first", routing_key="q", headers={"colour": "red"}))
     _publish(host, 1, colour="red")
     with host.subscribe("q", selector="colour = 'red'", prefetch=1) as reds:
-        first = reds.get(timeout=10)
+        first = reds.get(timeout=HANG)
         first.release()
-        assert reds.get(timeout=10).body == b"first"
+        assert reds.get(timeout=HANG).body == b"first"
 
 
 def test_nothing_is_in_memory_when_nothing_is_on_the_queue(host: VirtualHost) -> None:
@@ -452,7 +452,7 @@ def test_nothing_is_in_memory_when_nothing_is_on_the_queue(host: VirtualHost) ->
         _publish(host, 500)
         with host.subscribe("q", prefetch=20) as subscription:
             for _ in range(500):
-                subscription.get(timeout=10).accept()
+                subscription.get(timeout=HANG).accept()
         host.wait_for_commits()
         assert host.memory_statistics().used == 0
 
@@ -561,7 +561,7 @@ def test_opening_reads_no_messages(tmp_path: Path) -> None:
     assert len(host.queue("q")) == 2000
     assert (host.memory_statistics().loads, host.memory_statistics().used) == (0, 0)
     with host.subscribe("q", prefetch=1) as subscription:
-        assert subscription.get(timeout=10).body == b"0" + b"x" * 100
+        assert subscription.get(timeout=HANG).body == b"0" + b"x" * 100
     keeper.close()
 
 
@@ -574,7 +574,7 @@ def test_a_million_messages_leave_nothing_behind() -> None:
         _publish(host, 10_000)
         with host.subscribe("q", prefetch=100) as subscription:
             for number in range(10_000):
-                received = subscription.get(timeout=20)
+                received = subscription.get(timeout=HANG)
                 assert received.body == b"%d" % number + b"x" * 100
                 received.accept()
     host.wait_for_commits()

@@ -15,7 +15,7 @@ from multiqueue.testing import Run, explore
 
 LIMIT = 16_000  # of which an eighth may wait for its commit: two messages of 900 bytes
 COST = 900
-HANG = 20.0
+HANG = 60.0
 
 
 def test_publishers_and_commits_end_in_every_order() -> None:
