@@ -48,12 +48,17 @@ class Address:
 def parse_address(urls: str | Iterable[str]) -> Address:
     """One address, or several that differ in their hosts alone and are tried in order.
 
-    A path of nothing at all is the virtual host `/`; `/%2F` says the same in full, `/` alone is the empty name.
+    Without a path, or with `/` alone, the virtual host is `/`, as for pika and kombu; `/%2F` says it in full.
 
     Raises:
         BadAddress: what is wrong, in which address, and what would be right.
+        TypeError: it is no address at all.
     """
-    addresses = [_parse(url) for url in ([urls] if isinstance(urls, str) else list(urls))]
+    listed = [urls] if isinstance(urls, str) or not isinstance(urls, Iterable) else list(urls)
+    for url in listed:
+        if not isinstance(url, str):
+            raise TypeError(f"{url!r} is no address such as 'amqp://localhost', and no broker of this process")
+    addresses = [_parse(url) for url in listed]
     if not addresses:
         raise BadAddress("there is no address to connect to; give one such as amqp://guest:guest@localhost:5672/%2F")
     first = addresses[0]
@@ -73,7 +78,7 @@ def _parse(url: str) -> Address:
         )
     default_port = _PORTS[found["scheme"]]
     user, colon, password = (found["login"] or "guest:guest").partition(":")
-    vhost = "/" if found["vhost"] is None else unquote(found["vhost"])
+    vhost = unquote(found["vhost"] or "/")
     parameters = dict(parse_qsl(found["query"] or "", keep_blank_values=True))
     unknown = parameters.keys() - set(_PARAMETERS)
     if unknown:

@@ -20,7 +20,7 @@ from multiqueue.amqp import (
     encode_properties,
     encode_short_string,
 )
-from multiqueue.client import BadAddress, Confirm, parse_address
+from multiqueue.client import BadAddress, Confirm, connect, parse_address
 from multiqueue.client._assembler import Assembler
 from multiqueue.client._confirms import Ledger, Unconfirmed
 from multiqueue.client._delivery_tags import DeliveryTags
@@ -42,7 +42,7 @@ from multiqueue.testing import wait_until_blocked
     [
         ("amqp://", "amqp://guest@localhost:5672/%2F", "/", "guest"),
         ("amqp://host", "amqp://guest@host:5672/%2F", "/", "guest"),
-        ("amqps://host/", "amqps://guest@host:5671/", "", "guest"),
+        ("amqps://host/", "amqps://guest@host:5671/%2F", "/", "guest"),
         ("amqp://u:p%40w@h1:1,h2,[::1]:3/a%2Fb", "amqp://u@h1:1,h2:5672,[::1]:3/a/b", "a/b", "p@w"),
         ("amqp://u@h/%2F?heartbeat=5&name=x", "amqp://u@h:5672/%2F", "/", ""),
     ],
@@ -71,6 +71,13 @@ def test_an_address_that_cannot_be_read_is_refused(url: Any, complaint: str) -> 
     with pytest.raises(BadAddress, match=complaint) as caught:
         parse_address(url)
     assert "secret@" not in str(caught.value)
+
+
+@pytest.mark.parametrize("target", [None, 5672, [None], b"amqp://host"])
+def test_what_is_no_address_at_all_is_told(target: Any) -> None:
+    """Such as the environment variable that is not set."""
+    with pytest.raises(TypeError, match=r"is no address such as 'amqp://localhost', and no broker of this process"):
+        connect(target)
 
 
 def test_options_come_from_defaults_address_and_call() -> None:
