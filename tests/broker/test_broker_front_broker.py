@@ -30,6 +30,7 @@ from multiqueue.broker import (
     VirtualHost,
 )
 from multiqueue.errors import Empty, ShutDown
+from multiqueue.testing import wait_until_blocked
 
 
 @pytest.fixture
@@ -339,7 +340,7 @@ def test_closing_with_messages_in_flight_is_clean(broker: Broker) -> None:
     assert entered.wait(HANG)
     closing = threading.Thread(target=broker.close, name="closes")
     closing.start()
-    until(lambda: broker.is_closed)
+    wait_until_blocked(closing)  # or the next callback might run before the subscription's close begins
     with pytest.raises(BrokerClosed):
         put(broker, "q", 4)
     proceed.set()

@@ -80,7 +80,7 @@ def test_deleting_a_throttled_queue_lets_its_producers_go() -> None:
     waiter = threading.Thread(target=bench.queue.wait_for_room)
     waiter.start()
     bench.queue.delete()
-    waiter.join(10)
+    waiter.join(60)
     assert not waiter.is_alive()
     assert bench.queue.put(Message("b")) is PutOutcome.DELETED
 

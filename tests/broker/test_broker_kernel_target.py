@@ -14,8 +14,9 @@ from multiqueue.broker._message import Message
 from multiqueue.broker._queue import BrokerQueue
 from multiqueue.broker._scheduler import Connection, Scheduler
 from multiqueue.broker._target import ConsumerTarget, Delivery
+from multiqueue.testing import wait_until_blocked
 
-PATIENCE = 30.0  # seconds; reached only when a test fails
+PATIENCE = 60.0  # seconds; reached only when a test fails
 
 
 def drain(target: ConsumerTarget) -> list[object]:
@@ -298,6 +299,7 @@ def test_a_closed_connection_runs_no_callback_any_more(scheduler: Scheduler) -> 
     assert entered.wait(PATIENCE)
     closing = threading.Thread(target=connection.close)
     closing.start()
+    wait_until_blocked(closing)  # or the next callback might run before the close begins
     leave.set()
     closing.join(PATIENCE)
     assert not closing.is_alive()
