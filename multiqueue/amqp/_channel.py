@@ -21,7 +21,7 @@ from ._channel_publishing import ChannelPublishing
 from ._errors import ConnectionFault
 from ._fields import shortened
 from ._hot import ACK, NACK, REJECT, decode_hot
-from ._methods import commands, decode_method
+from ._methods import commands, decode_method, method_name
 
 if TYPE_CHECKING:
     from ..broker import Run
@@ -65,7 +65,7 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
         else:
             handler = HANDLERS.get(method)
             if handler is None:
-                raise ConnectionFault(503, f"no way to call {method.hex()} on a channel")
+                raise ConnectionFault(503, f"{method_name(method)} is nothing that a client calls on a channel")
             handler(self, decode_method(payload))
 
     def _after_commits(self, last: Run, payload: bytes) -> None:

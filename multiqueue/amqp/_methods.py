@@ -58,8 +58,7 @@ def decode_method(payload: bytes) -> HotMethod | Command:
 def _decode_cold(payload: bytes) -> Command:
     method: Any = commands.INDEX_MAPPING.get(int.from_bytes(payload[:4]))
     if method is None or len(payload) < 4:
-        numbers = f"class {int.from_bytes(payload[:2])}, method {int.from_bytes(payload[2:4])}"
-        raise ConnectionFault(503, f"there is no method of {numbers}")
+        raise ConnectionFault(503, f"there is no method of {method_name(payload[:4])}")
     command: Command = method.__new__(method)
     try:
         at, bit = 4, 0
@@ -74,6 +73,12 @@ def _decode_cold(payload: bytes) -> Command:
     except (IndexError, struct.error):
         raise MalformedFrame(f"{method.name} is cut off after {len(payload)} bytes") from None
     return command
+
+
+def method_name(method: bytes) -> str:
+    """`Queue.DeclareOk`, for its class and number."""
+    known: Any = commands.INDEX_MAPPING.get(int.from_bytes(method))
+    return str(known.name) if known else f"class {int.from_bytes(method[:2])}, method {int.from_bytes(method[2:])}"
 
 
 def encode_method(channel: int, method: Any, /, **fields: Any) -> bytes:

@@ -13,7 +13,7 @@ from pamqp import commands
 
 from multiqueue import amqp
 
-PATIENCE = 20.0  # seconds until a test that waits in vain fails
+PATIENCE = 60.0  # seconds until a test that waits in vain fails
 
 KNOWS_EVERYTHING = dict.fromkeys(
     (

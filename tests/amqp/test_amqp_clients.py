@@ -60,7 +60,7 @@ def test_an_object_of_this_process_stays_here(broker: Broker, url: str, need_mod
     broker.publish(Message("text", routing_key="q"))
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
-    for _, _, body in channel.consume("q", inactivity_timeout=5):
+    for _, _, body in channel.consume("q", inactivity_timeout=60):
         assert body == b"text"
         break
     connection.close()

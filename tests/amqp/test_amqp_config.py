@@ -204,7 +204,7 @@ def test_a_signal_ends_it_cleanly(ending: signal.Signals, tmp_path: Path) -> Non
         client = RawClient(url)
         process.send_signal(ending)
         assert client.connection_error() == (320, "CONNECTION_FORCED - broker shut down")
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=60)
         assert (process.returncode, out, err) == (0, "closing\n", "")
 
 

@@ -126,6 +126,16 @@ def test_an_unknown_virtual_host(any_url: str) -> None:
     assert client.connection_error() == (530, "NOT_ALLOWED - vhost nonesuch not found")
 
 
+def test_a_method_that_is_a_servers(any_url: str) -> None:
+    """503, and ours says which it was."""
+    client = RawClient(any_url)
+    client.send_method(1, commands.Queue.DeclareOk, queue="q", message_count=0, consumer_count=0)
+    code, text = client.connection_error()
+    assert code == 503
+    ours = "COMMAND_INVALID - Queue.DeclareOk is nothing that a client calls on a channel"
+    assert text in (ours, "COMMAND_INVALID - unimplemented method")
+
+
 def test_a_method_before_its_time(url: str) -> None:
     """A second start-ok costs the connection (P7)."""
     client = RawClient(url, opens=False)

@@ -12,7 +12,7 @@ from multiqueue.client import Channel, Message
 
 # A broker in the process, our server over TCP, RabbitMQ over TCP: the names of what `peer` gives.
 PEERS = ["in_process", "server", pytest.param("rabbitmq", marks=pytest.mark.slow(selected=True))]
-PATIENCE = 20.0  # seconds before a wait is taken to be for ever; nothing here takes one of them
+PATIENCE = 60.0  # seconds before a wait is taken to be for ever; nothing here takes one of them
 
 
 class Seen:
