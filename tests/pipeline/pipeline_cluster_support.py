@@ -12,10 +12,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # A JVM takes two to ten seconds to start, on a busy machine more.
 _PATIENCE_S = 120.0
@@ -50,8 +54,15 @@ class Cluster:
     """A standalone master and its workers."""
 
     url: str
-    master: Server
     workers: list[Server]
+    start_worker: Callable[[str], Server]
+
+    def heal(self) -> None:
+        """Start the workers anew that were killed."""
+        for place, host in enumerate(_WORKER_HOSTS):
+            if self.workers[place].process.poll() is not None:
+                self.workers[place] = self.start_worker(host)
+                self.workers[place].wait_for("Successfully registered with master")
 
 
 @contextlib.contextmanager
@@ -64,13 +75,15 @@ def standalone_cluster(directory: Path, cores_per_worker: int = 1) -> Iterator[C
         master = stack.enter_context(_server("master", [*command, "--webui-port", "0"], directory))
         master.wait_for("Starting Spark master at")
         url = f"spark://127.0.0.1:{port}"
-        workers = [
-            stack.enter_context(_server(f"worker-{host}", _worker(url, host, cores_per_worker, directory), directory))
-            for host in _WORKER_HOSTS
-        ]
+
+        def start_worker(host: str) -> Server:
+            command = _worker(url, host, cores_per_worker, directory)
+            return stack.enter_context(_server(f"worker-{host}", command, directory))
+
+        workers = [start_worker(host) for host in _WORKER_HOSTS]
         for worker in workers:
             worker.wait_for("Successfully registered with master")
-        yield Cluster(url, master, workers)
+        yield Cluster(url, workers, start_worker)
 
 
 @contextlib.contextmanager
@@ -95,24 +108,53 @@ def connect_server(directory: Path, master: str = "local[2]") -> Iterator[str]:
         yield f"sc://127.0.0.1:{port}"
 
 
-_shared: list[str] = []
+_shared: dict[str, Any] = {}
+"""What all tests of a run have in common, by its name. Who asks for it first starts it, and must be the last to let go,
+as the fixtures of a session are."""
 
 
 @contextlib.contextmanager
 def shared_connect_server(directory: Path) -> Iterator[str]:
-    """The URL of one Connect server for all tests of a run, which runs a failed task again.
+    """The URL of one Connect server for all tests, which runs a failed task again."""
+    with _one_for_all("connect", lambda: connect_server(directory, "local[2,4]")) as url:
+        yield url
 
-    Who asks first starts it, and must be the last to let go, as the fixtures of a session are.
-    """
-    if _shared:
-        yield _shared[0]
+
+@contextlib.contextmanager
+def shared_cluster(directory: Path) -> Iterator[Cluster]:
+    """One standalone cluster for all tests. Its workers may have been killed: `heal` it first."""
+    with _one_for_all("cluster", lambda: standalone_cluster(directory)) as cluster:
+        yield cluster
+
+
+@contextlib.contextmanager
+def _one_for_all(name: str, start: Callable[[], contextlib.AbstractContextManager[Any]]) -> Iterator[Any]:
+    if name in _shared:
+        yield _shared[name]
         return
-    with connect_server(directory, "local[2,4]") as url:
-        _shared.append(url)
+    with start() as started:
+        _shared[name] = started
         try:
-            yield url
+            yield started
         finally:
-            _shared.clear()
+            del _shared[name]
+
+
+def common_session() -> SparkSession:
+    """The classic session of all tests, on two cores. Nobody stops it: others' tests may have the same one."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("multiqueue tests")
+    settings: dict[str, bool | float | int | str | None] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.python.authenticate.socketTimeout": "120s",  # a busy machine connects late
+    }
+    return builder.config(map=settings).getOrCreate()
 
 
 def free_port() -> int:

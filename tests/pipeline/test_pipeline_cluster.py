@@ -14,10 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_cluster_support import Cluster, connect_server, shared_connect_server, standalone_cluster
+from pipeline_cluster_support import (
+    Cluster,
+    common_session,
+    connect_server,
+    shared_cluster,
+    shared_connect_server,
+    standalone_cluster,
+)
+from pipeline_support import Recorder
 from test_pipeline_spark import COMMAND, HOUSE, environment, rows, run, wait_for_done
 
-from multiqueue.pipeline import load_config
+from multiqueue.pipeline import ExitStatus, load_config, run_pipeline
 from multiqueue.pipeline._sections import SparkSection
 from multiqueue.pipeline._session import _servers, check_reachable
 
@@ -107,9 +115,9 @@ def assert_everything_once(base: Path, files: int, output: str = "out") -> None:
     assert sums["big"]["total"] == sum(range(files)) - sum(small)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as started:
+    with shared_cluster(tmp_path_factory.mktemp("cluster")) as started:
         yield started
 
 
@@ -128,11 +136,18 @@ def test_the_same_everywhere(tmp_path: Path, cluster: Cluster, connect_url: str)
     example = tmp_path / "sensors"
     shutil.copytree(HOUSE / "examples" / "pipeline" / "sensors", example, ignore=shutil.ignore_patterns("out"))
     text = (example / "sensors.toml").read_text()
-    for name, url in {"local": "local[2]", "standalone": cluster.url, "connect": connect_url}.items():
+
+    def configure(name: str) -> Path:
         (example / "sensors.toml").write_text(text.replace('"out"', f'"{name}"') + 'format = "json"\n')
-        answer = run("pipeline", "run", example / "sensors.toml", "--on", url, cwd=Path("/"))
+        return example / "sensors.toml"
+
+    for name, url in {"standalone": cluster.url, "connect": connect_url}.items():
+        answer = run("pipeline", "run", configure(name), "--on", url, cwd=Path("/"))
         assert (answer.returncode, answer.stderr) == (0, ""), (name, answer.stdout)
         assert f"starting Spark on {url}" in answer.stdout
+    # What the command does is tested elsewhere; here a JVM is saved.
+    assert run_pipeline(load_config(configure("local")), Recorder(), session=common_session).status == ExitStatus.DONE
+    for name in ("standalone", "connect", "local"):
         found = sorted((row["at"], row["celsius"]) for row in rows(example / name))
         assert [celsius for _, celsius in found] == [-3.5, 10.0, -3.0, -2.5, 12.0, 12.5, -1.0], name
         assert sorted(steps_of(example / name), key=str) == [

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -32,28 +31,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def connect_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a Spark Connect server. Its clients are processes of their own: one has one kind of session."""
+def elsewhere() -> Any:
+    """Spark beyond this process: the module that the pipeline's tests have it from."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(HERE.parent / "pipeline"))
-        from pipeline_cluster_support import shared_connect_server
-    with shared_connect_server(tmp_path_factory.mktemp("connect")) as url:
+        return importlib.import_module("pipeline_cluster_support")
+
+
+@pytest.fixture(scope="session")
+def connect_url(tmp_path_factory: pytest.TempPathFactory, elsewhere: Any) -> Iterator[str]:
+    """The URL of a Spark Connect server. Its clients are processes of their own: one has one kind of session."""
+    with elsewhere.shared_connect_server(tmp_path_factory.mktemp("connect")) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
-def spark() -> SparkSession:
-    """A classic session on two cores. Not stopped: other rooms' tests may have the same one."""
-    from pyspark.sql import SparkSession
+def cluster(tmp_path_factory: pytest.TempPathFactory, elsewhere: Any) -> Iterator[Any]:
+    """A standalone cluster of two workers."""
+    with elsewhere.shared_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        cluster.heal()
+        yield cluster
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("multiqueue tests")
-    settings: dict[str, bool | float | int | str | None] = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "OFF",
-        "spark.scheduler.mode": "FAIR",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.python.authenticate.socketTimeout": "120s",  # a busy machine connects late
-    }
-    return builder.config(map=settings).getOrCreate()
+
+@pytest.fixture(scope="session")
+def spark(elsewhere: Any) -> SparkSession:
+    """A classic session on two cores."""
+    session: SparkSession = elsewhere.common_session()
+    return session

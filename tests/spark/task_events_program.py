@@ -34,13 +34,25 @@ def plain(directory: str) -> Task:
     return fn
 
 
+def deliver(task: TaskSender, value: Any) -> None:
+    """Send a value, and return when the broker has all those before it: one chunk is taken after the other's answer."""
+    until_taken(task)
+    task.send(value)
+    until_taken(task)
+
+
+def until_taken(task: TaskSender) -> None:
+    while task._pending:
+        time.sleep(0.01)
+
+
 def failing(directory: str) -> Task:
     """Each third partition fails twice, half way."""
 
     def fn(task: TaskSender, rows: Iterator[Any]) -> None:
         for number, row in enumerate(rows):
             if number == 250 and task.partition % 3 == 0 and task.attempt < 2:
-                time.sleep(0.3)  # the values before this are on their way
+                deliver(task, row["id"])
                 raise ValueError(f"attempt {task.attempt}")
             task.send(row["id"])
 
@@ -53,7 +65,7 @@ def dying(directory: str) -> Task:
     def fn(task: TaskSender, rows: Iterator[Any]) -> None:
         for number, row in enumerate(rows):
             if number == 250 and task.partition == 1 and task.attempt == 0:
-                time.sleep(0.3)  # the values before this are on their way
+                deliver(task, row["id"])
                 os._exit(1)
             task.send(row["id"])
 
@@ -83,7 +95,6 @@ def orphaned(directory: str) -> Task:
         for number, row in enumerate(rows):
             task.send(row["id"])
             if number == 250 and task.partition == 0:
-                time.sleep(0.3)
                 try:
                     os.close(os.open(Path(directory, "killed"), os.O_CREAT | os.O_EXCL))
                 except FileExistsError:

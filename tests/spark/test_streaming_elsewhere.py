@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from spark_streaming_support import depth, numbers, publish
@@ -73,13 +74,14 @@ def test_a_source_on_spark_connect(
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_source_on_spark_connect_with_executors(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch, need_module: Callable[[str, str], None]
+    tmp_path: Path,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    need_module: Callable[[str, str], None],
+    elsewhere: Any,
 ) -> None:
     """The same where the server has executors of their own; there by a spool, too."""
     need_module("grpc", NO_CLIENT)
-    monkeypatch.syspath_prepend(str(HERE.parent / "pipeline"))
-    from pipeline_cluster_support import connect_server
-
     monkeypatch.setenv("SPARK_WORKER_DIR", str(tmp_path))
-    with connect_server(tmp_path, "local-cluster[2,1,1024]") as remote:
+    with elsewhere.connect_server(tmp_path, "local-cluster[2,1,1024]") as remote:
         check(run_program(remote, url, tmp_path, "lease", "spool"), url, "lease", "spool")

@@ -95,31 +95,21 @@ ONCE, ONCE_OF_MORE = ["3000", "3000", "False"], ["3000", "3000", "True"]
 
 
 @pytest.mark.slow(selected=True)
-def test_a_cluster_where_everything_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_where_everything_fails(tmp_path: Path, cluster: Any) -> None:
     """On a standalone cluster: failing tasks, a dead worker, speculation, and an executor that is killed and leaves a
     worker behind that sends to the end. Of all of these, duplicates were sent, and each value came once.
     """
-    monkeypatch.syspath_prepend(str(HERE.parent / "pipeline"))
-    from pipeline_cluster_support import standalone_cluster
-
     scenarios = ["failing:row", "dying:task", "straggling:row", "orphaned:task"]
-    with standalone_cluster(tmp_path) as cluster:
-        printed = run_program(cluster.url, *scenarios, directory=tmp_path)
+    printed = run_program(cluster.url, *scenarios, directory=tmp_path)
     assert printed == dict.fromkeys(scenarios, ONCE_OF_MORE) | {"lost": ["broker", "True"]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("master", ["local[2,4]", "local-cluster[2,1,1024]", "connect"])
-def test_other_masters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+def test_other_masters(tmp_path: Path, master: str, request: pytest.FixtureRequest) -> None:
     """On this machine's cores, on executors of their own and through Spark Connect: each value once."""
-    monkeypatch.syspath_prepend(str(HERE.parent / "pipeline"))
-    from pipeline_cluster_support import connect_server
-
     scenarios = [f"{name}:{commit}" for name in ("plain", "failing", "dying") for commit in ("row", "task")]
-    if master == "connect":
-        with connect_server(tmp_path, "local[2,4]") as url:
-            printed = run_program(url, *scenarios, directory=tmp_path)
-    else:
-        printed = run_program(master, *scenarios, directory=tmp_path)
+    url = request.getfixturevalue("connect_url") if master == "connect" else master
+    printed = run_program(url, *scenarios, directory=tmp_path)
     expected = {name: ONCE if name.startswith("plain") else ONCE_OF_MORE for name in scenarios}
     assert printed == expected | {"lost": ["broker", "True"]}
