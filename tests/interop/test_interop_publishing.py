@@ -136,7 +136,7 @@ def test_one_refusing_queue_refuses_for_all(confirming: WireChannel, name: Name)
         confirming.bind(queue, exchange)
     confirming.publish("", b"!", exchange=exchange)
     assert outcomes(confirming, 1) == {1: Nack}
-    assert confirming.count(open_) == 1
+    confirming.count_becomes(open_, 1)
 
 
 # -- transactions
@@ -316,7 +316,7 @@ def test_a_life_may_be_ten_years(channel: WireChannel, queue: str) -> None:
     """And no longer."""
     years = 10 * 365 * 24 * 3600 * 1000
     channel.publish(queue, b"for long", expiration=str(years))
-    assert channel.count(queue) == 1
+    channel.count_becomes(queue, 1)
     channel.publish(queue, b"for ever", expiration=str(years + 1))
     with pytest.raises(ChannelClosed, match="invalid expiration '315360000001'"):
         channel.sync()

@@ -160,7 +160,7 @@ def test_multiple_is_about_a_tag_that_is_unacknowledged(channel: WireChannel, qu
     getattr(channel, way)(2, multiple=True)
     with pytest.raises(ChannelClosed, match="unknown delivery tag 2"):
         channel.sync()
-    assert channel.wire.channel(2).count(queue) == 4
+    channel.wire.channel(2).count_becomes(queue, 4)
 
 
 def test_what_was_delivered_without_acknowledgement_cannot_be_acknowledged(channel: WireChannel, queue: str) -> None:
