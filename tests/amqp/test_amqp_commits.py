@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from amqp_raw_support import RawClient
-from amqp_stored_support import StoredBroker
+from amqp_stored_support import StoredBroker, held_broker
 from pamqp import commands
 
 from multiqueue import amqp
@@ -17,13 +17,8 @@ from multiqueue.testing import wait_until_blocked
 
 @pytest.fixture
 def broker() -> Iterator[StoredBroker]:
-    """A broker with a durable queue `q`, of which nothing that is published is committed yet."""
-    started = StoredBroker(housekeeping_interval=0.02)
-    with started:
-        started.declare_queue("q", durable=True)
-        started.memory.hold()
-        yield started
-        started.memory.release()
+    with held_broker(housekeeping_interval=0.02) as held:
+        yield held
 
 
 @pytest.fixture

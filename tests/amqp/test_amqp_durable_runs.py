@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from amqp_desk_support import Desk, desk
-from amqp_stored_support import StoredBroker
+from amqp_stored_support import StoredBroker, held_broker
 from pamqp import commands
 
 from multiqueue import amqp
@@ -26,13 +26,8 @@ TRANSIENT = amqp.encode_properties({})
 
 @pytest.fixture
 def broker() -> Iterator[StoredBroker]:
-    """A broker with a durable queue `q`, of which nothing that is published is committed yet."""
-    started = StoredBroker(housekeeping_interval=60)
-    with started:
-        started.declare_queue("q", durable=True)
-        started.memory.hold()
-        yield started
-        started.memory.release()
+    with held_broker(housekeeping_interval=60) as held:
+        yield held
 
 
 @pytest.fixture
