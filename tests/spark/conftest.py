@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(PANDAS_IS_NEW))
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    """The URL of a broker of ours, in memory."""
+    from multiqueue.broker import Broker
+
+    with Broker() as broker:
+        yield broker.listen().url
+
+
+@pytest.fixture
+def engine(url: str, way: dict[str, str]) -> Iterator[Callable[..., Any]]:
+    """A function of options that makes an engine over the queue `orders`, ended with the test.
+
+    `way` is a fixture of the test file: the options that say where messages wait.
+    """
+    from spark_streaming_support import RAW, Engine, source_reader
+
+    with ExitStack() as stack:
+
+        def make(schema: Any = RAW, **options: str) -> Engine:
+            given = {"url": url, "queue": "orders", **way, **options}
+            made = Engine(lambda: source_reader(given, schema))
+            stack.callback(lambda: made.reader.stop())  # that of the end: a restart makes another
+            return made
+
+        yield make
 
 
 @pytest.fixture(scope="session")

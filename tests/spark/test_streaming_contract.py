@@ -15,7 +15,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructType
 from rabbitmq_support import NoPeer, rabbitmq
-from spark_streaming_support import Engine, bodies, depth, do_without, numbers, publish, source_reader, wait_for_depth
+from spark_streaming_support import bodies, depth, do_without, numbers, publish, wait_for_depth
 
 from multiqueue.broker import Broker
 from multiqueue.client import connect
@@ -29,7 +29,6 @@ from multiqueue.spark import (
     _source,
     _spool,
 )
-from multiqueue.spark._streaming_columns import RAW
 
 
 @dataclass(frozen=True)
@@ -81,18 +80,8 @@ def url(place: Place) -> str:
 
 
 @pytest.fixture
-def engine(place: Place) -> Iterator[Any]:
-    """A function of options that makes an engine over the queue `orders`, ended with the test."""
-    engines = []
-
-    def make(schema: StructType = RAW, **options: str) -> Engine:
-        given = {"url": place.url, "queue": "orders", **place.options, **options}
-        engines.append(Engine(lambda: source_reader(given, schema)))
-        return engines[-1]
-
-    yield make
-    for each in engines:
-        each.reader.stop()
+def way(place: Place) -> dict[str, str]:
+    return place.options
 
 
 def test_messages_come_in_order_and_are_acknowledged(url: str, engine: Any) -> None:

@@ -6,25 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from spark_streaming_support import depth, numbers, publish
 
-from multiqueue.broker import Broker
-
 pytestmark = pytest.mark.spark
 
 HERE = Path(__file__).parent
 PROGRAM = HERE / "spark_streaming_elsewhere.py"
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with Broker() as broker:
-        yield broker.listen().url
 
 
 def run_program(master: str, url: str, directory: Path, *scenarios: str) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,16 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spark_streaming_support import Engine, depth, numbers, publish, source_reader
 
-from multiqueue.broker import Broker
 from multiqueue.client import Channel, ConnectionClosed, Message, connect
 from multiqueue.spark import LeaseInUse, SourceUnavailable, StreamingError, _lease_return, _lease_way, give_back
 from multiqueue.spark._lease_properties import properties_as_text, properties_of_text
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with Broker() as broker:
-        yield broker.listen().url
 
 
 def leased(url: str, batches: int, **options: str) -> Engine:

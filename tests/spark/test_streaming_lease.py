@@ -7,8 +7,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +37,8 @@ from multiqueue.spark._streaming_options import SourceOptions
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    with Broker() as broker:
-        yield broker.listen().url
-
-
-@pytest.fixture
-def engine(url: str) -> Iterator[Any]:
-    """A function of options that makes an engine over the queue `orders` with the lease `s`, ended with the test."""
-    with ExitStack() as stack:
-
-        def make(**options: str) -> Engine:
-            given = {"url": url, "queue": "orders", "sourceId": "s", **options}
-            made = Engine(lambda: source_reader(given))
-            stack.callback(lambda: made.reader.stop())
-            return made
-
-        yield make
+def way() -> dict[str, str]:
+    return {"sourceId": "s"}
 
 
 @pytest.fixture

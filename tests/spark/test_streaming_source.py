@@ -28,29 +28,12 @@ from multiqueue.client import ClientError, connect
 from multiqueue.spark import BadOption, MalformedBody, QueueDataSource, SourceUnavailable, _source
 from multiqueue.spark._source_intake import Intake, Supply
 from multiqueue.spark._spool import Spool
-from multiqueue.spark._streaming_columns import RAW
 from multiqueue.spark._streaming_options import SourceOptions
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
-    with Broker() as broker:
-        yield broker.listen().url
-
-
-@pytest.fixture
-def engine(url: str, tmp_path: Path) -> Iterator[Any]:
-    """A function of options that makes an engine over the queue `orders`, ended with the test."""
-    engines = []
-
-    def make(schema: StructType = RAW, **options: str) -> Engine:
-        given = {"url": url, "queue": "orders", "spool": str(tmp_path / "spool"), **options}
-        engines.append(Engine(lambda: source_reader(given, schema)))
-        return engines[-1]
-
-    yield make
-    for each in engines:
-        each.reader.stop()
+def way(tmp_path: Path) -> dict[str, str]:
+    return {"spool": str(tmp_path / "spool")}
 
 
 @pytest.fixture

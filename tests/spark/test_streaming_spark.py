@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.functions import udf
 from spark_streaming_support import depth, numbers, publish, wait_for_depth
 
-from multiqueue.broker import Broker
 from multiqueue.client import connect
 from multiqueue.spark import register
 
@@ -24,12 +22,6 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow(selected=True)]
 def session(spark: SparkSession) -> SparkSession:
     register(spark)
     return spark
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with Broker() as broker:
-        yield broker.listen().url
 
 
 def run(frame: DataFrame, checkpoint: Path, sink: str, **options: str) -> list[Any]:
