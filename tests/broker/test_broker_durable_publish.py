@@ -151,7 +151,7 @@ def test_messages_join_in_the_order_in_which_they_were_published(host: VirtualHo
     for number in range(500):
         published = host.publish_nowait(persistent(b"%d" % number))
         published.add_done_callback(lambda error, number=number: confirmed.append(number))  # type: ignore[misc]
-    assert host.wait_for_commits(HANG)
+    until(lambda: len(confirmed) == 500)
     assert bodies(host) == [b"%d" % number for number in range(500)]
     assert confirmed == list(range(500))
 
@@ -182,7 +182,7 @@ def test_a_full_store_refuses_a_message_on_all_durable_queues(host: VirtualHost,
     errors: list[BaseException | None] = []
     published = host.publish_nowait(message)
     published.add_done_callback(errors.append)
-    host.wait_for_commits(HANG)
+    until(lambda: errors)
     assert [type(error) for error in errors] == [StoreFull]
     assert [bodies(host, queue) for queue in "qrt"] == [[], [], [b"a", b"a"]]
     host.publish(message)
