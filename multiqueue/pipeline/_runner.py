@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any
 
 from ._attempt import Attempts, Dispatcher, DispatcherLane
 from ._errors import SessionLost
@@ -33,6 +32,7 @@ from ._lifecycle import ItemState
 from ._mailbox import Ended, Mailbox, Message, Started, StopRequested, ended
 from ._progress import AttemptEnded, Reporter
 from ._queues import Queues
+from ._retry import Verdict, verdict
 from ._settlement import Settlement
 from ._steps import Steps
 from ._tally import Snapshot, Tally
@@ -207,6 +207,19 @@ class Runner:
         return items
 
     def _submit(self, live: Dispatcher, feed: _LaneFeed, item: Item) -> None:
+        self._flights[item.seq] = _Flight(item, feed)
+        feed.queued += 1
+        try:
+            future = self._handle(live, feed).submit(self.attempts.at(item))
+        except Exception as error:
+            if verdict(error) is not Verdict.SESSION_LOST:
+                raise
+            # Before the end of any attempt told us. To be heard as such an end, it hands back what else is under way.
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(ended(self.mailbox.post, item.seq, self.clock))
+
+    def _handle(self, live: Dispatcher, feed: _LaneFeed) -> DispatcherLane:
         if feed.handle is None:
             lane = feed.lane
             feed.handle = live.lane(
@@ -218,10 +231,7 @@ class Runner:
                 pool=lane.pool,
                 timeout=lane.timeout_s,
             )
-        self._flights[item.seq] = _Flight(item, feed)
-        feed.queued += 1
-        future: Future[Any] = feed.handle.submit(self.attempts.at(item))
-        future.add_done_callback(ended(self.mailbox.post, item.seq, self.clock))
+        return feed.handle
 
     def _moisten(self, lane: str) -> None:
         """Something came in for the lane: ask the ledger again."""

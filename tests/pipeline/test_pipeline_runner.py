@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
+from pipeline_support import HandLane, Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
 from multiqueue.pipeline._errors import JobError, SessionLost
 from multiqueue.pipeline._items import Item
@@ -242,6 +243,29 @@ def test_a_lost_session_hands_everything_back(tmp_path: Path) -> None:
     run = pipeline(tmp_path, work=work)
     with pytest.raises(SessionLost, match="the Spark session ended under the run; run the same command to go on"):
         run.run()
+    again = pipeline(tmp_path)
+    again.run()
+    assert rows_in(again.output) == contents(LANES)
+
+
+def test_a_session_that_is_lost_before_a_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that is gone when the next item is submitted ends the run as one that is gone when an item runs."""
+    make_tree(tmp_path, LANES)
+    submit, calls = HandLane.submit, itertools.count(1)
+
+    class SparkSessionStopped(Exception):
+        pass
+
+    def submit_or_not(lane: HandLane, fn: Any) -> Any:
+        if next(calls) > 3:
+            raise SparkSessionStopped("stopped")
+        return submit(lane, fn)
+
+    monkeypatch.setattr(HandLane, "submit", submit_or_not)
+    run = pipeline(tmp_path)
+    with pytest.raises(SessionLost, match="the Spark session ended under the run; run the same command to go on"):
+        run.run()
+    monkeypatch.undo()
     again = pipeline(tmp_path)
     again.run()
     assert rows_in(again.output) == contents(LANES)
