@@ -5,6 +5,11 @@ several run in parallel, that any thread may call anything, and that a lost conn
 frames of `amqp`; the loading dock, the pipeline and the windows know it. Needs pamqp: `multiqueue[amqp]`.
 """
 
+try:
+    import pamqp as _pamqp  # noqa: F401
+except ImportError as missing:
+    raise ImportError("multiqueue.client needs pamqp: pip install 'multiqueue[amqp]'") from missing
+
 from ._address import Address as Address
 from ._address import parse_address as parse_address
 from ._channel import Channel as Channel

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
@@ -71,6 +73,13 @@ def test_an_address_that_cannot_be_read_is_refused(url: Any, complaint: str) -> 
     with pytest.raises(BadAddress, match=complaint) as caught:
         parse_address(url)
     assert "secret@" not in str(caught.value)
+
+
+def test_without_pamqp_the_extra_is_named() -> None:
+    """Instead of a module that the user has never heard of."""
+    program = "import sys; sys.modules['pamqp'] = None; import multiqueue.client"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert "ImportError: multiqueue.client needs pamqp: pip install 'multiqueue[amqp]'" in done.stderr
 
 
 @pytest.mark.parametrize("target", [None, 5672, [None], b"amqp://host"])
