@@ -39,8 +39,11 @@ def _count(least: int = 0, most: int | None = None) -> Callable[[object], int]:
     return convert
 
 
+_LONGEST_MS = 315_360_000_000  # ten years: what RabbitMQ takes at most
+
+
 def _seconds(least: int = 0) -> Callable[[object], float]:
-    milliseconds = _count(least)
+    milliseconds = _count(least, _LONGEST_MS)
     return lambda value: milliseconds(value) / 1000
 
 

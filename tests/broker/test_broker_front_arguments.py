@@ -94,8 +94,9 @@ def test_the_flags_of_a_declaration_become_settings() -> None:
     ("arguments", "problem"),
     [
         ({"x-message-ttl": "60000"}, "invalid arg 'x-message-ttl' for {}: '60000' is of type str; a whole number"),
-        ({"x-message-ttl": -1}, "invalid arg 'x-message-ttl' for {}: -1 is out of range; from 0 upwards"),
-        ({"x-expires": 0}, "invalid arg 'x-expires' for {}: 0 is out of range; from 1 upwards"),
+        ({"x-message-ttl": -1}, "invalid arg 'x-message-ttl' for {}: -1 is out of range; from 0 to 315360000000"),
+        ({"x-expires": 0}, "invalid arg 'x-expires' for {}: 0 is out of range; from 1 to 315360000000"),
+        ({"x-expires": 315_360_000_001}, "315360000001 is out of range; from 1 to 315360000000"),
         ({"x-max-length": True}, "invalid arg 'x-max-length' for {}: True is of type bool; a whole number"),
         ({"x-max-priority": 256}, "invalid arg 'x-max-priority' for {}: 256 is out of range; from 0 to 255"),
         ({"x-overflow": "drop"}, "invalid arg 'x-overflow' for {}: 'drop' is not known; one of drop-head, "),
