@@ -166,7 +166,7 @@ def lanes_table(counts: Iterable[LaneCount], most: int | None = None) -> Table:
     if len(shown) < len(lanes):
         table.add_row(f"[dim]and {len(lanes) - len(shown)} more[/]")
     total = {state: sum(states[state] for states in lanes.values()) for state in ItemState}
-    table.add_row(f"{len(lanes)} lanes", *_cells(total), style="bold")
+    table.add_row("1 lane" if len(lanes) == 1 else f"{len(lanes)} lanes", *_cells(total), style="bold")
     return table
 
 

@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -24,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -225,22 +227,33 @@ def a_lost_worker_is_tried_again(spark: SparkSession) -> None:
 @check
 def progress_is_told(spark: SparkSession) -> None:
     """A job's tasks are counted while it runs, as seen by `watch`, and after its end."""
+    with tempfile.TemporaryDirectory() as directory, docked(spark, 1) as dock:
+        mark = os.path.join(directory, "seen")
 
-    def slow(batches: Any) -> Any:
-        time.sleep(0.3)
-        yield from batches
+        def paced(batches: Any) -> Any:
+            """Two tasks end at once, the others when that was seen."""
+            context, deadline = TaskContext.get(), time.monotonic() + PATIENCE
+            while context.partitionId() > 1 and not os.path.exists(mark) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            yield from batches
 
-    with docked(spark, 1) as dock:
-        future = dock.submit(lambda session: session.range(0, 8, 1, 8).mapInArrow(slow, "id long").collect())
-        seen = list(future.watch(every=0.05))
+        future = dock.submit(lambda session: session.range(0, 8, 1, 8).mapInArrow(paced, "id long").collect())
+        seen = []
+        for progress in future.watch(every=0.05):
+            seen.append(progress)
+            if progress.tasks_done:
+                Path(mark).touch()
         assert future.result(PATIENCE)
-        assert seen[-1] == future.progress()
-        assert seen[-1].tasks == 8
-        # A Connect server's last word may come before its last task has ended.
-        assert seen[-1].tasks_done == 8 or (is_connect(spark) and seen[-1].tasks_done >= 6)
-        assert seen[-1].jobs >= 1
         assert any(0 < progress.tasks_done < 8 for progress in seen), seen
         assert isinstance(seen[0], Progress)
+        # Spark counts a task some time after its end, and a Connect server's last word may come before that.
+        deadline = time.monotonic() + PATIENCE
+        while not is_connect(spark) and future.progress().tasks_done < 8 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        last = future.progress()
+        assert last.tasks == 8
+        assert last.tasks_done == 8 or (is_connect(spark) and last.tasks_done >= 2)
+        assert last.jobs >= 1
 
 
 @check

@@ -15,7 +15,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructType
 from rabbitmq_support import NoPeer, rabbitmq
-from spark_streaming_support import bodies, depth, do_without, numbers, publish, wait_for_depth
+from spark_streaming_support import PATIENCE, bodies, depth, do_without, numbers, publish, wait_for_depth
 
 from multiqueue.broker import Broker
 from multiqueue.client import connect
@@ -156,8 +156,8 @@ def test_a_message_without_anything(url: str, engine: Any) -> None:
     """What a publisher left out is null; a time that is none is null too."""
     with connect(url) as connection, connection.channel() as channel:
         channel.queue_declare("orders", durable=True)
-        channel.publish_confirmed(b"", routing_key="orders").result(10)
-        channel.publish_confirmed(b"", routing_key="orders", timestamp=2**60).result(10)
+        channel.publish_confirmed(b"", routing_key="orders").result(PATIENCE)
+        channel.publish_confirmed(b"", routing_key="orders", timestamp=2**60).result(PATIENCE)
     for row in engine().run_until(2):
         assert (row["message_id"], row["timestamp"], row["headers"], row["body"]) == (None, None, [], b"")
 

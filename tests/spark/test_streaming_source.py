@@ -121,7 +121,7 @@ def test_available_now_says_when_another_has_the_queue_alone(
         channel.basic_qos(1)
         with channel.consume("alone") as inbox:
             for number in range(3):
-                channel.publish_confirmed(b"%d" % number, routing_key="alone").result(10)
+                channel.publish_confirmed(b"%d" % number, routing_key="alone").result(PATIENCE)
             inbox.get(10)
             stream = engine(queue="alone")
             stream.reader.prepareForTriggerAvailableNow()
