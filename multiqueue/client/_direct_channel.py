@@ -205,7 +205,7 @@ class DirectChannel:
         """A message for a consumer."""
         if served.is_cancelled:
             if not served.auto_ack:
-                received.release()
+                _release(received)
         elif not served.auto_ack and self._has_its_prefetch():
             self._waiting.append((served, received))
         else:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from client_contract_support import PATIENCE, Seen, ack, numbered, publish
 
+from multiqueue import broker as brokers
 from multiqueue.client import (
     CallbackFailure,
     Channel,
@@ -17,8 +18,10 @@ from multiqueue.client import (
     Connection,
     ConsumerCancelled,
     Message,
+    connect,
     log_failure,
 )
+from multiqueue.client._direct_link import DirectLink
 from multiqueue.testing import wait_until_blocked
 
 
@@ -289,3 +292,22 @@ def _get(channel: Channel, queue: str) -> Message:
     found: list[Message] = []
     wait_until_blocked(lambda: found.extend(filter(None, [channel.basic_get(queue)])) or found)
     return found[0]
+
+
+def test_a_delivery_that_meets_the_end_of_its_channel(broker: brokers.Broker) -> None:
+    """In process: it was on its way when the channel closed, is back in its queue, and the connection goes on."""
+    with connect(broker) as connection:
+        channel = connection.channel()
+        name = channel.queue_declare().queue
+        channel.basic_consume(name, Seen())
+        gate, link = threading.Event(), connection._link
+        assert isinstance(link, DirectLink)
+        link.later(gate.wait)
+        channel.abort()
+        broker.publish(brokers.Message(b"late", routing_key=name))
+        wait_until_blocked(lambda: any(piece.func == link._deliver for piece in list(link._outbox._pieces)))  # type: ignore[attr-defined]
+        gate.set()
+        other = connection.channel()
+        returned = other.basic_get(name)
+        assert returned is not None
+        assert (returned.body, returned.redelivered) == (b"late", True)
