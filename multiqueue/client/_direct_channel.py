@@ -35,6 +35,7 @@ class Served:
     subscription: Any
     queue: Any
     auto_ack: bool
+    prefetch: int  # of its own; 0 is none
     is_cancelled: bool = False
 
 
@@ -152,6 +153,9 @@ class DirectChannel:
     def _qos(self, fields: Fields) -> Any:
         if fields["global_"]:
             self._prefetch_of_all = fields["prefetch_count"]
+            for served in self._consumers.values():
+                if not served.auto_ack:
+                    served.subscription.target.set_window(self._window(served.prefetch))
             self._serve_waiting()
         else:
             self._prefetch = fields["prefetch_count"]
@@ -162,9 +166,9 @@ class DirectChannel:
         if tag in self._consumers:
             raise Refused(530, f"NOT_ALLOWED - attempt to reuse consumer tag '{tag}'", "connection")
         queue = self._reply_queue(auto_ack) if fields["queue"] == REPLY_TO else self._queue(fields["queue"])
-        served = Served(tag, None, queue, auto_ack)
+        served = Served(tag, None, queue, auto_ack, self._prefetch)
         arguments = broker_room(self._host).consumer_arguments(f"consumer '{tag}'", fields["arguments"])
-        prefetch = self._prefetch or None
+        prefetch = None if auto_ack else self._window(self._prefetch)
         subscription = served.subscription = self._host.consume(
             [], lambda received: self._link.arrived_from(self, served, received), name=tag, prefetch=prefetch
         )
@@ -187,6 +191,11 @@ class DirectChannel:
         if fields["queue"] == REPLY_TO:
             self._reply = served
         return answer(commands.Basic.ConsumeOk, consumer_tag=tag)
+
+    def _window(self, prefetch: int) -> int | None:
+        """How many a consumer takes from its queue: no more than all of the channel's may have together."""
+        limits = [limit for limit in (prefetch, self._prefetch_of_all) if limit]
+        return min(limits, default=None)
 
     def _reply_queue(self, auto_ack: bool) -> Any:
         """A queue of the channel's own, for direct answers."""
@@ -239,6 +248,9 @@ class DirectChannel:
             served.is_cancelled = True
             for consumer in served.subscription.target.consumers():
                 served.subscription.target.cancel(consumer)
+            for received in [received for waits, received in self._waiting if waits is served]:
+                _release(received)
+            self._waiting = deque(each for each in self._waiting if each[0] is not served)
             if served is self._reply:
                 self._end_replies()
         return answer(commands.Basic.CancelOk, consumer_tag=fields["consumer_tag"])

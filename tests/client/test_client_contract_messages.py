@@ -258,6 +258,21 @@ def test_exchanges_route(channel: Channel) -> None:
     channel.exchange_delete("client-source")
 
 
+def test_a_prefetch_for_all_consumers_leaves_the_rest_in_the_queue(channel: Channel, queue: str) -> None:
+    """For other channels; it can be raised while they consume, and what waits goes back when they are cancelled."""
+    publish(channel, queue, *numbered(6))
+    with channel.connection.channel() as taker:
+        taker.basic_qos(1, global_=True)
+        inboxes = [taker.consume(queue), taker.consume(queue)]
+        wait_until_blocked(lambda: taker.statistics().unacked == 1)
+        assert channel.queue_declare(queue, passive=True).message_count >= 4  # each may have asked for one
+        taker.basic_qos(3, global_=True)
+        wait_until_blocked(lambda: taker.statistics().unacked == 3)
+        for inbox in inboxes:
+            taker.basic_cancel(inbox.request.tag)
+        wait_until_blocked(lambda: channel.queue_declare(queue, passive=True).message_count == 3)
+
+
 def test_a_refusal_closes_its_channel_alone(connection: Connection) -> None:
     """C16: the call raises with code and text, the channel is of no further use, its number is."""
     channel, other = connection.channel(), connection.channel()
