@@ -22,6 +22,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 from concurrent.futures import wait
 from pyspark.sql import SparkSession
 from multiqueue.spark import Retry, SparkDispatcher, SparkSessionStopped, check_environment, fan_in
+from multiqueue.testing import wait_until_blocked
 
 def session():
     return (SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
@@ -44,14 +45,19 @@ tracker = spark.sparkContext.statusTracker()
 INTERRUPTED_THEN_KILLED = """
 signal.signal(signal.SIGINT, signal.default_int_handler)  # PySpark's own cancels all jobs by itself
 
+waits = threading.Event()
+
 def interrupt():
     wait_for_a_job()
+    waits.wait()
+    wait_until_blocked(threading.main_thread())
     os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=interrupt).start()
 try:
     with SparkDispatcher(spark, 1) as dock:
         futures = [dock.submit(long_job) for _ in range(3)]
+        waits.set()
         futures[0].result()
 except KeyboardInterrupt:
     print("interrupted:", [future.cancelled() for future in futures], list(tracker.getActiveJobsIds()))
