@@ -300,9 +300,11 @@ def test_a_delivery_that_meets_the_end_of_its_channel(broker: brokers.Broker) ->
         channel = connection.channel()
         name = channel.queue_declare().queue
         channel.basic_consume(name, Seen())
-        gate, link = threading.Event(), connection._link
+        held, gate, link = threading.Event(), threading.Event(), connection._link
         assert isinstance(link, DirectLink)
+        link.later(held.set)
         link.later(gate.wait)
+        wait_until_blocked(lambda: held.is_set() and not link._outbox._pieces)  # what comes now is behind the gate
         channel.abort()
         broker.publish(brokers.Message(b"late", routing_key=name))
         wait_until_blocked(lambda: any(piece.func == link._deliver for piece in list(link._outbox._pieces)))  # type: ignore[attr-defined]
