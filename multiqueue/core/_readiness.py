@@ -128,7 +128,9 @@ class Readiness(Generic[T]):
         """Read the news unless somebody holds the take lock, who will. Never waits."""
         lock = self._take_lock
         try:
-            while self._news and not lock._is_owned() and lock.acquire(False):
+            while True:
+                if not self._news or lock._is_owned() or not lock.acquire(False):
+                    break
                 self._read_news_locked()
                 lock.release()
         except BaseException:
@@ -192,6 +194,7 @@ class Readiness(Generic[T]):
             if alone is not None and alone._next is alone and not alone._items:
                 self._news.append(alone)
                 group.unlink(alone)
+                self._news.append(alone)  # the first note is read if a signal handler took before it was unlinked
             linked = group.link(sub)
 
     # ---- after a fork ----------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ Hazards     What the interpreter may do between two bytecodes, and what is done 
               function's entry, after a call and at a backward jump. What belongs together is written without
               these in between, and one handler per operation releases the lock if it is held, gives back,
               and reads the news again. What it does may be repeated, and is when a second exception strikes.
+              From CPython 3.12 on the jump back of `while condition` is outside of a `try` around the loop, and that of
+              `while True` is inside.
             - code of the user runs where we hold a lock (a signal handler, `__del__`): the locks are re-entrant,
               a put never waits for the take lock, and a wait in such a place is refused instead of hanging.
             - `x += 1` is not atomic: every count has one lock. Emptiness is never counted, but read from the deque.
@@ -131,12 +133,16 @@ class TakeSide(Readiness[T]):
         runs = [(pair[0], 0)]  # who gave what: the sub-queue, and where in `taken` its run begins
         try:
             if own is None and self._selection is not None:
-                while len(taken) < max_items and (pair := self._take_one(None, False)) is not None:
-                    runs.append((pair[0], len(taken)))
-                    taken.append(pair[1])
+                while True:
+                    place = len(taken)
+                    if place >= max_items or (pair := self._take_one(None, False)) is None:
+                        break
+                    runs += [(pair[0], place)]
+                    taken += [pair[1]]
             else:
-                while len(taken) < max_items and self._locked(self._take_runs_locked, own, max_items, taken, runs):
-                    pass
+                while True:
+                    if len(taken) >= max_items or not self._locked(self._take_runs_locked, own, max_items, taken, runs):
+                        break
                 for sub, _ in runs:
                     sub._wake_putter()
         except ShutDown:
@@ -179,12 +185,14 @@ class TakeSide(Readiness[T]):
         taken: list[T] = []
         runs: list[tuple[Fifo[T], int]] = []
         try:
-            while not taken:  # unless somebody else was faster
+            while True:
                 ready = self._locked(self._wait_ready_locked, block, deadline)
                 if not ready:
                     return None
                 runs = [(self._checked(selection.select(cast(Any, ready)), ready), 0)]
                 self._locked(self._take_chosen_locked, runs[0][0], taken)
+                if taken:  # else somebody was faster
+                    break
             runs[0][0]._wake_putter()
             selection.taken(cast(Any, runs[0][0]))
         except BaseException:
@@ -220,7 +228,8 @@ class TakeSide(Readiness[T]):
             return
         self._news.append(sub)
         sub._group.unlink(sub)  # type: ignore[union-attr]
-        if not sub._items:  # a signal handler took from it
+        self._news.append(sub)  # the first note is read if a signal handler took before it was unlinked
+        if not sub._items:  # it took from this one
             return
         item = sub._items[0]
         sub._in_flight += 1

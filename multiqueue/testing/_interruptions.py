@@ -97,11 +97,12 @@ class Point:
     def _is_interruptible(self, frame: FrameType, offset: int) -> bool:
         known = self._offsets.get(frame.f_code)
         if known is None:
-            known = self._offsets[frame.f_code] = frozenset(offsets_after_calls(frame.f_code))
+            known = self._offsets[frame.f_code] = frozenset(interruptible_offsets(frame.f_code))
         last, self._last = self._last, (frame, offset)
-        # A backward jump is interrupted where it leads to: it may have a condition, which was true then.
-        jumped_back = last is not None and last[0] is frame and last[1] > offset
-        return jumped_back or offset in known
+        if offset in known:
+            return True
+        # 3.11 has backward jumps with a condition, which was true if they led here.
+        return last is not None and last[0] is frame and last[1] > offset and last[1] not in known
 
 
 def interruptions(*within: str, every_opcode: bool = False) -> Iterator[Point]:
@@ -128,14 +129,14 @@ def interruptions(*within: str, every_opcode: bool = False) -> Iterator[Point]:
     raise TestToolError(f"more than {_MOST_POINTS} points; does the call do more each time?")
 
 
-def offsets_after_calls(code: CodeType) -> Iterator[int]:
-    """Offsets of the instructions before which CPython could interrupt because a call has returned."""
+def interruptible_offsets(code: CodeType) -> Iterator[int]:
+    """Offsets of instructions before which CPython could interrupt: a call has returned, or it jumps back."""
     after_call = False
     for instruction in dis.get_instructions(code):
         name = instruction.opname
         if name == "CACHE":
             continue
-        if after_call:
+        if after_call or name == "JUMP_BACKWARD":
             yield instruction.offset
         after_call = name.startswith("CALL") and not name.startswith("CALL_INTRINSIC")
 
