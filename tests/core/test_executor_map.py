@@ -180,10 +180,15 @@ def test_an_error_that_was_caught_is_forgotten() -> None:
 
 def test_a_lane_lives_as_long_as_its_map() -> None:
     """An iterator over a temporary executor's lane gives all its results."""
+    before = set(threading.enumerate())
     results = MultiQueueExecutor(2).lane("a").map(str, range(100), buffersize=2)
     gc.collect()
     assert list(results) == [str(number) for number in range(100)]
     del results
-    left = [thread for thread in threading.enumerate() if thread.name.startswith("MultiQueueExecutor")]
-    # Not by `join`: without a GIL what this thread made may go only while this thread runs.
-    wait_until_blocked(lambda: not any(thread.is_alive() for thread in left))
+    left = [thread for thread in threading.enumerate() if thread not in before]
+
+    def have_ended() -> bool:
+        gc.collect()  # without a GIL a function, and what it knows, goes no sooner
+        return not any(thread.is_alive() for thread in left)
+
+    wait_until_blocked(have_ended)
