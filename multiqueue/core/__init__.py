@@ -10,8 +10,10 @@ from __future__ import annotations
 from ._executor import MultiQueueExecutor as MultiQueueExecutor
 from ._executor_job import Job as Job
 from ._executor_job import LaneFuture as LaneFuture
+from ._lane import UNSET as UNSET
 from ._lane import Lane as Lane
 from ._lane import LaneSettings as LaneSettings
+from ._lane import Unset as Unset
 from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._protocols import Offerable as Offerable
 from ._protocols import Pollable as Pollable

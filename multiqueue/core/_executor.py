@@ -15,14 +15,14 @@ import os
 import weakref
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
-from dataclasses import fields
+from dataclasses import replace
 from itertools import count
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from . import _sync
 from ._executor_crew import Crew, Keeper
 from ._executor_job import Job
-from ._lane import Lane, LaneSettings
+from ._lane import UNSET, Lane, LaneSettings, Unset
 from ._sub_queue import SubQueue
 
 P = ParamSpec("P")
@@ -71,22 +71,24 @@ class MultiQueueExecutor(Executor):
     def lane(
         self,
         key: Hashable,
-        priority: int = 0,
-        capacity: int | None = None,
+        priority: int | Unset = UNSET,
+        capacity: int | Unset | None = UNSET,
         *,
-        max_in_flight: int | None = None,
-        weight: int = 1,
+        max_in_flight: int | Unset | None = UNSET,
+        weight: int | Unset = UNSET,
     ) -> Lane:
-        """The lane of this key, made at first use.
+        """The lane of this key, made at first use and returned afterwards: later `lane(key)` is enough.
 
-        Lanes with a lower `priority` number are served first; within a priority each gets `weight` jobs per turn.
-        `capacity` bounds the jobs that wait, `max_in_flight` those that run; None means no bound.
+        Lanes with a lower `priority` number are served first (0 unless given); within a priority each gets `weight`
+        jobs per turn (1). `capacity` bounds the jobs that wait, `max_in_flight` those that run; None, the default of
+        both, means no bound. A later call may name settings again; those that it names must be the lane's.
 
         Raises:
             ValueError: the lane exists with other settings, or a setting is less than 1.
             RuntimeError: the executor was shut down.
         """
-        return self._lane(key, LaneSettings(priority, capacity, max_in_flight, weight))
+        named = {"priority": priority, "capacity": capacity, "max_in_flight": max_in_flight, "weight": weight}
+        return self._lane(key, named)
 
     @property
     def lanes(self) -> Mapping[Hashable, Lane]:
@@ -128,11 +130,14 @@ class MultiQueueExecutor(Executor):
     def _make_lane(self, subqueue: SubQueue[Job[Any]], settings: LaneSettings) -> Lane:
         return Lane(self._crew, self._keeper, subqueue, settings)
 
-    def _lane(self, key: Hashable, settings: LaneSettings) -> Lane:
+    def _lane(self, key: Hashable, settings: Mapping[str, Any]) -> Lane:
+        """The lane of this key, made with the settings that are not UNSET if there is none."""
+        named = {name: value for name, value in settings.items() if value is not UNSET}
         with self._lock:
-            lane = self._lanes.get(key) or self._add_lane_locked(key, settings)
-        if lane.settings != settings:
-            raise ValueError(_difference(key, lane.settings, settings))
+            lane = self._lanes.get(key) or self._add_lane_locked(key, replace(self._default_settings, **named))
+        differing = {name: value for name, value in named.items() if value != getattr(lane.settings, name)}
+        if differing:
+            raise ValueError(_difference(key, lane.settings, differing))
         return lane
 
     def _default_lane(self) -> Lane:
@@ -169,7 +174,6 @@ def _default_workers() -> int:
     return min(32, (cpus() or 1) + 4)
 
 
-def _difference(key: Hashable, has: LaneSettings, wanted: LaneSettings) -> str:
-    differing = (field.name for field in fields(has) if getattr(has, field.name) != getattr(wanted, field.name))
-    parts = (f"{name} is {getattr(has, name)!r}, not {getattr(wanted, name)!r}" for name in differing)
-    return f"lane {key!r} exists with other settings: {', '.join(parts)}; use the same settings or another key"
+def _difference(key: Hashable, has: LaneSettings, wanted: Mapping[str, Any]) -> str:
+    parts = (f"{name} is {getattr(has, name)!r}, not {value!r}" for name, value in wanted.items())
+    return f"lane {key!r} exists with other settings: {', '.join(parts)}; name none, the same ones, or another key"

@@ -12,6 +12,7 @@ Membership  The lane keeps the executor's threads in service (through its `Keepe
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Generator, Hashable, Iterable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
@@ -25,6 +26,18 @@ from ._sub_queue import SubQueue
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class Unset(enum.Enum):
+    """Stands for a setting of a lane that a call does not name."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET = Unset.UNSET
 
 
 @dataclass(frozen=True, slots=True)

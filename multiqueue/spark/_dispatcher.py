@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
-from ..core import Job, LaneSettings, MultiQueueExecutor, SubQueue
+from ..core import UNSET, Job, LaneSettings, MultiQueueExecutor, SubQueue, Unset
 from ._backend import backend_of
 from ._future import SparkFuture
 from ._job import Berth, Dock
@@ -55,22 +55,23 @@ class SparkDispatcher(MultiQueueExecutor):
     def lane(
         self,
         key: Hashable,
-        priority: int = 0,
-        capacity: int | None = None,
+        priority: int | Unset = UNSET,
+        capacity: int | Unset | None = UNSET,
         *,
-        max_in_flight: int | None = None,
-        weight: int = 1,
-        pool: str | None = None,
-        timeout: float | None = None,
-        start_within: float | None = None,
-        retry: Retry | None = None,
+        max_in_flight: int | Unset | None = UNSET,
+        weight: int | Unset = UNSET,
+        pool: str | Unset | None = UNSET,
+        timeout: float | Unset | None = UNSET,
+        start_within: float | Unset | None = UNSET,
+        retry: Retry | Unset | None = UNSET,
     ) -> SparkLane:
-        """The lane of this key, made at first use, as `MultiQueueExecutor.lane`.
+        """The lane of this key, made at first use and returned afterwards, as `MultiQueueExecutor.lane`.
 
         `pool` names the scheduler pool of its jobs. It divides tasks already submitted among pools and needs
         `spark.scheduler.mode=FAIR`; weights come from a file, see `pools_xml`. On Spark Connect such a lane has a
         session of its own, without the temporary views and settings of yours.
 
+        None, the default of the others, bounds nothing and retries nothing.
         `timeout` is how many seconds a job may run before it is cancelled in Spark and ends with `SparkJobTimeout`;
         `start_within`, in how many seconds after `submit` it must have begun, or it ends with `SparkDeadlineMissed`;
         `retry`, whether it is run again when it fails. `SparkLane.with_options` has them for single jobs.
@@ -80,16 +81,33 @@ class SparkDispatcher(MultiQueueExecutor):
             RuntimeError: the dispatcher was shut down.
             SparkEnvironmentError: this Spark Connect client can not make a session for the pool.
         """
-        JobOptions(timeout, start_within, retry)  # looks at the values
-        self._backend.session_for(pool)  # on Connect a call to the server: not under the lock that makes lanes
-        settings = SparkLaneSettings(priority, capacity, max_in_flight, weight, pool, timeout, start_within, retry)
-        return cast(SparkLane, self._lane(key, settings))
+        options = {"timeout": timeout, "start_within": start_within, "retry": retry}
+        JobOptions(**cast(Any, {name: value for name, value in options.items() if value is not UNSET}))  # looks at them
+        if pool is not UNSET:  # on Connect a call to the server: not under the lock that makes lanes
+            self._backend.session_for(pool)
+        limits = {"priority": priority, "capacity": capacity, "max_in_flight": max_in_flight, "weight": weight}
+        return cast(SparkLane, self._lane(key, limits | options | {"pool": pool}))
 
     def submit(  # type: ignore[override] # the session comes first
         self, fn: Callable[Concatenate[SparkSession, P], T], /, *args: P.args, **kwargs: P.kwargs
     ) -> SparkFuture[T]:
         """`SparkLane.submit` on the lane `"default"`, made at first use with default settings unless you made it."""
         return cast(SparkLane, self._default_lane())._submit(fn, args, kwargs)
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Generator[T, None, None]:
+        """`SparkLane.map` on the lane `"default"`: the results in order, with bounded look-ahead.
+
+        At most `buffersize` calls `fn(spark, *args)` are under way whose result has not been read, and the iterables,
+        which may be endless, are read no further; None means twice `max_running`.
+        """
+        return self._default_lane().map(fn, *iterables, timeout=timeout, chunksize=chunksize, buffersize=buffersize)
 
     def as_completed(
         self,

@@ -24,6 +24,18 @@ def test_a_lane_is_made_once() -> None:
         assert lane.key == "reports"
 
 
+def test_a_lane_is_found_by_its_key() -> None:
+    """Once made, a lane is what `lane(key)` returns; settings that a call names must be the lane's."""
+    with executor() as pool:
+        lane = pool.lane("reports", 5, 10, max_in_flight=2, weight=3)
+        assert pool.lane("reports") is lane
+        assert pool.lane("reports", capacity=10, weight=3) is lane
+        with pytest.raises(ValueError, match="capacity is 10, not None;"):
+            pool.lane("reports", 5, None)
+        plain = pool.lane("plain")
+        assert pool.lane("plain", 0, None, max_in_flight=None, weight=1) is plain
+
+
 @pytest.mark.parametrize(
     ("other", "difference"),
     [

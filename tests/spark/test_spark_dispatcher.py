@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Iterator
 from concurrent.futures import wait
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from spark_support import PATIENCE, FakeSpark, dispatcher
 
 from multiqueue.errors import Full
-from multiqueue.spark import SparkDispatcher
+from multiqueue.spark import Retry, SparkDispatcher
 from multiqueue.testing import wait_until_blocked
 
 
@@ -78,12 +80,39 @@ def test_an_item_inherits_what_the_submitter_has_when_it_submits() -> None:
         assert future.result(PATIENCE) == "at submit"
 
 
-def test_lanes_with_another_pool_are_refused() -> None:
-    """A lane's pool is one of its settings."""
+def test_a_lane_made_with_options_is_found_by_its_key() -> None:
+    """`lane(key)` returns the lane with its options, pool and bounds; named again, they must be the lane's."""
     with dispatcher(FakeSpark()) as dock:
-        dock.lane("a", pool="p")
-        with pytest.raises(ValueError, match="pool is 'p', not None"):
-            dock.lane("a")
+        lane = dock.lane("r", 3, pool="p", timeout=60.0, retry=Retry(attempts=2))
+        assert dock.lane("r") is lane
+        assert dock.lane("r", pool="p", timeout=60.0) is lane
+        for other, difference in (
+            ({"pool": None}, "pool is 'p', not None"),
+            ({"timeout": 5.0}, "timeout is 60.0, not 5"),
+        ):
+            with pytest.raises(ValueError, match=difference):
+                dock.lane("r", **other)
+        with pytest.raises(ValueError, match="start_within must be more than 0"):
+            dock.lane("new", start_within=0.0)
+        assert list(dock.lanes) == ["r"]
+
+
+def test_map_reads_an_endless_input_no_further_than_needed() -> None:
+    """`dispatcher.map` has twice `max_running` calls under way, and reads one more input for each result read."""
+    read = []
+
+    def numbers() -> Iterator[int]:
+        for number in itertools.count():
+            read.append(number)
+            yield number
+
+    with dispatcher(FakeSpark(), 2) as dock:
+        results = dock.map(lambda session, number: number * number, numbers())
+        assert len(read) == 4
+        assert [next(results) for _ in range(5)] == [0, 1, 4, 9, 16]
+        assert len(read) == 8
+        results.close()
+        assert list(dock.map(lambda session, a, b: a + b, [1, 2], [3, 4], buffersize=1)) == [4, 6]
 
 
 def test_no_more_items_run_than_admitted() -> None:
