@@ -26,7 +26,7 @@ def queue(channel: WireChannel, name: Name) -> str:
 
 
 def test_publishing_to_no_exchange_closes_the_channel(channel: WireChannel, name: Name) -> None:
-    """404, some time after the publish; what was published before it has arrived."""
+    """404, some time after the publish; what was published before it has arrived (B40)."""
     queue = channel.declare(name("q"), exclusive=True)
     channel.publish(queue, b"before")
     channel.publish("k", exchange="nope")
@@ -39,7 +39,7 @@ def test_publishing_to_no_exchange_closes_the_channel(channel: WireChannel, name
 
 @pytest.mark.parametrize("body", [b"", b"small", b"large" * 60_000])
 def test_what_is_mandatory_and_reaches_no_queue_comes_back(channel: WireChannel, name: Name, body: bytes) -> None:
-    """312 NO_ROUTE, with exchange, key, properties and body; what is not mandatory is dropped in silence."""
+    """312 NO_ROUTE, with exchange, key, properties and body; what is not mandatory is dropped in silence (B41)."""
     exchange = name("x")
     channel.exchange(exchange)
     for mandatory in (False, True):
@@ -72,7 +72,7 @@ def outcomes(channel: WireChannel, count: int) -> dict[int, type]:
 
 @pytest.mark.parametrize("delivery_mode", [1, 2])
 def test_every_publish_is_confirmed(confirming: WireChannel, name: Name, delivery_mode: int) -> None:
-    """Once, numbered from 1, routed or not, in any grouping, persistent or not."""
+    """Once, numbered from 1, routed or not, in any grouping, persistent or not (B42)."""
     queue = confirming.declare(name("q"), durable=True)
     for number in range(60):
         confirming.publish(queue if number % 3 else "nowhere", b"%d" % number, delivery_mode=delivery_mode)
@@ -92,7 +92,7 @@ def test_numbers_count_from_the_selection(channel: WireChannel, queue: str) -> N
 
 
 def test_a_return_comes_before_its_confirm(confirming: WireChannel) -> None:
-    """So whoever sees the acknowledgement knows that nothing came back."""
+    """So whoever sees the acknowledgement knows that nothing came back (B42)."""
     for number in range(1, 6):
         confirming.publish("nowhere", b"%d" % number, mandatory=True)
         returned, confirm = confirming.contents(2)
@@ -101,7 +101,7 @@ def test_a_return_comes_before_its_confirm(confirming: WireChannel) -> None:
 
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_a_full_queue_refuses_what_is_published(confirming: WireChannel, name: Name, overflow: str) -> None:
-    """Nack for what was refused; what was there stays, and with -dlx the refused one is dead-lettered."""
+    """Nack for what was refused; what was there stays, and with -dlx the refused one is dead-lettered (B43)."""
     letters = confirming.declare(name("letters"), exclusive=True)
     limits = {
         "x-max-length": 2,
@@ -150,7 +150,7 @@ def transacted(wire: Wire) -> WireChannel:
 
 
 def test_a_transaction_is_seen_when_it_is_committed(channel: WireChannel, transacted: WireChannel, queue: str) -> None:
-    """Publishes and acknowledgements are invisible before, and done together."""
+    """Publishes and acknowledgements are invisible before, and done together (B44)."""
     channel.fill(queue, b"first")
     got = transacted.get(queue, no_ack=False)
     assert got is not None
@@ -165,7 +165,10 @@ def test_a_transaction_is_seen_when_it_is_committed(channel: WireChannel, transa
 
 
 def test_what_is_rolled_back_did_not_happen(channel: WireChannel, transacted: WireChannel, queue: str) -> None:
-    """Publishes are gone, and what was acknowledged is unacknowledged still; the next commit is another transaction."""
+    """Publishes are gone, and what was acknowledged is unacknowledged still; the next commit is another transaction.
+
+    (B45)
+    """
     channel.fill(queue, b"first")
     got = transacted.get(queue, no_ack=False)
     assert got is not None
@@ -229,7 +232,7 @@ def test_a_channel_that_closes_rolls_back(channel: WireChannel, transacted: Wire
 def test_confirms_and_transactions_exclude_each_other(
     channel: WireChannel, before: Any, method: Any, text: str
 ) -> None:
-    """406: a channel has one way to know what became of a message."""
+    """406: a channel has one way to know what became of a message (B46)."""
     if before is not None:
         channel.call(before)
     with pytest.raises(ChannelClosed, match=text) as closed:
@@ -272,7 +275,7 @@ def test_properties_arrive_as_they_were_sent(channel: WireChannel, queue: str) -
 
 
 def test_copies_go_to_further_keys(channel: WireChannel, name: Name) -> None:
-    """CC and BCC are further routing keys; a queue gets one copy; the BCC header is taken out, CC stays."""
+    """CC and BCC are further routing keys; a queue gets one copy; the BCC header is taken out, CC stays (B58)."""
     first, second, third = (channel.declare(name("q"), exclusive=True) for _ in range(3))
     channel.publish(first, b"!", headers={"CC": [second, first], "BCC": [third], "own": 1})
     for queue in (first, second, third):
@@ -304,7 +307,7 @@ def test_copies_must_be_a_list(channel: WireChannel, queue: str) -> None:
 def test_a_property_that_cannot_be_is_refused(
     channel: WireChannel, queue: str, property: str, value: Any, text: str
 ) -> None:
-    """406 on the channel, and the message goes nowhere."""
+    """406 on the channel, and the message goes nowhere (B59)."""
     channel.publish(queue, b"!", **{property: value})
     with pytest.raises(ChannelClosed, match=text) as closed:
         channel.sync()
@@ -326,7 +329,7 @@ def test_a_life_may_be_ten_years(channel: WireChannel, queue: str) -> None:
 
 
 def test_an_answer_needs_no_queue(channel: WireChannel, connect: Connect, queue: str) -> None:
-    """A request names amq.rabbitmq.reply-to; the answer goes straight to the asking channel."""
+    """A request names amq.rabbitmq.reply-to; the answer goes straight to the asking channel (B57)."""
     channel.consume("amq.rabbitmq.reply-to", no_ack=True)
     channel.publish(queue, b"question", reply_to="amq.rabbitmq.reply-to", correlation_id="7")
     other = connect().channel()

@@ -39,7 +39,10 @@ def the_letter(channel: WireChannel, box: str) -> Content:
     ("argument", "expiration"), [(1, None), (None, "1"), (1, str(HOUR)), (HOUR, "1"), (0, None), (None, "0")]
 )
 def test_messages_expire(channel: WireChannel, name: Name, argument: int | None, expiration: str | None) -> None:
-    """By the queue's x-message-ttl or their own expiration, whichever is less; then they are dead letters."""
+    """By the queue's x-message-ttl or their own expiration, whichever is less; then they are dead letters.
+
+    (B47, B48)
+    """
     box, arguments = letter_box(channel, name)
     if argument is not None:
         arguments["x-message-ttl"] = argument
@@ -59,7 +62,7 @@ def test_a_time_to_live_of_zero_reaches_a_waiting_consumer(channel: WireChannel,
 
 
 def test_an_unused_queue_expires(channel: WireChannel, connect: Connect, name: Name) -> None:
-    """x-expires: gone when nobody consumed, got or redeclared for so long; a consumer keeps it."""
+    """x-expires: gone when nobody consumed, got or redeclared for so long; a consumer keeps it (B49)."""
     used, unused = (channel.declare(name("q"), arguments={"x-expires": 1 + HOUR * n}) for n in (1, 0))
     channel.consume(used)
     for _ in range(400):
@@ -87,7 +90,10 @@ def test_an_unused_queue_expires(channel: WireChannel, connect: Connect, name: N
 def test_the_oldest_go_when_there_are_too_many(
     channel: WireChannel, name: Name, limit: dict[str, int], left: list[bytes]
 ) -> None:
-    """x-max-length in messages and -bytes in bytes of bodies; what is dropped is dead-lettered, oldest first."""
+    """x-max-length in messages and -bytes in bytes of bodies; what is dropped is dead-lettered, oldest first.
+
+    (B50, B51)
+    """
     box, arguments = letter_box(channel, name)
     queue = channel.declare(name("q"), exclusive=True, arguments=arguments | limit)
     sent = [b"00", b"11", b"22", b"33", b"44"]
@@ -111,7 +117,7 @@ def test_unacknowledged_messages_do_not_count_against_a_limit(channel: WireChann
 
 
 def test_a_dead_letter_tells_of_its_death(channel: WireChannel, name: Name) -> None:
-    """x-death and x-first-death-*: queue, reason, count, exchange, keys, time; the expiration moves in there."""
+    """x-death and x-first-death-*: queue, reason, count, exchange, keys, time; the expiration moves in there (B52)."""
     box, arguments = letter_box(channel, name)
     exchange, queue = name("x"), channel.declare(name("q"), exclusive=True, arguments=arguments)
     channel.exchange(exchange)
@@ -139,7 +145,7 @@ def test_a_dead_letter_tells_of_its_death(channel: WireChannel, name: Name) -> N
 
 @pytest.mark.parametrize("way", ["reject", "nack"])
 def test_what_is_rejected_is_a_dead_letter(channel: WireChannel, name: Name, way: str) -> None:
-    """To the dead-letter exchange, under the message's own key where the queue names none."""
+    """To the dead-letter exchange, under the message's own key where the queue names none (B53)."""
     exchange, box = name("dlx"), channel.declare(name("letters"), exclusive=True)
     channel.exchange(exchange, "fanout")
     channel.bind(box, exchange)
@@ -202,7 +208,7 @@ def test_a_missing_dead_letter_exchange_is_no_error(channel: WireChannel, name: 
 
 
 def test_what_matters_more_is_delivered_first(channel: WireChannel, name: Name) -> None:
-    """Above the maximum counts as the maximum, none as 0; among equals the order of publishing holds."""
+    """Above the maximum counts as the maximum, none as 0; among equals the order of publishing holds (B54)."""
     queue = channel.declare(name("q"), exclusive=True, arguments={"x-max-priority": 5})
     sent = [("a", 1), ("b", None), ("c", 5), ("d", 9), ("e", 0), ("f", 1)]
     for body, priority in sent:
@@ -225,7 +231,7 @@ def test_a_returned_message_keeps_its_priority(channel: WireChannel, name: Name)
 
 
 def test_a_consumer_of_higher_priority_comes_first(channel: WireChannel, wire: Wire, name: Name) -> None:
-    """x-priority: others get something only while it can take no more."""
+    """x-priority: others get something only while it can take no more (B55)."""
     queue = channel.declare(name("q"), exclusive=True)
     taker = wire.channel(2)
     taker.prefetch(2)
@@ -239,7 +245,7 @@ def test_a_consumer_of_higher_priority_comes_first(channel: WireChannel, wire: W
 
 
 def test_a_single_active_consumer_has_all(channel: WireChannel, wire: Wire, name: Name) -> None:
-    """The others wait their turn, and the next one takes over when it goes."""
+    """The others wait their turn, and the next one takes over when it goes (B56)."""
     queue = channel.declare(name("q"), exclusive=True, arguments={"x-single-active-consumer": True})
     first, second = wire.channel(2), wire.channel(3)
     for taker in (first, second):

@@ -23,7 +23,7 @@ def queue(channel: WireChannel, name: Name) -> str:
 
 
 def test_messages_come_in_the_order_of_their_publishing(channel: WireChannel, queue: str) -> None:
-    """First in, first out, also when consuming begins while messages arrive."""
+    """First in, first out, also when consuming begins while messages arrive (B1)."""
     sent = [b"%d" % number for number in range(200)]
     for each in sent[:100]:
         channel.publish(queue, each)
@@ -46,7 +46,10 @@ GIVING_BACK: dict[str, Callable[[WireChannel], object]] = {
 
 @pytest.mark.parametrize("way", GIVING_BACK)
 def test_what_is_given_back_returns_to_its_place(channel: WireChannel, connect: Connect, name: Name, way: str) -> None:
-    """Requeued messages stand where they stood, before those that were never delivered, and say redelivered."""
+    """Requeued messages stand where they stood, before those that were never delivered, and say redelivered.
+
+    (B2, B3)
+    """
     queue = channel.declare(name("q"))
     channel.fill(queue, *FIVE)
     taker = connect().channel()
@@ -63,7 +66,7 @@ def test_what_is_given_back_returns_to_its_place(channel: WireChannel, connect: 
 
 
 def test_unacknowledged_messages_are_not_counted(channel: WireChannel, queue: str) -> None:
-    """queue.declare counts what is ready; what a consumer has is not."""
+    """queue.declare counts what is ready; what a consumer has is not (B4)."""
     channel.fill(queue, *FIVE)
     channel.prefetch(2)
     channel.consume(queue)
@@ -73,7 +76,10 @@ def test_unacknowledged_messages_are_not_counted(channel: WireChannel, queue: st
 
 
 def test_a_cancelled_consumer_keeps_what_it_has(channel: WireChannel, wire: Wire, queue: str) -> None:
-    """Cancelling gives nothing back; the messages can still be acknowledged, and return when the channel closes."""
+    """Cancelling gives nothing back; the messages can still be acknowledged, and return when the channel closes.
+
+    (B5)
+    """
     channel.fill(queue, *FIVE)
     taker = wire.channel(2)
     tag = taker.consume(queue)
@@ -87,7 +93,7 @@ def test_a_cancelled_consumer_keeps_what_it_has(channel: WireChannel, wire: Wire
 
 
 def test_delivery_tags_count_from_one_on_each_channel(wire: Wire, name: Name) -> None:
-    """Over all consumers and gets of the channel."""
+    """Over all consumers and gets of the channel (B6)."""
     for number in (1, 2):
         channel = wire.channel(number)
         queues = [channel.declare(name("q"), exclusive=True) for _ in range(2)]
@@ -110,7 +116,7 @@ def test_delivery_tags_count_from_one_on_each_channel(wire: Wire, name: Name) ->
 def test_a_multiple_acknowledgement_covers_all_up_to_its_tag(
     channel: WireChannel, wire: Wire, queue: str, tag: int, left: int
 ) -> None:
-    """Tag 0 stands for all that are unacknowledged."""
+    """Tag 0 stands for all that are unacknowledged (B7, B8)."""
     channel.fill(queue, *FIVE)
     taker = wire.channel(2)
     taker.consume(queue)
@@ -132,7 +138,7 @@ def test_a_multiple_acknowledgement_covers_all_up_to_its_tag(
     ids=["ack", "ack, multiple", "nack", "nack, multiple", "reject"],
 )
 def test_an_unknown_delivery_tag_closes_the_channel(channel: WireChannel, method: Any) -> None:
-    """406 PRECONDITION_FAILED - unknown delivery tag."""
+    """406 PRECONDITION_FAILED - unknown delivery tag (B9)."""
     channel.send(method)
     with pytest.raises(ChannelClosed, match="unknown delivery tag 7") as closed:
         channel.sync()
@@ -140,7 +146,7 @@ def test_an_unknown_delivery_tag_closes_the_channel(channel: WireChannel, method
 
 
 def test_a_second_acknowledgement_closes_the_channel(channel: WireChannel, queue: str) -> None:
-    """A tag is settled once; the second time it is unknown."""
+    """A tag is settled once; the second time it is unknown (B9)."""
     channel.fill(queue, *FIVE)
     channel.consume(queue)
     channel.contents(5)
@@ -199,14 +205,14 @@ def test_rejecting_for_good_removes(channel: WireChannel, queue: str) -> None:
     ids=["recover without requeue", "prefetch in bytes", "flow off"],
 )
 def test_what_is_not_implemented_says_so(channel: WireChannel, method: Any) -> None:
-    """540 NOT_IMPLEMENTED, on the connection."""
+    """540 NOT_IMPLEMENTED, on the connection (B10, B11)."""
     with pytest.raises(ConnectionClosed) as closed:
         channel.call(method)
     assert (closed.value.code, closed.value.name) == (540, "NOT_IMPLEMENTED")
 
 
 def test_immediate_is_not_implemented(channel: WireChannel, queue: str) -> None:
-    """basic.publish with immediate ends the connection: 540."""
+    """basic.publish with immediate ends the connection: 540 (B12)."""
     channel.publish(queue, b"now", immediate=True)
     with pytest.raises(ConnectionClosed, match="immediate=true") as closed:
         channel.sync()
@@ -217,7 +223,7 @@ def test_immediate_is_not_implemented(channel: WireChannel, queue: str) -> None:
 
 
 def test_prefetch_holds_for_consumers_started_later(channel: WireChannel, name: Name) -> None:
-    """Each of them has its own count; one that was started before keeps its old one."""
+    """Each of them has its own count; one that was started before keeps its old one (B13)."""
     queues = [channel.declare(name("q"), exclusive=True) for _ in range(3)]
     for each in queues:
         channel.fill(each, *FIVE)
@@ -233,7 +239,7 @@ def test_prefetch_holds_for_consumers_started_later(channel: WireChannel, name: 
 
 
 def test_prefetch_of_the_channel_covers_all_its_consumers(channel: WireChannel, name: Name) -> None:
-    """With global=true the channel has so many unacknowledged messages in all."""
+    """With global=true the channel has so many unacknowledged messages in all (B14)."""
     queues = [channel.declare(name("q"), exclusive=True) for _ in range(2)]
     for each in queues:
         channel.fill(each, *FIVE)
@@ -249,7 +255,7 @@ def test_prefetch_of_the_channel_covers_all_its_consumers(channel: WireChannel, 
 
 
 def test_prefetch_does_not_limit_gets_and_consumers_without_acknowledgement(channel: WireChannel, name: Name) -> None:
-    """It counts unacknowledged deliveries to consumers; the others are not held back."""
+    """It counts unacknowledged deliveries to consumers; the others are not held back (B15)."""
     quick, polled = (channel.declare(name("q"), exclusive=True) for _ in range(2))
     channel.fill(quick, *FIVE)
     channel.fill(polled, *FIVE)
@@ -273,7 +279,7 @@ def test_a_prefetch_of_zero_is_no_limit(channel: WireChannel, queue: str) -> Non
 
 
 def test_consumers_of_a_queue_take_turns(channel: WireChannel, queue: str) -> None:
-    """Each of three gets a third, in turn."""
+    """Each of three gets a third, in turn (B16)."""
     tags = [channel.consume(queue, no_ack=True) for _ in range(3)]
     for number in range(30):
         channel.publish(queue, b"%d" % number)
@@ -283,7 +289,7 @@ def test_consumers_of_a_queue_take_turns(channel: WireChannel, queue: str) -> No
 
 
 def test_a_stuck_consumer_holds_no_more_than_its_prefetch(channel: WireChannel, wire: Wire, queue: str) -> None:
-    """With a prefetch of 1 everything else goes to the one that acknowledges."""
+    """With a prefetch of 1 everything else goes to the one that acknowledges (B17)."""
     stuck, busy = wire.channel(2), wire.channel(3)
     for taker in (stuck, busy):
         taker.prefetch(1)
@@ -303,7 +309,7 @@ def test_a_stuck_consumer_holds_no_more_than_its_prefetch(channel: WireChannel, 
 
 
 def test_an_exclusive_consumer_is_the_only_one(channel: WireChannel, wire: Wire, queue: str) -> None:
-    """A second consumer is refused with 403, and so is exclusive use beside another."""
+    """A second consumer is refused with 403, and so is exclusive use beside another (B18)."""
     tag = channel.consume(queue, exclusive=True)
     with pytest.raises(ChannelClosed, match="in exclusive use") as closed:
         wire.channel(2).consume(queue)
@@ -337,7 +343,7 @@ def test_a_consumers_tag_is_made_up_when_none_is_given(channel: WireChannel, que
 
 
 def test_two_consumers_of_one_tag_cost_the_connection(channel: WireChannel, queue: str) -> None:
-    """530 NOT_ALLOWED, on the connection; on another channel the tag is free."""
+    """530 NOT_ALLOWED, on the connection; on another channel the tag is free (B30)."""
     channel.consume(queue, consumer_tag="me")
     channel.wire.channel(2).consume(queue, consumer_tag="me")
     with pytest.raises(ConnectionClosed, match="reuse consumer tag 'me'") as closed:
@@ -346,7 +352,7 @@ def test_two_consumers_of_one_tag_cost_the_connection(channel: WireChannel, queu
 
 
 def test_cancelling_an_unknown_consumer_is_no_error(channel: WireChannel) -> None:
-    """cancel-ok repeats the tag."""
+    """cancel-ok repeats the tag (B31)."""
     assert channel.call(commands.Basic.Cancel("nobody")).consumer_tag == "nobody"
 
 
@@ -361,7 +367,7 @@ def test_a_cancelled_tag_can_be_used_again(channel: WireChannel, queue: str) -> 
 
 
 def test_consumers_learn_that_their_queue_is_gone(channel: WireChannel, wire: Wire, queue: str) -> None:
-    """basic.cancel comes for each consumer, and its tag is free again."""
+    """basic.cancel comes for each consumer, and its tag is free again (B60)."""
     taker = wire.channel(2)
     tags = {taker.consume(queue) for _ in range(2)}
     channel.call(commands.Queue.Delete(queue=queue))

@@ -27,7 +27,7 @@ def has_copies(channel: WireChannel, queue: str) -> int:
 
 
 def test_a_direct_exchange_compares_keys(channel: WireChannel, name: Name) -> None:
-    """All queues bound with the very key get a copy, the others none."""
+    """All queues bound with the very key get a copy, the others none (B32)."""
     exchange, one, two, other = name("x"), *(channel.declare(name("q"), exclusive=True) for _ in range(3))
     channel.exchange(exchange)
     for queue, key in ((one, "k"), (two, "k"), (other, "K")):
@@ -37,7 +37,7 @@ def test_a_direct_exchange_compares_keys(channel: WireChannel, name: Name) -> No
 
 
 def test_a_fanout_exchange_ignores_keys(channel: WireChannel, name: Name) -> None:
-    """Every bound queue gets one copy."""
+    """Every bound queue gets one copy (B33)."""
     exchange, *queues = name("x"), *(channel.declare(name("q"), exclusive=True) for _ in range(3))
     channel.exchange(exchange, "fanout")
     for number, queue in enumerate(queues):
@@ -67,7 +67,10 @@ def test_a_fanout_exchange_ignores_keys(channel: WireChannel, name: Name) -> Non
 def test_a_topic_exchange_matches_words(
     channel: WireChannel, name: Name, pattern: str, matching: tuple[str, ...], not_matching: tuple[str, ...]
 ) -> None:
-    """`*` is one word, `#` any number; nothing between two dots is a word; the empty key is matched by "" and #."""
+    """`*` is one word, `#` any number; nothing between two dots is a word; the empty key is matched by "" and #.
+
+    (B34)
+    """
     exchange, queue = name("x"), channel.declare(name("q"), exclusive=True)
     channel.exchange(exchange, "topic")
     channel.bind(queue, exchange, pattern)
@@ -96,7 +99,10 @@ def test_a_topic_exchange_matches_words(
 def test_a_headers_exchange_compares_headers(
     channel: WireChannel, name: Name, binding: dict[str, Any], headers: dict[str, Any] | None, gets_it: bool
 ) -> None:
-    """All of them unless x-match says any; x- headers of the binding do not count; no value means: is it there."""
+    """All of them unless x-match says any; x- headers of the binding do not count; no value means: is it there.
+
+    (B35)
+    """
     exchange, queue = name("x"), channel.declare(name("q"), exclusive=True)
     channel.exchange(exchange, "headers")
     channel.bind(queue, exchange, arguments=binding)
@@ -115,7 +121,7 @@ def test_a_headers_binding_must_know_how_to_match(channel: WireChannel, name: Na
 
 @pytest.mark.parametrize("kind", ["direct", "topic"])
 def test_a_queue_gets_one_copy_however_many_bindings_match(channel: WireChannel, name: Name, kind: str) -> None:
-    """Also when one of the ways leads through a second exchange."""
+    """Also when one of the ways leads through a second exchange (B36)."""
     exchange, second, queue = name("x"), name("y"), channel.declare(name("q"), exclusive=True)
     channel.exchange(exchange, kind)
     channel.exchange(second, "fanout")
@@ -128,7 +134,7 @@ def test_a_queue_gets_one_copy_however_many_bindings_match(channel: WireChannel,
 
 
 def test_exchanges_are_bound_to_exchanges(channel: WireChannel, name: Name) -> None:
-    """Messages go on along the bindings, in circles if need be; an unbound one gets no more."""
+    """Messages go on along the bindings, in circles if need be; an unbound one gets no more (B37)."""
     first, second, queue = name("x"), name("y"), channel.declare(name("q"), exclusive=True)
     channel.exchange(first, "topic")
     channel.exchange(second, "fanout")
@@ -144,7 +150,7 @@ def test_exchanges_are_bound_to_exchanges(channel: WireChannel, name: Name) -> N
 
 
 def test_an_alternate_exchange_gets_what_has_no_queue(channel: WireChannel, name: Name) -> None:
-    """What is bound goes its way; the rest goes to the alternate one, and then counts as routed."""
+    """What is bound goes its way; the rest goes to the alternate one, and then counts as routed (B38)."""
     exchange, rest = name("x"), name("rest")
     bound, unbound = (channel.declare(name("q"), exclusive=True) for _ in range(2))
     channel.exchange(rest, "fanout")
@@ -159,7 +165,7 @@ def test_an_alternate_exchange_gets_what_has_no_queue(channel: WireChannel, name
 
 
 def test_an_internal_exchange_cannot_be_published_to(channel: WireChannel, name: Name) -> None:
-    """403, though what comes from another exchange passes."""
+    """403, though what comes from another exchange passes (B39)."""
     outer, inner, queue = name("x"), name("inner"), channel.declare(name("q"), exclusive=True)
     channel.exchange(outer, "fanout")
     channel.exchange(inner, "fanout", internal=True)
@@ -284,7 +290,10 @@ REFUSED: dict[str, tuple[Callable[[str], Any], int, str, str]] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_refused_closes_the_channel_with_its_code(channel: WireChannel, name: Name, what: str) -> None:
-    """403, 404 or 406, with RabbitMQ's name of it and what it was about; the connection goes on."""
+    """403, 404 or 406, with RabbitMQ's name of it and what it was about; the connection goes on.
+
+    (B24, B25, B27, B28)
+    """
     make, code, reply, part = REFUSED[what]
     queue = channel.declare(name("q"), exclusive=True)
     with pytest.raises(ChannelClosed) as closed:
@@ -305,7 +314,7 @@ def test_an_unknown_exchange_type_is_refused(channel: WireChannel, name: Name, i
 
 
 def test_declaring_again_alike_changes_nothing(channel: WireChannel, name: Name) -> None:
-    """Equal settings and arguments are agreed to; the reply counts messages and consumers."""
+    """Equal settings and arguments are agreed to; the reply counts messages and consumers (B26)."""
     queue, exchange = name("q"), name("x")
     for _ in range(2):
         channel.exchange(exchange, "topic", auto_delete=True)
@@ -328,7 +337,7 @@ def test_a_queues_durability_cannot_be_redeclared(channel: WireChannel, name: Na
 
 
 def test_deleting_what_is_not_there_is_no_error(channel: WireChannel, name: Name) -> None:
-    """delete-ok, unbind-ok; nothing was deleted."""
+    """delete-ok, unbind-ok; nothing was deleted (B29)."""
     queue = channel.declare(name("q"), exclusive=True)
     assert channel.call(Queue.Delete(queue=name("q"))).message_count == 0
     channel.call(Exchange.Delete(exchange=name("x")))
@@ -416,7 +425,7 @@ LOCKED: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("use", LOCKED)
 def test_an_exclusive_queue_is_locked_to_others(channel: WireChannel, connect: Connect, name: Name, use: str) -> None:
-    """405 RESOURCE_LOCKED for another connection; a channel of the same one may do it."""
+    """405 RESOURCE_LOCKED for another connection; a channel of the same one may do it (B19)."""
     queue = channel.declare(name("q"), exclusive=True)
     channel.bind(queue, "amq.direct", queue)
     with pytest.raises(ChannelClosed, match=f"exclusive access to locked queue '{queue}'") as closed:
@@ -426,7 +435,7 @@ def test_an_exclusive_queue_is_locked_to_others(channel: WireChannel, connect: C
 
 
 def test_anybody_may_publish_to_an_exclusive_queue(channel: WireChannel, connect: Connect, name: Name) -> None:
-    """Publishing is to an exchange, which does not ask whose queue it is."""
+    """Publishing is to an exchange, which does not ask whose queue it is (B20)."""
     queue = channel.declare(name("q"), exclusive=True)
     stranger = connect().channel()
     stranger.publish(queue, b"hello")
@@ -438,7 +447,7 @@ def test_anybody_may_publish_to_an_exclusive_queue(channel: WireChannel, connect
 def test_an_exclusive_queue_goes_with_its_connection(
     channel: WireChannel, connect: Connect, name: Name, way: str
 ) -> None:
-    """Whether it is closed or lost; the name is free for the next."""
+    """Whether it is closed or lost; the name is free for the next (B21)."""
     queue, owner = name("q"), connect()
     owner.channel().declare(queue, exclusive=True)
     owner.close() if way == "closed" else owner.socket.close()
@@ -462,7 +471,7 @@ def becomes_free(channel: WireChannel, queue: str) -> None:
 
 
 def test_an_auto_delete_queue_goes_with_its_last_consumer(channel: WireChannel, connect: Connect, name: Name) -> None:
-    """Not before it had one, not while one is left; however the last one goes."""
+    """Not before it had one, not while one is left; however the last one goes (B22)."""
     queue = channel.declare(name("q"), auto_delete=True)
     assert channel.exists(queue)
     first = channel.consume(queue)
@@ -475,7 +484,7 @@ def test_an_auto_delete_queue_goes_with_its_last_consumer(channel: WireChannel, 
 
 
 def test_an_auto_delete_exchange_goes_with_its_last_binding(channel: WireChannel, name: Name) -> None:
-    """Not before it had one; also when the bound queue is deleted."""
+    """Not before it had one; also when the bound queue is deleted (B23)."""
     exchange, one, two = name("x"), *(channel.declare(name("q"), exclusive=True) for _ in range(2))
     channel.exchange(exchange, "fanout", auto_delete=True)
     channel.bind(one, exchange)
