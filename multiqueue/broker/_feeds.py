@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ._consumer import QueueConsumer
 from ._errors import ConsumerNotAdmitted
 from ._selector import Selector
+from ._target_list import Share
 
 if TYPE_CHECKING:
     from ._memory import MemoryManager
@@ -30,7 +31,7 @@ class Feed:
     def __init__(self, target: TargetList, key: object) -> None:
         self.target = target
         self.key = key  # None for a list that nobody else may join
-        self.readers: dict[Reader, int] = {}  # and the credit that was set aside for each
+        self.readers: dict[Reader, Share] = {}  # with what is set aside for each
         self.willing: set[Reader] = set()
 
 
@@ -52,6 +53,13 @@ class Feeds:
         feed = self._feeds.get(reader)
         return None if feed is None else feed.target
 
+    def share_of(self, owner: object) -> Share | None:
+        """What is set aside for a consumer; None for an owner of another kind, and for one that has left."""
+        if not isinstance(owner, QueueConsumer):
+            return None
+        feed = self._feeds.get(owner)
+        return None if feed is None else feed.readers[owner]
+
     def enter(self, consumer: QueueConsumer, *, is_here: bool = False) -> None:
         """Give a consumer a list, its own or one that it shares.
 
@@ -62,15 +70,15 @@ class Feeds:
         """
         key = _key_of(consumer) if consumer.acquires else None
         feed = None if key is None else self._shared.get(key)
-        credit = _credit_of(consumer)
+        share = Share(_credit_of(consumer))
         with self._memory as paging:
             if is_here:
-                credit = paging.affordable(credit)
+                share.credit = paging.affordable(share.credit)
             elif feed is not None:
-                paging.admit(self._area.name, consumer.tag, credit)
+                paging.admit(self._area.name, consumer.tag, share.credit)
             if feed is not None:
-                feed.target.credit += credit
-        self._add(consumer, feed or self._new_feed(consumer, key, credit, is_here=is_here), credit)
+                paging.set_aside(feed.target, share)
+        self._add(consumer, feed or self._new_feed(consumer, key, share, is_here=is_here), share)
 
     def enter_once(self, reader: Reader) -> None:
         """Give gets without a consumer a list, unless they have one. Nothing is set aside for them.
@@ -79,29 +87,41 @@ class Feeds:
             ConsumerNotAdmitted: there is no memory for it.
         """
         if reader not in self._feeds:
-            self._add(reader, self._new_feed(reader, None, 0), 0)
+            share = Share(0)
+            self._add(reader, self._new_feed(reader, None, share), share)
 
     def separate(self, reader: Reader) -> bool:
         """Give a reader that shares a list one of its own; False when there is no memory for it."""
-        credit = _credit_of(reader)
+        nothing = Share(0)
         try:
-            own = self._new_feed(reader, None, credit)
+            own = self._new_feed(reader, None, nothing)
         except ConsumerNotAdmitted:
             return False
-        self.leave(reader)
-        self._add(reader, own, credit)
+        feed = self._feeds[reader]
+        share = feed.readers[reader]
+        with self._memory as paging:
+            paging.take_away(own.target, nothing)
+            paging.take_away(feed.target, share)
+            paging.set_aside(own.target, share)
+        self._part(reader)
+        self._add(reader, own, share)
         return True
 
     def leave(self, reader: Reader) -> None:
         """It is fed no longer. Harmless when it was not."""
-        if reader not in self._feeds:
+        feed = self._feeds.get(reader)
+        if feed is None:
             return
+        with self._memory as paging:
+            paging.give_up(feed.target, feed.readers[reader])
+        self._part(reader)
+
+    def _part(self, reader: Reader) -> None:
+        """Take a reader from its list, which goes with the last one."""
         self.note_hunger(reader, willing=False)
         feed = self._feeds.pop(reader)
-        credit = feed.readers.pop(reader)
+        del feed.readers[reader]
         if feed.readers:
-            with self._memory:
-                feed.target.credit -= credit
             return
         if feed.key is not None:
             del self._shared[feed.key]
@@ -126,7 +146,7 @@ class Feeds:
             with self._memory as paging:
                 paging.set_hungry(feed.target, bool(feed.willing))
 
-    def _new_feed(self, reader: Reader, key: object, credit: int, *, is_here: bool = False) -> Feed:
+    def _new_feed(self, reader: Reader, key: object, share: Share, *, is_here: bool = False) -> Feed:
         label = reader.tag if isinstance(reader, QueueConsumer) else "get"
         selector = reader.selector if isinstance(reader, QueueConsumer) else None
         with self._memory as paging:
@@ -135,7 +155,7 @@ class Feeds:
                 label,
                 selector=selector,
                 browses=not reader.acquires,
-                credit=credit,
+                share=share,
                 is_here=is_here,
             )
         feed = Feed(target, key)
@@ -143,9 +163,9 @@ class Feeds:
             self._shared[key] = feed
         return feed
 
-    def _add(self, reader: Reader, feed: Feed, credit: int) -> None:
+    def _add(self, reader: Reader, feed: Feed, share: Share) -> None:
         self._feeds[reader] = feed
-        feed.readers[reader] = credit
+        feed.readers[reader] = share
         if isinstance(reader, QueueConsumer) and reader.is_willing:
             self.note_hunger(reader, willing=True)
 

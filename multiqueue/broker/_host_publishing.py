@@ -18,6 +18,7 @@ from multiqueue.store import Commit
 from ._declarations import Declarations
 from ._errors import MessageRefused, NoConsumers, Unroutable
 from ._journal import Journal, follow
+from ._memory import MemoryManager
 from ._message import Message
 from ._queue import BrokerQueue
 from ._queue_outcome import PutOutcome
@@ -69,6 +70,7 @@ class HostPublishing(Declarations):
     """The part of `VirtualHost` that takes messages in."""
 
     _journal: Journal | None  # of the store; None where the virtual host lives in memory
+    _memory: MemoryManager
 
     def publish(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
         """Put the message on every queue that its exchange and routing key lead to, once each.
@@ -83,6 +85,7 @@ class HostPublishing(Declarations):
             NotFound: no such exchange.  AccessRefused: an internal one.
             Unroutable: `mandatory`, and no queue has it.
             NoConsumers: `immediate`, and no queue had a consumer with credit that wanted it.
+            MessageTooLarge: it would take more than a quarter of the memory limit. No queue has it.
             MessageRefused: queues at their limit refused it; the others have it.
             TypeError: it is persistent, and body or headers are nothing that a durable queue's store can keep.
             StoreFull: the store has no room; no durable queue has it, every other one does.
@@ -117,6 +120,8 @@ class HostPublishing(Declarations):
         wait: bool = False,
     ) -> Published:
         """The second half of `publish`, which says what it raises; without `wait`, of `publish_nowait`."""
+        if message.size > self._memory.largest_body:
+            self.check_size(queues, message)
         if self._journal is not None and message.persistent:
             return self._put_persistent(self._journal, queues, message, mandatory, immediate, wait)
         accepted = 0
@@ -152,6 +157,15 @@ class HostPublishing(Declarations):
         if outcomes and all(outcome is _ENQUEUED for _, outcome in outcomes):
             return Published(len(outcomes), (), commit)
         return self.account_for(message, 0, outcomes, mandatory, commit)
+
+    def check_size(self, queues: list[BrokerQueue], message: Message) -> None:
+        """Return when a message for these queues can be kept.
+
+        Raises:
+            MessageTooLarge: it cannot.
+        """
+        if queues:
+            self._memory.check_size(message.size, queues[0].label)
 
     def account_for(
         self,

@@ -105,6 +105,7 @@ class MemoryManager:
         self._work = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)  # a load or a commit has ended
         self._paging = Paging(limit, ENTRY_BYTES)
+        self.largest_body = _largest_body(self._paging)  # bytes; what is more is refused, for others could not go on
         self._readers: dict[Area, AreaReader] = {}
         self._numbers: dict[int, AreaReader] = {}  # by the queue's number in the store
         self._threads: list[threading.Thread] = []
@@ -168,6 +169,7 @@ class MemoryManager:
         _check_limit(limit)
         with self as paging:
             paging.set_limit(limit)
+            self.largest_body = _largest_body(paging)
         self.lending.relieve()
 
     def check_size(self, size: int, label: str) -> None:
@@ -177,15 +179,14 @@ class MemoryManager:
             MessageTooLarge: it cannot.
         """
         if not self.is_loadable(size):
-            largest = self._paging.largest_message - MESSAGE_BYTES
             raise MessageTooLarge(
                 f"a message of {size} bytes for {label} is larger than a quarter of the memory limit of"
-                f" {self._paging.limit} bytes allows ({max(largest, 0)}); raise the limit or send less at once"
+                f" {self._paging.limit} bytes allows ({max(self.largest_body, 0)}); raise the limit or send less at once"
             )
 
     def is_loadable(self, size: int) -> bool:
         """True when a message of this size, in bytes of its body, can be let go of and loaded again."""
-        return size <= self._paging.largest_message - MESSAGE_BYTES
+        return size <= self.largest_body
 
     def statistics(self) -> MemoryStatistics:
         """The accounts and every target list, at one moment."""
@@ -393,6 +394,10 @@ def _statistics_of(target: TargetList, high_water: int) -> TargetStatistics:
         scanned=target.scans[0],
         is_open=target.open_level is not None,
     )
+
+
+def _largest_body(paging: Paging) -> int:
+    return paging.largest_message - MESSAGE_BYTES
 
 
 def _check_limit(limit: int) -> None:

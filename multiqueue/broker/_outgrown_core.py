@@ -107,7 +107,7 @@ class OutgrownCore(PagedCore):
         if entry.state is EntryState.AVAILABLE:
             self.entries.adopt(entry, seen_by)
         else:
-            self.entries.adopt_taken(entry)
+            self.entries.adopt_taken(entry, self.feeds.share_of(entry.owner))
         if entry.state is EntryState.HELD and entry.held_until is not None:
             self.holds.add(entry.held_until, entry)
         if entry.expires_at is not None:

@@ -182,7 +182,7 @@ class PagedCore(QueueCore):
     # -- taking and settling
 
     def acquire(self, entry: Entry, owner: object, after: After, *, locked: bool) -> None:
-        taken = self.entries.take(entry)
+        taken = self.entries.take(entry, self.feeds.share_of(owner))
         assert taken, f"{entry!r} was offered and is gone"
         super().acquire(entry, owner, after, locked=locked)
 

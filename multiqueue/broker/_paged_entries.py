@@ -15,7 +15,7 @@ from ._entry_list import EntryList
 from ._entry_list_kinds import KINDS
 from ._message import MESSAGE_BYTES
 from ._queue_settings import QueueKind
-from ._target_list import LEVEL_SHIFT, Area, TargetList
+from ._target_list import LEVEL_SHIFT, Area, Share, TargetList
 
 if TYPE_CHECKING:
     from ._memory import MemoryManager
@@ -60,18 +60,21 @@ class PagedEntries(EntryList):
             cost = cost_of(entry.message, entry.size)
             paging.arrive(self._area, position, cost, entry, backed=False, seen_by=seen_by)
 
-    def adopt_taken(self, entry: Entry) -> None:
+    def adopt_taken(self, entry: Entry, share: Share | None) -> None:
         """As `adopt`, of an entry that somebody has, or that is held until its time."""
         position = entry.position = entry.level << LEVEL_SHIFT | entry.number
         self.taken[position] = entry
         with self._memory as paging:
-            paging.arrive_taken(self._area, position, cost_of(entry.message, entry.size), entry)
+            paging.arrive_taken(self._area, position, cost_of(entry.message, entry.size), entry, share)
 
-    def take(self, entry: Entry) -> bool:
-        """Somebody takes a ready entry, or holds it; False when it is gone, or there is no room for a record."""
+    def take(self, entry: Entry, share: Share | None = None) -> bool:
+        """Somebody takes a ready entry, or holds it; False when it is gone, or there is no room for a record.
+
+        `share`: what is set aside for a consumer that takes it.
+        """
         position = entry.position
         with self._memory as paging:
-            if not paging.take(self._area, position, cost_of(entry.message, entry.size), entry):
+            if not paging.take(self._area, position, cost_of(entry.message, entry.size), entry, share):
                 return False
         self.taken[position] = entry
         self.returned.pop(position, None)

@@ -43,6 +43,7 @@ class PagingBudget:
         self.with_head: OrderedDict[Area, None] = OrderedDict()
         self.dispatched: OrderedDict[Slot, None] = OrderedDict()  # Invariant: the slots charged to DISPATCHED
         self.in_flight = 0
+        self.unused = 0  # Invariant: the sum of what the lists' shares have not used
         # Numbers of what is settled: the store shows them until it has committed that.
         self.deleting: dict[int, Area] = {}
         # Lists that have something new to give: whoever waits there is to be told.
@@ -93,7 +94,10 @@ class PagingBudget:
                 assert not (slot.in_flight and named), f"{slot!r} was taken and is listed"
             assert all(area.slots[position].account is Account.PENDING for position in area.pending)
             assert all(area.slots[position].account is Account.HEAD for position in area.head)
+        shares = [share for target in self.lists for share in target.shares]
+        assert self.unused == sum(share.unused for share in shares), "what is set aside does not add up"
         for target in self.lists:
+            assert target.credit == sum(share.credit for share in target.shares)
             direct = [position for position in target.entries if position < target.mark]
             assert target.direct == len(direct)
             assert target.direct_bytes == sum(target.area.slots[position].cost for position in direct)

@@ -15,7 +15,7 @@ from collections.abc import Container
 from itertools import islice
 
 from ._paging_members import PagingMembers
-from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Slot, TargetList
+from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Share, Slot, TargetList
 
 
 class PagingLists(PagingMembers):
@@ -62,16 +62,14 @@ class PagingLists(PagingMembers):
             area.head_end = position  # named by a list, or in memory until the store has it
         return slot is not None and slot.payload is not None
 
-    def arrive_taken(self, area: Area, position: int, cost: int, payload: object) -> None:
+    def arrive_taken(self, area: Area, position: int, cost: int, payload: object, share: Share | None = None) -> None:
         """As `arrive`, of a message that somebody has already, and that is in memory alone."""
         level = position >> LEVEL_SHIFT
         previous, tail = area.last[level], area.tail
         area.last[level] = position
         self.room(cost + self.entry_bytes, first=True)
         slot = self._new_unbacked(area, position, cost, payload)
-        slot.in_flight = True
-        self.in_flight += 1
-        self.charge(Account.ENTRIES, self.entry_bytes)
+        self.hold(slot, share)
         for target in area.lists:
             if target.scans[level] == previous:
                 target.scans[level] = position
@@ -146,7 +144,9 @@ class PagingLists(PagingMembers):
             return target.area.slots[following]
         return None
 
-    def dispatch(self, area: Area, position: int, cost: int, payload: object | None) -> bool:
+    def dispatch(
+        self, area: Area, position: int, cost: int, payload: object | None, share: Share | None = None
+    ) -> bool:
         """A consumer, or somebody else, has taken a ready message; False when there is no room for its record."""
         slot = area.slots.get(position)
         # A line of a list becomes the record; one that no list names needs room.
@@ -154,16 +154,15 @@ class PagingLists(PagingMembers):
             return False
         slot = area.slots.get(position) or self._new_slot(area, position, cost)
         self._unlist(slot)
-        self.in_flight += 1
-        self.charge(Account.ENTRIES, self.entry_bytes)
+        self.hold(slot, share)
         self.recharge(slot)
         if slot.payload is None and payload is not None and self.room(cost):
             self.place(slot, payload)
         return True
 
-    def take(self, area: Area, position: int, cost: int, payload: object | None) -> bool:
+    def take(self, area: Area, position: int, cost: int, payload: object | None, share: Share | None = None) -> bool:
         """As `dispatch`, for somebody who has found the message in the store while he looked; False when it is gone."""
-        return self._is_there(area, position) and self.dispatch(area, position, cost, payload)
+        return self._is_there(area, position) and self.dispatch(area, position, cost, payload, share)
 
     def settle(self, area: Area, position: int) -> None:
         """A message that was taken is gone for good."""
@@ -171,8 +170,7 @@ class PagingLists(PagingMembers):
         if slot is None:
             return  # the queue was deleted
         assert slot.in_flight, f"{slot!r} was not taken"
-        self.in_flight -= 1
-        self.charge(Account.ENTRIES, -self.entry_bytes)
+        self.end_hold(slot)
         self._forget(slot)
 
     def consume(self, area: Area, position: int, cost: int) -> bool:
@@ -228,8 +226,7 @@ class PagingLists(PagingMembers):
             return  # the queue was deleted
         assert slot.in_flight, f"{slot!r} was not taken"
         slot.in_flight = False
-        self.in_flight -= 1
-        self.charge(Account.ENTRIES, -self.entry_bytes)
+        self.end_hold(slot)
         slot.lists += 1  # held while it is handed round, so that it is not let go in between
         self.recharge(slot)
         if slot.payload is None and payload is not None and self.room(slot.cost):

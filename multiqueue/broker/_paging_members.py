@@ -17,7 +17,7 @@ from typing import Any
 from ._errors import ConsumerNotAdmitted
 from ._paging_budget import HIGH_WATER_SHARE, UNPAGED_SHARE, PagingBudget
 from ._positions import Positions
-from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, TargetList
+from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, Slot, TargetList
 
 
 class PagingMembers(PagingBudget):
@@ -32,8 +32,7 @@ class PagingMembers(PagingBudget):
             self.leave(target)
         for slot in list(area.slots.values()):
             if slot.in_flight:
-                self.in_flight -= 1
-                self.charge(Account.ENTRIES, -self.entry_bytes)
+                self.end_hold(slot)
             self._leave_account(slot)
         area.slots.clear()
         area.kept.clear()
@@ -83,25 +82,60 @@ class PagingMembers(PagingBudget):
         *,
         selector: Callable[[Any], bool] | None = None,
         browses: bool = False,
-        credit: int = 0,
+        share: Share,
         is_here: bool = False,
     ) -> TargetList:
-        """A list for consumers that have come; `is_here` for those that were there before the queue paged.
-
-        `credit` is what is set aside for them, 0 where it has no bound or does not fit.
+        """A list for a consumer that has come; `is_here` for one that was there before the queue paged.
 
         Raises:
             ConsumerNotAdmitted: the budget could not be kept with one list more; not if `is_here`.
         """
         if not is_here:
-            self.admit(area.name, label, credit + 1)
-        target = TargetList(area, label, selector=selector, browses=browses, credit=credit)
+            self.admit(area.name, label, share.credit + 1)
+        target = TargetList(area, label, selector=selector, browses=browses)
+        self.set_aside(target, share)
         area.lists.append(target)
         self.lists.append(target)
         self._share_out()
         if target.open_level is not None:
             self.want(target)
         return target
+
+    def set_aside(self, target: TargetList, share: Share) -> None:
+        """Keep room for the records of a consumer that is fed by this list from now on."""
+        target.shares[share] = None
+        target.credit += share.credit
+        self.unused += share.unused
+
+    def take_away(self, target: TargetList, share: Share) -> None:
+        """The consumer is fed by this list no longer."""
+        del target.shares[share]
+        target.credit -= share.credit
+        self.unused -= share.unused
+
+    def give_up(self, target: TargetList, share: Share) -> None:
+        """The consumer is gone. What it has not settled is counted as anybody's."""
+        self.take_away(target, share)
+        share.credit = 0
+
+    def hold(self, slot: Slot, share: Share | None) -> None:
+        """A message has a record from now on: of those that were set aside for its owner, if any were."""
+        slot.in_flight = True
+        self.in_flight += 1
+        self.charge(Account.ENTRIES, self.entry_bytes)
+        slot.share = share
+        if share is not None:
+            self.unused -= share.held < share.credit
+            share.held += 1
+
+    def end_hold(self, slot: Slot) -> None:
+        """The record is no longer needed."""
+        self.in_flight -= 1
+        self.charge(Account.ENTRIES, -self.entry_bytes)
+        share, slot.share = slot.share, None
+        if share is not None:
+            share.held -= 1
+            self.unused += share.held < share.credit
 
     def admit(self, queue: str, label: str, more: int) -> None:
         """Return if there is room for so many more messages with consumers, or on lists, than were promised.
@@ -113,8 +147,8 @@ class PagingMembers(PagingBudget):
             promised = self._promised + more
             need = self._need_of(promised)
             raise ConsumerNotAdmitted(
-                f"consumer {label!r} of {queue} is not admitted: {len(self.lists)} lists of consumers, their"
-                f" credit of {promised} messages and {self.in_flight} unsettled messages need {need} of {self.limit}"
+                f"consumer {label!r} of {queue} is not admitted: {len(self.lists)} lists of consumers, {promised}"
+                f" messages that they may have besides, and {self.in_flight} unsettled ones need {need} of {self.limit}"
                 " bytes; raise the memory limit, or consume with a smaller prefetch"
             )
 
@@ -128,7 +162,7 @@ class PagingMembers(PagingBudget):
 
     @property
     def _promised(self) -> int:
-        return sum(target.credit + 1 for target in self.lists)
+        return len(self.lists) + self.unused
 
     def _need_of(self, promised: int) -> int:
         return self.entry_bytes * (promised + self.in_flight) + 2 * self.largest_message
@@ -142,6 +176,8 @@ class PagingMembers(PagingBudget):
         """The last consumer of a list is gone."""
         target.is_closed = True
         area = target.area
+        for share in list(target.shares):
+            self.give_up(target, share)
         area.lists.remove(target)
         self.lists.remove(target)
         self._share_out()

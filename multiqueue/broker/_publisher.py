@@ -135,6 +135,7 @@ class Publisher:
             self.hand_in()  # nobody overtakes what was published before
             throttled = self._host.put_on(queues, message, mandatory=mandatory).throttled
             return Sent(throttled) if throttled else _SENT
+        self._host.check_size(queues, message)
         submission = Submission(self._journal)
         outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message)
         stored = len(outcomes)

@@ -35,10 +35,25 @@ class Account(IntEnum):
     UNPAGED = 8  # lent to queues that keep everything in memory, and messages that no store can keep
 
 
+class Share:
+    """What is set aside for one consumer: room for a record of each message that its credit lets it have."""
+
+    __slots__ = ("credit", "held")
+
+    def __init__(self, credit: int) -> None:
+        self.credit = credit  # 0 for one whose credit has no bound, or that has left its list
+        self.held = 0  # records of the messages that it has
+
+    @property
+    def unused(self) -> int:
+        """How many records may still come; those that are there are counted already."""
+        return max(self.credit - self.held, 0)
+
+
 class Slot:
     """A message of an area that somebody knows of without asking the store."""
 
-    __slots__ = ("account", "area", "cost", "direct", "in_flight", "is_backed", "lists", "payload", "position")
+    __slots__ = ("account", "area", "cost", "direct", "in_flight", "is_backed", "lists", "payload", "position", "share")
 
     def __init__(self, area: Area, position: int, cost: int) -> None:
         self.area = area
@@ -50,6 +65,7 @@ class Slot:
         self.direct = 0  # Invariant: how many lists name it before their watermark.
         self.in_flight = False  # Invariant: then no list names it.
         self.is_backed = True  # the store has it, so the payload can be let go
+        self.share: Share | None = None  # of the consumer that has it; None for whom nothing can be set aside
 
     @property
     def level(self) -> int:
@@ -77,16 +93,16 @@ class TargetList:
         "mark",
         "scans",
         "selector",
+        "shares",
     )
 
-    def __init__(
-        self, area: Area, label: str, *, selector: Callable[[Any], bool] | None, browses: bool, credit: int
-    ) -> None:
+    def __init__(self, area: Area, label: str, *, selector: Callable[[Any], bool] | None, browses: bool) -> None:
         self.area = area
         self.label = label
         self.selector = selector  # which only a load may ask; None takes everything
         self.browses = browses  # does not see what comes back
-        self.credit = credit  # what admission counts on: how many may be with its consumers; 0 for no bound
+        self.shares: dict[Share, None] = {}  # of its consumers
+        self.credit = 0  # Invariant: the sum of its shares' credit
         self.entries = Positions()
         # The watermark. Invariant: END, or the position of the first entry that is a cache reference.
         self.mark = END

@@ -64,11 +64,16 @@ class Transaction:
                 f" routing key '{message.routing_key}' to no queue",
                 message=message,
             )
-        self._published.append((message, queues))
+        self.publish_on(queues, message)
         return len(queues)
 
     def publish_on(self, queues: list[BrokerQueue], message: Message) -> None:
-        """Publish at commit on these queues, to which `VirtualHost.route` led: for who routes otherwise."""
+        """Publish at commit on these queues, to which `VirtualHost.route` led: for who routes otherwise.
+
+        Raises:
+            MessageTooLarge: it would take more than a quarter of the memory limit. It is not in the transaction.
+        """
+        self._host.check_size(queues, message)
         self._published.append((message, queues))
 
     def accept(self, *received: Received) -> None:

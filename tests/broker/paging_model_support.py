@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from multiqueue.broker._errors import ConsumerNotAdmitted
 from multiqueue.broker._paging import HEADER_BYTES, Found, Load, LoadKind, Paging
 from multiqueue.broker._positions import END
-from multiqueue.broker._target_list import LEVEL_SHIFT, Account, Area, TargetList
+from multiqueue.broker._target_list import LEVEL_SHIFT, Account, Area, Share, TargetList
 
 ENTRY_BYTES = 96
 COLOURS = ("red", "green", "blue")
@@ -39,6 +39,8 @@ class Consumer:
 
     target: TargetList
     colours: tuple[str, ...] | None
+    share: Share
+    credit: int
     delivered: list[Row] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
 
@@ -111,13 +113,14 @@ class PagingModel:
         self, colours: tuple[str, ...] | None = None, *, browses: bool = False, credit: int = 1
     ) -> Consumer | None:
         self.names += 1
+        share = Share(credit)
         try:
             target = self.paging.join(
-                self.area, f"c{self.names}", selector=None if colours is None else bool, browses=browses, credit=credit
+                self.area, f"c{self.names}", selector=None if colours is None else bool, browses=browses, share=share
             )
         except ConsumerNotAdmitted:
             return None
-        consumer = Consumer(target, colours)
+        consumer = Consumer(target, colours, share, credit)
         self.consumers.append(consumer)
         self.paging.set_hungry(target, True)
         self.check()
@@ -155,7 +158,8 @@ class PagingModel:
             assert self.paging.consume(self.area, row.position, row.size), f"I6: {row} is gone"
             self._settled(row)
         else:
-            assert self.paging.dispatch(self.area, row.position, row.size, slot.payload), "no room for its record"
+            room = self.paging.dispatch(self.area, row.position, row.size, slot.payload, consumer.share)
+            assert room, "no room for its record"
             row.state, row.owner = "taken", consumer.target.label
             consumer.delivered.append(row)
         self.check()
@@ -280,6 +284,9 @@ class PagingModel:
         for consumer in self.consumers:
             self._check_list(consumer)
         self._check_head()
+        have = [sum(row.owner == each.target.label for row in self.taken()) for each in self.consumers]
+        unused = sum(max(each.credit - held, 0) for each, held in zip(self.consumers, have, strict=True))
+        assert paging.unused == unused, f"{paging.unused} records are set aside, and {unused} may come"
 
     def _account_of(self, position: int) -> Account:
         row = self.rows[position]

@@ -293,6 +293,32 @@ def test_a_message_that_the_budget_cannot_take_is_refused(host: VirtualHost) -> 
     assert host.get("q") is not None
 
 
+@pytest.mark.parametrize("stored", [True, False])
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("arguments", [{}, {"qpid.queue_sort_key": "n"}], ids=["pages", "never pages"])
+def test_a_message_beyond_a_quarter_of_the_memory_is_refused_whatever_it_is_for(
+    stored: bool, persistent: bool, arguments: dict[str, object]
+) -> None:
+    """Transient or not, on whatever queue, in a transaction too: no queue has it, and what is smaller passes."""
+    host = VirtualHost(store=MemoryStore() if stored else None, memory_limit=200_000)
+    host.declare_queue("q", durable=True, arguments=arguments)
+    host.declare_queue("other")
+    for name in ("q", "other"):
+        host.bind_queue(name, "amq.fanout", "")
+    large, small = (Message(b"x" * size, exchange="amq.fanout", persistent=persistent) for size in (300_000, 40_000))
+    publisher, transaction = host.publisher(lambda told: None), host.transaction()
+    for publish in (host.publish, host.publish_nowait, publisher.publish, transaction.publish):
+        with pytest.raises(MessageTooLarge, match=r"300000 bytes .* limit of 200000 bytes"):
+            publish(large)
+    transaction.commit()
+    host.wait_for_commits()
+    assert (len(host.queue("q")), len(host.queue("other"))) == (0, 0)
+    host.publish(small)
+    assert (len(host.queue("q")), len(host.queue("other"))) == (1, 1)
+    host.check_invariants()
+    host.close()
+
+
 def test_a_consumer_for_whom_there_is_no_memory_is_not_admitted(host: VirtualHost) -> None:
     """A prefetch that the budget could not carry is refused; a smaller one is admitted."""
     with pytest.raises(ConsumerNotAdmitted, match="raise the memory limit"):

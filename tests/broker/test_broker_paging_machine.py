@@ -12,7 +12,7 @@ from paging_model_support import COLOURS, ENTRY_BYTES, Consumer, PagingModel, Ro
 
 from multiqueue.broker._paging import LoadKind, Paging
 from multiqueue.broker._positions import END, Positions
-from multiqueue.broker._target_list import Account
+from multiqueue.broker._target_list import Account, Share
 
 
 @pytest.mark.parametrize("block", range(8))
@@ -339,7 +339,7 @@ def test_a_thousand_lists_share_one_budget() -> None:
     model = PagingModel(4 << 20)
     model.paging = paging
     for _ in range(1000):
-        paging.set_hungry(paging.join(model.area, "c", credit=1), True)
+        paging.set_hungry(paging.join(model.area, "c", share=Share(1)), True)
     model.check = lambda: None  # type: ignore[method-assign]  # it recounts a thousand lists
     for _ in range(5):
         model.publish(size=1000)

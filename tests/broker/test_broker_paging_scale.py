@@ -9,10 +9,20 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
-from multiqueue.broker import Broker, ConsumerNotAdmitted, Message, MessageTooLarge, Received
+from multiqueue.broker import (
+    Broker,
+    ConsumerNotAdmitted,
+    Credit,
+    Entry,
+    Message,
+    MessageTooLarge,
+    QueueConsumer,
+    Received,
+)
 from multiqueue.broker._subscription import PullSubscription
 
 MIB = 1 << 20
@@ -95,6 +105,47 @@ def test_a_place_that_becomes_free_goes_to_the_next_consumer(broker: Broker) -> 
     admitted.append(broker.subscribe("q", prefetch=4))
     for subscription in admitted:
         subscription.close()
+
+
+def test_what_a_consumer_has_is_part_of_what_was_set_aside_for_it(broker: Broker) -> None:
+    """A message that a consumer has uses up the room kept for it, and takes none besides; it is kept again after that."""
+    broker.memory_limit = MIB // 2
+    _publish(broker, range(2000), size=1024)
+    first = broker.subscribe("q", prefetch=600)
+    held = [first.get(timeout=60) for _ in range(600)]
+    broker.subscribe("q", prefetch=20).close()
+    with pytest.raises(ConsumerNotAdmitted, match="600 unsettled"):
+        broker.subscribe("q", prefetch=430)
+    for received in held:
+        received.accept()
+    with pytest.raises(ConsumerNotAdmitted, match="raise the memory limit"):
+        broker.subscribe("q", prefetch=430)  # the first may have 600 again
+    first.close()
+    broker.subscribe("q", prefetch=430).close()
+    _is_within_budget(broker)
+
+
+def test_what_a_consumer_has_left_behind_counts_until_it_is_settled(broker: Broker) -> None:
+    """Messages of a consumer that was cancelled, or has another list since, still take room beside its successor's."""
+    broker.memory_limit = MIB // 2
+    _publish(broker, range(600), size=100)
+    queue = broker.queue("q")
+    notices: SimpleQueue[QueueConsumer] = SimpleQueue()
+    consumer = queue.add_consumer(notices.put, credit=Credit(400))
+    queue.set_notify_work_desired(consumer, True)
+    entries: list[Entry] = []
+    while len(entries) < 400:
+        entry = queue.deliver_single_message(consumer)
+        if entry is None:
+            notices.get(timeout=60)
+        else:
+            entries.append(entry)
+    queue.remove_consumer(consumer)
+    with pytest.raises(ConsumerNotAdmitted, match="400 unsettled"):
+        broker.subscribe("q", prefetch=700)
+    queue.release(entries, consumer)
+    broker.subscribe("q", prefetch=700).close()
+    _is_within_budget(broker)
 
 
 # -- a budget that changes
