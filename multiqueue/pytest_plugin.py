@@ -9,6 +9,7 @@ the loopback interface, and is gone with its messages after the test: no test se
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from multiqueue.amqp import Server
     from multiqueue.broker import Broker
     from multiqueue.client import Connection
+
+LOOK_AGAIN = 0.002  # seconds between two looks at a queue
 
 
 class BrokerForTests:
@@ -31,19 +34,75 @@ class BrokerForTests:
         self.port: int = server.port
         self.url: str = server.url
         self._stack = stack
+        self._connections: list[Connection] = []
 
     def connect(self, **options: Any) -> Connection:
         """A connection of `multiqueue.client` over TCP, closed after the test; `options` are those of `connect`."""
         from multiqueue.client import connect
 
-        return self._stack.enter_context(connect(self.url, **options))
+        connection = self._stack.enter_context(connect(self.url, **options))
+        self._connections.append(connection)
+        return connection
 
-    def bodies(self, queue: str) -> list[object]:
-        """Take everything off a queue, and return the bodies in order: what a program under test has published."""
+    def wait_for(self, queue: str, count: int = 1, timeout: float = 5.0) -> None:
+        """Return once `count` messages, or more, are ready in a queue, which need not be there yet.
+
+        What consumers hold is not ready. For programs that publish in the background, or later.
+
+        Raises:
+            TimeoutError: it is not so after `timeout` seconds; the message says what there is.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._has(queue, count):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{self._found(queue)} after {timeout:g} s, not {count} ready messages")
+            time.sleep(LOOK_AGAIN)
+
+    def bodies(self, queue: str, count: int | None = None, timeout: float = 5.0) -> list[object]:
+        """Take everything off a queue, and return the bodies in order: what a program under test has published.
+
+        With `count`, waits until so many are ready, as `wait_for` does; what is there beyond them comes too. In any
+        case the broker first reads what stands in its clients' sockets: a publish whose call has returned is there,
+        confirmed or not, unless the client hands it to a thread or an event loop of its own; then name the `count`.
+
+        Raises:
+            TimeoutError: there are fewer than `count` after `timeout` seconds, and none is taken; or a client has sent
+                a part of a message and not the rest.
+            NotFound: there is no such queue, and `count` was not given.
+        """
+        deadline = time.monotonic() + timeout
+        if count is not None:
+            self.wait_for(queue, count, timeout)
+        self._catch_up(max(0.0, deadline - time.monotonic()), timeout)
         found: list[object] = []
         while (received := self.broker.get(queue, auto_accept=True)) is not None:
             found.append(received.body)
         return found
+
+    def _catch_up(self, seconds: float, timeout: float) -> None:
+        from multiqueue.client import ClientError
+
+        for connection in self._connections:
+            try:
+                connection.channel().close()  # its answer comes after all that was sent before
+            except ClientError:
+                pass  # closed, as a test may do
+        behind = self.server.catch_up(seconds)
+        if behind:
+            names = ", ".join(connection.name for connection in behind)
+            raise TimeoutError(f"the broker waits for the rest of what was sent on {names}, after {timeout:g} s")
+
+    def _has(self, queue: str, count: int) -> bool:
+        figures = self.broker.statistics().queues.get(queue)
+        return figures is not None and figures.available >= count
+
+    def _found(self, queue: str) -> str:
+        """What there is, for an error."""
+        queues = self.broker.statistics().queues
+        figures = queues.get(queue)
+        if figures is None:
+            return f"there is no queue {queue!r}, but {sorted(queues) or 'none at all'}"
+        return f"queue {queue!r} has {figures.available} ready messages and {figures.unacked} that consumers hold"
 
     def __repr__(self) -> str:
         return f"<broker for tests at {self.url}>"

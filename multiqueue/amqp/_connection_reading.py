@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from ..broker import BrokerError
 from ..errors import MultiQueueError
+from ._catching_up import has_unread
 from ._channel import ServerChannel
 from ._channel_machine import ChannelState
 from ._connection_holding import ConnectionHolding
@@ -25,6 +26,7 @@ from ._methods import commands, encode_method
 
 _log = logging.getLogger("multiqueue.amqp")
 _FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
+_IN_A_MESSAGE: Final = (ChannelState.HEADER, ChannelState.BODY)
 _CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
 
 
@@ -63,6 +65,18 @@ class ConnectionReading(ConnectionHolding):
         else:
             self._process(frames)
         self.flush()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that the peer has sent is still to be done. On its I/O thread."""
+        if self._is_aside:
+            return True
+        if self._is_lost or self._is_deaf or self._transport.is_closing():
+            return False
+        if self._holds:
+            return bool(self._set_aside)
+        is_half_here = any(each.machine.state in _IN_A_MESSAGE for each in self.channels.values())
+        return is_half_here or self._splitter.pending_bytes > 0 or has_unread(self._transport)
 
     def _receive_beginning(self, data: bytes) -> bytes | None:
         """What follows the protocol header once it is whole; None while it is not, or when it is wrong."""

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..broker import NotAllowed
+from ._catching_up import catch_up
 from ._connection import ServerConnection
 from ._errors import ServerError
 from ._handshake import server_properties
@@ -114,6 +115,15 @@ class Server:
         """Those that are open now, or opening."""
         with self._lock:
             return list(self._connections)
+
+    def catch_up(self, timeout: float = 5.0) -> list[ServerConnection]:
+        """Wait until what clients have sent up to now is read and done; the connections where it is not in time.
+
+        For tests: a publish that nobody confirms may stand in a socket when the call that made it has returned. A
+        connection that the server holds back itself, at a full queue or an alarm, is not waited for. Not to be called
+        on an I/O thread.
+        """
+        return catch_up(self.connections(), timeout)
 
     def status(self) -> dict[str, Any]:
         """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""

@@ -56,7 +56,7 @@ def test_the_suite_of_the_guide_passes(tmp_path: Path, need_module: Callable[[st
     plugin = [] if is_installed else ["-p", "multiqueue.pytest_plugin"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert "4 passed" in done.stdout, done.stdout + done.stderr
+    assert "5 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_table_of_the_design_is_the_table_of_the_code() -> None:

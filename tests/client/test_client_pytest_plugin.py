@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from multiqueue import pytest_plugin
+from multiqueue.broker import Broker, Message, NotFound
+from multiqueue.pytest_plugin import BrokerForTests
+from multiqueue.testing import wait_until_blocked
+
+PATIENCE = 60.0  # seconds; only a hang takes as long
 
 _SUITE = """
 import pika
@@ -18,8 +33,8 @@ def test_each_test_has_an_empty_broker(multiqueue_broker, turn):
     channel = connection.channel()
     channel.queue_declare("orders")
     channel.basic_publish("", "orders", b"tea")
-    connection.close()
     assert multiqueue_broker.bodies("orders") == [b"tea"]
+    connection.close()
     ours = multiqueue_broker.connect().channel()
     assert ours.basic_get("orders") is None
     ports.append(multiqueue_broker.port)
@@ -30,6 +45,121 @@ def test_nothing_is_left():
         with pytest.raises(OSError):
             socket.create_connection(("127.0.0.1", port))
 """
+
+
+@pytest.fixture
+def rig() -> Iterator[BrokerForTests]:
+    """What the fixture gives, made here, where the plugin may not be installed."""
+    with ExitStack() as stack:
+        broker = stack.enter_context(Broker())
+        yield BrokerForTests(broker, broker.listen(), stack)
+
+
+@pytest.fixture
+def pika_channel(rig: BrokerForTests, need_module: Callable[[str, str], None]) -> Iterator[Any]:
+    """A channel of an open connection of pika's, with the queue `q`."""
+    need_module("pika", "pika is not installed: pip install pika")
+    import pika
+
+    connection = pika.BlockingConnection(pika.URLParameters(rig.url))
+    channel = connection.channel()
+    channel.queue_declare("q")
+    yield channel
+    connection.close()
+
+
+class Busy:
+    """A block while which the server's thread reads nothing."""
+
+    def __init__(self, rig: BrokerForTests) -> None:
+        self._io = rig.server.connections()[0].io
+        self._go_on = threading.Event()
+
+    def __enter__(self) -> threading.Event:
+        self._io.post(self._go_on.wait)
+        return self._go_on
+
+    def __exit__(self, *_: object) -> None:
+        self._go_on.set()
+
+
+def test_what_was_published_unconfirmed_is_there(rig: BrokerForTests, pika_channel: Any) -> None:
+    """`bodies` waits until the broker has read what was sent on open connections, however busy it is."""
+    with Busy(rig) as go_on, ThreadPoolExecutor(1) as pool:
+        for number in range(100):
+            pika_channel.basic_publish("", "q", b"%d" % number)
+        bodies = pool.submit(rig.bodies, "q")
+        wait_until_blocked(next(iter(pool._threads)))
+        go_on.set()
+        assert bodies.result(PATIENCE) == [b"%d" % number for number in range(100)]
+    assert rig.bodies("q") == []
+
+
+def test_a_message_larger_than_a_socket_is_there(rig: BrokerForTests, pika_channel: Any) -> None:
+    """Of a message that arrives in pieces `bodies` awaits the last one."""
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(5):
+            sending = pool.submit(pika_channel.basic_publish, "", "q", b"x" * (8 << 20))
+            assert [len(body) for body in rig.bodies("q", 1, PATIENCE)] == [8 << 20]
+            sending.result(PATIENCE)
+
+
+def test_half_a_message_is_told(rig: BrokerForTests, pika_channel: Any) -> None:
+    """A client that has sent a part of a message and not the rest is named, instead of an empty list."""
+    from multiqueue.amqp import encode_publish
+
+    whole = encode_publish(pika_channel.channel_number, "", "q", b"\0\0", b"tea", 4096)
+    stream = pika_channel.connection._impl._transport._sock
+    stream.sendall(whole[:-5])
+    with pytest.raises(TimeoutError, match=r"the rest of what was sent on 127.0.0.1:\d+ -> .*, after 0.1 s"):
+        rig.bodies("q", timeout=0.1)
+    stream.sendall(whole[-5:])
+    assert rig.bodies("q") == [b"tea"]
+
+
+def test_our_client_is_waited_for(rig: BrokerForTests) -> None:
+    """What `connect()` of the fixture has sent unconfirmed is there; its connection may be closed too."""
+    connection, other = rig.connect(), rig.connect()
+    channel = connection.channel()
+    channel.queue_declare("q")
+    other.close()
+    for round_ in range(20):
+        channel.publish(b"%d" % round_, routing_key="q")
+        assert rig.bodies("q") == [b"%d" % round_]
+
+
+def test_a_count_is_waited_for(rig: BrokerForTests, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`wait_for` and `bodies(count)` wait for what a program publishes later, to a queue that it makes later."""
+    later = [
+        lambda: rig.broker.declare_queue("later"),
+        lambda: rig.broker.publish(Message(b"1", routing_key="later")),
+        lambda: rig.broker.publish(Message(b"2", routing_key="later")),
+    ]
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda seconds: later.pop(0)())
+    with monkeypatch.context() as patch:
+        patch.setattr(pytest_plugin, "time", clock)
+        assert rig.bodies("later", 2) == [b"1", b"2"]
+    for body in (b"3", b"4"):
+        rig.broker.publish(Message(body, routing_key="later"))
+    rig.wait_for("later")
+    assert rig.bodies("later", 1) == [b"3", b"4"]  # one too many is seen
+
+
+def test_too_few_are_told_and_stay(rig: BrokerForTests) -> None:
+    """When a count is not reached, the error says what there is, and nothing was taken."""
+    rig.broker.declare_queue("q")
+    rig.broker.publish(Message(b"1", routing_key="q"))
+    rig.broker.publish(Message(b"2", routing_key="q"))
+    held = rig.broker.get("q")
+    assert held is not None
+    with pytest.raises(TimeoutError, match="'q' has 1 ready messages and 1 that consumers hold after 0 s, not 2"):
+        rig.bodies("q", 2, timeout=0)
+    held.release()
+    assert rig.bodies("q") == [b"1", b"2"]
+    with pytest.raises(TimeoutError, match=r"there is no queue 'nope', but \['q'\] after 0 s, not 1 ready"):
+        rig.wait_for("nope", timeout=0)
+    with pytest.raises(NotFound):
+        rig.bodies("nope")
 
 
 def test_a_suite_uses_the_fixture(tmp_path: Path) -> None:
