@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 import tomllib
 import types
 import typing
@@ -17,12 +18,9 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-Model = TypeVar("Model", bound=BaseModel)
-Place = tuple[str | int, ...]
+from ._toml_lines import Place, lines_of
 
-_HEADER = re.compile(r"^\s*\[\[?\s*(?P<name>[^\]]+?)\s*\]?\]\s*(#.*)?$")
-_PART = re.compile(r"\"[^\"]*\"|'[^']*'|[^.\s]+")
-_KEY = re.compile(r"^\s*(?P<name>\"[^\"]*\"|'[^']*'|[\w-]+)(?=\s*[.=])")
+Model = TypeVar("Model", bound=BaseModel)
 
 # pydantic's words for a wrong type, said as a user of TOML would.
 _TYPES = {
@@ -73,7 +71,7 @@ def validated(model: type[Model], values: Mapping[str, Any], source: str, text: 
 
 def placed_sentences(mistakes: Iterable[tuple[Place, str]], source: str, text: str) -> Iterator[str]:
     """A sentence per mistake that pydantic does not find, in the order given."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     for place, what in mistakes:
         line = _line_of(place, lines)
         where = f"{source}:{line}" if line else source
@@ -91,7 +89,7 @@ def _syntax_sentence(error: tomllib.TOMLDecodeError) -> str:
 
 def _validation_sentences(error: ValidationError, model: type[BaseModel], source: str, text: str) -> Iterator[str]:
     """A sentence per mistake, in the order of the file: `FILE:LINE: lanes.eu.capacity: ...`."""
-    lines = text.splitlines()
+    lines = lines_of(text)
     sentences: dict[Place, tuple[int, str]] = {}
     for details in error.errors(include_url=False):
         place = _keys_only(details["loc"], model)
@@ -99,28 +97,14 @@ def _validation_sentences(error: ValidationError, model: type[BaseModel], source
         where = f"{source}:{line}" if line else source
         dotted = ".".join(_quoted(str(part)) for part in place)
         sentence = f"{where}: {dotted + ': ' if dotted else ''}{_what(details, model)}"
-        sentences.setdefault(place, (line or len(lines) + 1, sentence))
+        sentences.setdefault(place, (line or sys.maxsize, sentence))
     for _, sentence in sorted(sentences.values()):
         yield sentence
 
 
-def _line_of(place: Place, lines: list[str]) -> int | None:
+def _line_of(place: Place, lines: Mapping[Place, int]) -> int | None:
     """The line that holds the key, or the nearest table around it; None when the file does not name it."""
-    best, best_depth = None, 0
-    table: Place = ()
-    for number, line in enumerate(lines, 1):
-        header = _HEADER.match(line)
-        if header:
-            table = tuple(_unquoted(part) for part in _PART.findall(header["name"]))
-            here = table
-        else:
-            key = _KEY.match(line)
-            if key is None:
-                continue
-            here = (*table, _unquoted(key["name"]))
-        if here == place[: len(here)] and len(here) > best_depth:
-            best, best_depth = number, len(here)
-    return best
+    return next((lines[place[:depth]] for depth in range(len(place), 0, -1) if place[:depth] in lines), None)
 
 
 def _what(details: ErrorDetails, model: type[BaseModel]) -> str:
@@ -219,7 +203,3 @@ def _is_model(annotation: Any) -> bool:
 
 def _quoted(name: str) -> str:
     return name if re.fullmatch(r"[\w-]+", name) else f'"{name}"'
-
-
-def _unquoted(name: str) -> str:
-    return name[1:-1] if name[:1] in "\"'" and name[-1:] == name[:1] else name

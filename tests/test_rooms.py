@@ -20,7 +20,8 @@ HOUSE = Path(multiqueue.__file__).parent
 
 MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
-    "_toml": set(),
+    "_toml": {"_toml_lines"},
+    "_toml_lines": set(),
     "core": {"errors"},
     "store": {"errors"},
     "broker": {"core", "store", "errors"},

@@ -105,6 +105,13 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in load(tmp_path, text).splitlines()] == ["4", "6", "9"]
 
 
+def test_a_table_inside_a_string(tmp_path: Path) -> None:
+    """A line `[x]` in a query over several lines is no table: mistakes below it keep their own lines."""
+    query = 'sql = """\nSELECT *\n[output]\npath = 1\nFROM input"""'
+    text = GOOD.replace('sql = "SELECT * FROM input"', query).replace('path = "out"', "path = 3")
+    assert load(tmp_path, text).startswith("11: output.path: must be a string, not 3")
+
+
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """A missing file is one sentence."""
     with pytest.raises(ConfigError, match=r"none\.toml: cannot be read: No such file or directory"):
