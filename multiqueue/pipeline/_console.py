@@ -200,7 +200,7 @@ def _what_follows(ended: AttemptEnded) -> str:
 
 def stopping_line(requests: int, in_flight: int) -> str:
     if requests == 1:
-        return f"stopping: {in_flight} started or queued end first; Ctrl-C again cancels them"
+        return f"stopping: {in_flight} running end first, nothing new begins; Ctrl-C again cancels them"
     return f"cancelling {in_flight} running"
 
 

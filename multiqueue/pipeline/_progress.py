@@ -35,7 +35,7 @@ class Reporter(Protocol):
     def attempt_ended(self, ended: AttemptEnded) -> None: ...
 
     def stopping(self, requests: int, in_flight: int) -> None:
-        """Ctrl-C came for the first, second ... time."""
+        """Ctrl-C came for the first, second ... time; so many items run and end first, the others stay waiting."""
 
     def end(self, snapshot: Snapshot) -> None:
         """No more calls follow for this run."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any
 
 from ._attempt import Attempts, Dispatcher, DispatcherLane
 from ._errors import SessionLost
@@ -63,6 +64,7 @@ class _Flight:
 
     item: Item
     feed: _LaneFeed
+    future: Future[Any] = field(default_factory=Future)
     started_s: float | None = None
 
 
@@ -207,17 +209,16 @@ class Runner:
         return items
 
     def _submit(self, live: Dispatcher, feed: _LaneFeed, item: Item) -> None:
-        self._flights[item.seq] = _Flight(item, feed)
+        flight = self._flights[item.seq] = _Flight(item, feed)
         feed.queued += 1
         try:
-            future = self._handle(live, feed).submit(self.attempts.at(item))
+            flight.future = self._handle(live, feed).submit(self.attempts.at(item))
         except Exception as error:
             if verdict(error) is not Verdict.SESSION_LOST:
                 raise
             # Before the end of any attempt told us. To be heard as such an end, it hands back what else is under way.
-            future = Future()
-            future.set_exception(error)
-        future.add_done_callback(ended(self.mailbox.post, item.seq, self.clock))
+            flight.future.set_exception(error)
+        flight.future.add_done_callback(ended(self.mailbox.post, item.seq, self.clock))
 
     def _handle(self, live: Dispatcher, feed: _LaneFeed) -> DispatcherLane:
         if feed.handle is None:
@@ -292,7 +293,9 @@ class Runner:
             self._clear_lanes()
         elif self._live is not None:
             self._live.cancel_running()
-        self.reporter.stopping(self._stop_requests, len(self._flights))
+        # What the lanes held is cancelled by now; its ends are not heard yet.
+        running = sum(not flight.future.done() for flight in self._flights.values())
+        self.reporter.stopping(self._stop_requests, running)
 
     def _clear_lanes(self) -> None:
         self._tally.stopping = True

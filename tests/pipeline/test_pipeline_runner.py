@@ -196,6 +196,26 @@ def test_a_put_back_item_has_all_its_attempts_again(tmp_path: Path) -> None:
     assert [item.attempt for item in again.dispatcher.submitted] == [4, 4]
 
 
+def test_ctrl_c_tells_how_many_end_first(tmp_path: Path) -> None:
+    """What is told at Ctrl-C counts the items that run; those that only wait in a lane are not among them."""
+    make_tree(tmp_path, LANES)
+    run = pipeline(tmp_path)
+
+    def interrupt() -> bool:
+        started, fn = next(lane for lane in run.dispatcher.lanes.values() if lane.queued).queued.pop(0)
+        started.set_running_or_notify_cancel()
+        run.mailbox.post(StopRequested())
+        run.runner._settle(run.mailbox.take_all(0))
+        started.set_result(fn(None))
+        return True
+
+    told: list[tuple[int, int]] = []
+    run.reporter.stopping = lambda requests, in_flight: told.append((requests, in_flight))  # type: ignore[method-assign]
+    run.dispatcher.run_next = interrupt  # type: ignore[method-assign]
+    run.run()
+    assert told == [(1, 1)]
+
+
 def test_ctrl_c_lets_running_items_end(tmp_path: Path) -> None:
     """After one request nothing new begins, what was queued waits in the ledger, and the next run does the rest."""
     make_tree(tmp_path, LANES)
