@@ -19,6 +19,7 @@ from ._errors import ExitStatus as ExitStatus
 from ._errors import JobError as JobError
 from ._errors import PipelineError as PipelineError
 from ._errors import SessionLost as SessionLost
+from ._errors import StateDamaged as StateDamaged
 from ._errors import StateInUse as StateInUse
 from ._errors import StateMismatch as StateMismatch
 from ._errors import Unprepared as Unprepared

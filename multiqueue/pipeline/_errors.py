@@ -14,8 +14,8 @@ class ExitStatus(IntEnum):
     """Every item that was found is done."""
     SET_ASIDE = 1
     """The run came to its end, and some items are set aside with their errors."""
-    NOT_STARTED = 2
-    """Wrong usage, configuration or environment: nothing was run."""
+    NOT_READY = 2
+    """Wrong usage, configuration or environment: nothing was run, or all but the lanes whose input is missing."""
     BROKEN_OFF = 3
     """The run could not go on (the Spark session ended, the disk is full): the same command goes on later."""
     INTERRUPTED = 130
@@ -31,25 +31,31 @@ class PipelineError(MultiQueueError):
 class ConfigError(PipelineError, ValueError):
     """The configuration is wrong; the message names each place. Change the file and run again."""
 
-    exit_status = ExitStatus.NOT_STARTED
+    exit_status = ExitStatus.NOT_READY
 
 
 class Unprepared(PipelineError):
     """The machine lacks something (Java, an extra, a writable directory); the message says what to do."""
 
-    exit_status = ExitStatus.NOT_STARTED
+    exit_status = ExitStatus.NOT_READY
 
 
 class StateInUse(PipelineError):
     """Another process runs this pipeline. Wait for it, or give the second one a state and output of its own."""
 
-    exit_status = ExitStatus.NOT_STARTED
+    exit_status = ExitStatus.NOT_READY
 
 
 class StateMismatch(PipelineError):
     """The state and the output do not belong together. Nothing was changed."""
 
-    exit_status = ExitStatus.NOT_STARTED
+    exit_status = ExitStatus.NOT_READY
+
+
+class StateDamaged(PipelineError):
+    """The file of the state cannot be read as it was written. Nothing was changed; the output is as it was."""
+
+    exit_status = ExitStatus.NOT_READY
 
 
 class SessionLost(PipelineError):

@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ._batching import cut, halves
-from ._errors import IllegalTransition, PipelineError
+from ._errors import IllegalTransition
 from ._items import MESSAGE, STEP, FileSeen, Item, item_id
-from ._ledger_file import LaneCount, connect, lane_counts
+from ._ledger_file import LaneCount, connect, in_sentences, lane_counts, state_named, told
 from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
 
@@ -74,7 +74,7 @@ class Ledger:
         """All of the block is recorded, or nothing of it.
 
         Raises:
-            PipelineError: SQLite cannot write; the disk is full, or the file system failed.
+            PipelineError: SQLite cannot write, as `in_sentences` tells it.
         """
         try:
             self._connection.execute("BEGIN IMMEDIATE")
@@ -82,9 +82,10 @@ class Ledger:
             self._connection.execute("COMMIT")
         except BaseException as error:
             if self._connection.in_transaction:  # SQLite itself rolls back when the disk is full
-                self._connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError):
-                raise PipelineError(f"cannot record in {str(self._path)!r}: {error}; run again to go on") from error
+                with contextlib.suppress(sqlite3.Error):  # damage: closing the file takes everything back
+                    self._connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise told(self._path, error) from error
             raise
 
     # What is known
@@ -211,7 +212,7 @@ class Ledger:
     def _reopen(self, seq: int, now_s: float) -> ItemState | None:
         """The state the item was finished in; None for one that still waits or runs: it reads the new content."""
         (value,) = self._connection.execute("SELECT state FROM items WHERE seq = ?", (seq,)).fetchone()
-        old = ItemState(value)
+        old = state_named(value)
         if old not in before(ItemEvent.CHANGE):
             return None
         self._connection.execute(
@@ -356,6 +357,8 @@ class Ledger:
     def _item(self, row: tuple[int, str, str, int, int]) -> Item:
         seq, identity, lane, attempt, tries = row
         files = tuple(self._files(seq))
+        if not files:
+            raise sqlite3.DatabaseError(f"item {identity} has no files")
         messages = self.messages.payloads(lane, files) if files[0].path.startswith(MESSAGE) else ()
         return Item(identity, lane, files, self._base, attempt, tries, seq, messages)
 
@@ -365,3 +368,14 @@ class Ledger:
 
     def _set(self, name: str, value: object) -> None:
         self._connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+
+@contextlib.contextmanager
+def open_ledger(path: Path, base: Path) -> Iterator[Ledger]:
+    """The state of one pipeline, open for writing; closed at the end. Whatever SQLite says inside is told.
+
+    Raises:
+        PipelineError: as `in_sentences`.
+    """
+    with in_sentences(path), contextlib.closing(Ledger(path, base)) as ledger:
+        yield ledger

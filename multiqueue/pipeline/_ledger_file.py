@@ -3,6 +3,8 @@
 Promise     While `exclusive` is held no other process runs this pipeline. It keeps an EXCLUSIVE transaction open
             in `STATE.lock`, a database beside the state: the operating system releases its lock when the process
             dies, however it dies, so there is no stale lock to remove.
+            Whatever SQLite says of the state leaves `in_sentences` as an error of ours: damage is told, never met as
+            a traceback.
 State       The two files and SQLite's own `-wal` and `-shm`. Delete them only together with the output.
 Waiting     Nobody waits: a second process is told at once.
 """
@@ -15,8 +17,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._errors import StateInUse, StateMismatch, Unprepared
+from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared
 from ._lifecycle import ItemState
+
+# How long another connection may hold the file, in seconds: a reader's look, or the checkpoint of a run that ends.
+_PATIENCE_S = 10.0
 
 _VERSION = 2
 _READABLE = (1, 2)
@@ -86,34 +91,72 @@ class LaneCount:
     size_bytes: int
 
 
+# SQLite's primary codes by what is to be done about them; all others mean that the file is not as it was written.
+_OCCUPIED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_CLOSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
+_FAILING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL}
+
+
+@contextlib.contextmanager
+def in_sentences(path: Path) -> Iterator[None]:
+    """While inside, what SQLite says of this state is raised as an error of ours.
+
+    Raises:
+        StateDamaged: the file is not as it was written.
+        StateMismatch: it is no database.
+        StateInUse: another program has locked it.
+        Unprepared: it cannot be opened or written.
+        PipelineError: the disk is full or fails.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise told(path, error) from error
+
+
+def told(path: Path, error: sqlite3.Error) -> PipelineError:
+    """What SQLite says of the state, as an error of ours."""
+    name, code = repr(str(path)), getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code == sqlite3.SQLITE_NOTADB:
+        return StateMismatch(f"{name} is not a state of ours: {error}; choose another [state] path")
+    if code in _OCCUPIED:
+        return StateInUse(f"the state {name} is locked by another program: {error}; end that one, or wait for it")
+    if code in _CLOSED:
+        return Unprepared(f"cannot open or write the state {name}: {error}; choose another [state] path")
+    if code in _FAILING:
+        return PipelineError(f"cannot record in {name}: {error}; run again to go on")
+    return StateDamaged(
+        f"the state {name} is damaged: {error}; bring it back from a copy, or remove it with the output and run anew"
+    )
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """The state file, open for writing; made when it does not exist.
 
     Raises:
         Unprepared: its directory cannot be written.
         StateMismatch: the file is something else, or of a version this one does not know.
+        PipelineError: as `in_sentences`.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, isolation_level=None, timeout=10)
-    except (OSError, sqlite3.OperationalError) as error:
+    except OSError as error:
         raise Unprepared(
             f"cannot write the state {str(path)!r}: {_reason(error)}; choose another [state] path"
         ) from error
-    try:
-        version = _checked_version(connection, path)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        if version == 0:
-            connection.executescript(_SCHEMA)
-        elif version == 1:
-            connection.executescript(f"BEGIN IMMEDIATE; {_MESSAGES} PRAGMA user_version = {_VERSION}; COMMIT;")
-    except sqlite3.OperationalError as error:
-        connection.close()
-        raise Unprepared(f"cannot write the state {str(path)!r}: {error}; choose another [state] path") from error
-    except BaseException:
-        connection.close()
-        raise
+    with in_sentences(path):
+        connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_S)
+        try:
+            version = _checked_version(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            if version == 0:
+                connection.executescript(_SCHEMA)
+            elif version == 1:
+                connection.executescript(f"BEGIN IMMEDIATE; {_MESSAGES} PRAGMA user_version = {_VERSION}; COMMIT;")
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
@@ -123,18 +166,20 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
     Raises:
         Unprepared: there is none: nothing was run yet.
         StateMismatch: as `connect`.
+        PipelineError: as `in_sentences`.
     """
     unborn = Unprepared(f"there is no state {str(path)!r}: this pipeline has not run yet")
     if not path.exists():
         raise unborn
-    connection = sqlite3.connect(path, isolation_level=None, timeout=10)
-    try:
-        if _checked_version(connection, path) == 0:
-            raise unborn  # a first run is about to make the tables
-        connection.execute("PRAGMA query_only = ON")
-    except BaseException:
-        connection.close()
-        raise
+    with in_sentences(path):
+        connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_S)
+        try:
+            if _checked_version(connection, path) == 0:
+                raise unborn  # a first run is about to make the tables
+            connection.execute("PRAGMA query_only = ON")
+        except BaseException:
+            connection.close()
+            raise
     return connection
 
 
@@ -155,8 +200,8 @@ def exclusive(path: Path) -> Iterator[None]:
     with contextlib.closing(connection):
         try:
             connection.execute("BEGIN EXCLUSIVE")
-        except sqlite3.OperationalError as error:
-            if "locked" not in str(error):
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode not in _OCCUPIED:
                 raise Unprepared(f"cannot write {str(lock)!r}: {error}; choose another [state] path") from error
             raise StateInUse(
                 f"the state {str(path)!r} is in use by {_holder(path)}; wait for it or stop it, "
@@ -170,17 +215,20 @@ def lane_counts(connection: sqlite3.Connection) -> list[LaneCount]:
     rows = connection.execute(
         "SELECT lane, state, count(*), sum(files), sum(bytes) FROM items GROUP BY lane, state ORDER BY lane, state"
     )
-    return [LaneCount(lane, ItemState(state), items, files, size) for lane, state, items, files, size in rows]
+    return [LaneCount(lane, state_named(state), items, files, size) for lane, state, items, files, size in rows]
+
+
+def state_named(text: str) -> ItemState:
+    """The state of an item as a row has it. Raises what SQLite raises for damage where there is no such state."""
+    try:
+        return ItemState(text)
+    except ValueError:
+        raise sqlite3.DatabaseError(f"an item has no state {text!r}") from None
 
 
 def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
-    try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        raise StateMismatch(f"{str(path)!r} is not a state of ours: {error}; choose another [state] path") from error
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
     if version not in (_READABLE if tables else (0,)):
         raise StateMismatch(
             f"{str(path)!r} has version {version}, this multiqueue writes version {_VERSION}; "
@@ -193,7 +241,7 @@ def _holder(path: Path) -> str:
     try:
         with contextlib.closing(connect_read_only(path)) as connection:
             row = connection.execute("SELECT value FROM meta WHERE name = 'process'").fetchone()
-    except (sqlite3.Error, Unprepared, StateMismatch):
+    except (sqlite3.Error, PipelineError):
         row = None
     return "another process" if row is None else f"process {row[0]}"
 

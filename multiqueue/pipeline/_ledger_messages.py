@@ -13,6 +13,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from ._items import FileSeen, Payload
+from ._ledger_file import state_named
 from ._lifecycle import ItemState
 
 
@@ -28,7 +29,7 @@ class LedgerMessages:
             "SELECT state, seq FROM files JOIN items ON seq = item WHERE files.lane = ? AND files.path = ?",
             (lane, path),
         ).fetchone()
-        return None if row is None else (ItemState(row[0]), row[1])
+        return None if row is None else (state_named(row[0]), row[1])
 
     def keep(self, lane: str, path: str, payload: Payload) -> None:
         """Keep the body of a message."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ._ledger_file import LaneCount, connect_read_only, lane_counts
+from ._ledger_file import LaneCount, connect_read_only, in_sentences, lane_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def ledger_view(path: Path) -> Iterator[LedgerView]:
 
     Raises:
         Unprepared: there is no state yet.
-        StateMismatch: the file is something else.
+        PipelineError: as `in_sentences`.
     """
-    with contextlib.closing(connect_read_only(path)) as connection:
+    with in_sentences(path), contextlib.closing(connect_read_only(path)) as connection:
         yield LedgerView(connection)

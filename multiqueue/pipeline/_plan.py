@@ -20,8 +20,8 @@ from ..core import LinkedBlockingMultiQueue
 from ._config import PipelineConfig
 from ._intake import Intake
 from ._items import Item, Lane, Step
-from ._ledger import Ledger, Scanned
-from ._ledger_file import LaneCount, connect_read_only
+from ._ledger import Ledger, Scanned, open_ledger
+from ._ledger_file import LaneCount, connect_read_only, in_sentences
 from ._lifecycle import ItemState
 from ._publish import Publisher
 from ._steps import Steps
@@ -89,7 +89,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
     with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
         copy = Path(scratch) / "state.sqlite"
         _copy_state(config.state, copy)
-        with contextlib.closing(Ledger(copy, config.base)) as ledger:
+        with open_ledger(copy, config.base) as ledger:
             ledger.recover(Publisher(config.output).is_published)
             known = _by_lane(ledger.counts(), ItemState.WAITING)
             intake, found = _read_all(config, lanes, ledger)
@@ -107,7 +107,11 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
 def _copy_state(state: Path, copy: Path) -> None:
     if not state.exists():
         return
-    with contextlib.closing(connect_read_only(state)) as source, contextlib.closing(sqlite3.connect(copy)) as target:
+    with (
+        in_sentences(state),
+        contextlib.closing(connect_read_only(state)) as source,
+        contextlib.closing(sqlite3.connect(copy)) as target,
+    ):
         source.backup(target)
 
 

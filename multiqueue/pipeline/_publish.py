@@ -125,9 +125,9 @@ class Publisher:
         """Whether the item's last attempt reached its final place."""
         try:
             marker = json.loads((self.place(item) / _MARKER).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            return bool(marker["attempt"] == item.attempt)
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # none, or a power loss has damaged it
             return False
-        return bool(marker["attempt"] == item.attempt)
 
     def place(self, item: Item) -> Path:
         """The item's final directory."""

@@ -21,7 +21,7 @@ from ._dead_letters import DeadLetters
 from ._errors import ConfigError, ExitStatus
 from ._intake import Follow, Intake
 from ._items import Lane
-from ._ledger import Ledger
+from ._ledger import Ledger, open_ledger
 from ._ledger_file import exclusive
 from ._mailbox import Mailbox, StopRequested
 from ._progress import Reporter
@@ -72,6 +72,7 @@ def run_pipeline(
         Unprepared: Java or a package is missing, Spark does not start, or the output cannot be written.
         StateInUse: another process runs this pipeline.
         StateMismatch: the state and the output do not belong together.
+        StateDamaged: the state is not as it was written.
         SessionLost: the Spark session ended in the middle.
     """
     lanes = config.lanes()
@@ -79,7 +80,7 @@ def run_pipeline(
     mailbox = Mailbox()
     with ExitStack() as stack:
         stack.enter_context(exclusive(config.state))
-        ledger = stack.enter_context(contextlib.closing(Ledger(config.state, config.base)))
+        ledger = stack.enter_context(open_ledger(config.state, config.base))
         publisher = _prepared(config, ledger, reporter)
         if not follow and not any(lane.source for lane in lanes):
             _check_input(config, ledger, lanes)

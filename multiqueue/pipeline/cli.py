@@ -18,7 +18,7 @@ from ._console import duration, reporter_for, snapshot_values
 from ._dead_letters import DeadLetters
 from ._errors import ExitStatus, Unprepared
 from ._items import shown
-from ._ledger import Ledger
+from ._ledger import open_ledger
 from ._ledger_file import LaneCount, exclusive
 from ._ledger_view import Failure, ledger_view
 from ._lifecycle import ItemState
@@ -119,13 +119,8 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
         known = {count.lane for count in view.counts()}
     if unknown := [lane for lane in lanes if lane not in known]:
         raise Unprepared(f"no lane {unknown[0]!r} has run here; there are {', '.join(sorted(known)) or 'none'}")
-    with exclusive(config.state):
-        ledger = Ledger(config.state, config.base)
-        try:
-            with ledger.transaction():
-                count = ledger.put_back_failed(lanes or None, DeadLetters(config.dead_letters).remove)
-        finally:
-            ledger.close()
+    with exclusive(config.state), open_ledger(config.state, config.base) as ledger, ledger.transaction():
+        count = ledger.put_back_failed(lanes or None, DeadLetters(config.dead_letters).remove)
     click.echo(f"{_items(count)} put back; `multiqueue pipeline run {file}` tries again")
 
 
