@@ -36,7 +36,7 @@ UNCITED: dict[str, str] = {
     "fan-in": "1 2 3 4 5 6 7",
     "pipeline": "1 2 3 4 5 6 7 8 9 10 11 12",
     "spark": "1 2 3 4 5 6 7 8 9 10 11",
-    "store": "1 2 3 4 5 6 7 8",
+    "store": "1 2 3 4 5 7 8",
     "streaming sink": "1 2 3 4",
     "streaming source": "1 2 3 4 5 6 7 8 9 10 11",
     "task-events": "1 2 3 4 5 6",

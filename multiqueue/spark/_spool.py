@@ -138,6 +138,8 @@ class Spool:
 
     def close(self) -> None:
         """Let others have it. Closing twice is harmless."""
+        if fcntl is not None and not self._lock.closed:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # a child that was forked has the file too, as long as it lives
         self._lock.close()
 
     def check_invariants(self) -> None:

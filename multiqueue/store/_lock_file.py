@@ -4,8 +4,9 @@ Promise     While a `DirectoryLock` is held nobody else gets one for the directo
             one. A lock of a dead process is free, however it died.
 State       The file holds the number of the process that has the lock; it is never removed, for whoever waits for
             the removed one would hold nothing. `_held` has every lock of this process.
-Membership  A forked child inherits the descriptor, and with it the lock would outlive its owner. So the child closes
-            it at once, which leaves the owner's lock as it is.
+Membership  A forked child inherits the descriptor, and with it the lock would outlive its owner. So the owner unlocks
+            before it closes: a child that was forked just now may have the descriptor still. And the child closes it
+            without unlocking, which leaves the owner's lock as it is, and frees it if the owner is killed.
 Waiting     Nobody waits: a second opener is told at once.
 """
 
@@ -16,6 +17,11 @@ import weakref
 from pathlib import Path
 
 from ._errors import StoreError, StoreLocked
+
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
 
 FILE_NAME = "lock"
 
@@ -29,10 +35,8 @@ class DirectoryLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        try:
-            import fcntl
-        except ImportError as error:
-            raise StoreError("a store on disk needs flock, which this operating system does not have") from error
+        if fcntl is None:
+            raise StoreError("a store on disk needs flock, which this operating system does not have")
         self._descriptor: int | None = None
         file = directory / FILE_NAME
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -58,6 +62,11 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Let go; harmless if it was."""
+        if self._descriptor is not None and fcntl is not None:
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._close()
+
+    def _close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
@@ -68,7 +77,7 @@ _held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
 
 def _after_fork_in_child() -> None:
     for lock in list(_held):
-        lock.release()
+        lock._close()
 
 
 if hasattr(os, "register_at_fork"):

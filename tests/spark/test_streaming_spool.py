@@ -203,6 +203,17 @@ def test_two_cannot_have_it(tmp_path: Path) -> None:
     Spool.open(tmp_path, patience=0).close()
 
 
+def test_a_forked_child_does_not_keep_it(tmp_path: Path) -> None:
+    """A spool that is closed is free, although a child of a fork has its files: Spark's daemon forks its workers."""
+    first = Spool.open(tmp_path)
+    inherited = os.dup(first._lock.fileno())  # what a child has: the same open file
+    try:
+        first.close()
+        Spool.open(tmp_path, patience=0).close()
+    finally:
+        os.close(inherited)
+
+
 HOLD = """
 import sys, pathlib
 from multiqueue.spark._spool import Spool

@@ -98,7 +98,7 @@ def test_a_forked_child_is_refused(tmp_path: Path) -> None:
         "        try: ask()\n"
         "        except StoreClosed as error: print(error)\n"
         "    store.close()\n"
-        "    sys.stdout.flush(); os.read(ready, 1); os._exit(0)\n"
+        "    os.close(told); sys.stdout.flush(); os.read(ready, 1); os._exit(0)\n"
         "os.close(ready); store.submit([Put(1, b'', b'y')]).wait(); store.close()\n"
         "store = SqliteStore(sys.argv[1], ballast_bytes=0); print(len(store.page(1, 0, 9))); store.close()\n"
         "sys.stdout.flush(); os.write(told, b'.'); os.waitpid(child, 0)"
@@ -107,6 +107,24 @@ def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     assert done.stdout.count("open a store after the fork") == 3
     assert "2\n" in done.stdout
     assert done.stderr == ""
+
+
+def test_a_child_that_was_forked_just_now_keeps_no_lock(tmp_path: Path) -> None:
+    """A store that is closed is free, although a child of a fork has not run an instruction yet (store 6)."""
+    code = (
+        "import os, sys, warnings\n"
+        "warnings.simplefilter('ignore')\n"
+        "ready, told = os.pipe()\n"
+        "os.register_at_fork(after_in_child=lambda: (os.close(told), os.read(ready, 1), os._exit(0)))\n"
+        "from multiqueue.store import *\n"
+        "store = SqliteStore(sys.argv[1], ballast_bytes=0)\n"
+        "child = os.fork()\n"
+        "os.close(ready); store.close()\n"
+        "SqliteStore(sys.argv[1], ballast_bytes=0).close()\n"
+        "os.close(told); os.waitpid(child, 0); print('opened again')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("opened again\n", "")
 
 
 def test_a_program_that_forgets_to_close_ends_cleanly(tmp_path: Path) -> None:
