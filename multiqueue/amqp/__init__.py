@@ -7,6 +7,7 @@ client's room uses them too. Knows `multiqueue.core` and `multiqueue.broker`, th
 
 from ._delivery_splitter import DeliverySplitter as DeliverySplitter
 from ._delivery_splitter import WholeDelivery as WholeDelivery
+from ._ending import end_each as end_each
 from ._errors import AmqpError as AmqpError
 from ._errors import ChannelFault as ChannelFault
 from ._errors import ConfigError as ConfigError

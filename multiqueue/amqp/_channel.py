@@ -1,6 +1,7 @@
 """A channel of the server: its frames, its methods, its end.
 
 Promise     What was delivered and not acked goes back to its place, flagged, when the channel ends for any reason.
+            No part of an end depends on another: see `_ending`.
 Layers      `_channel_base` has the state, `_channel_publishing` and `_channel_delivering` the two directions;
             `_declaring` and `_consuming` register the methods that are called by `HANDLERS`.
 Effects     Frames go to `connection.send`; the connection writes them when its turn ends.
@@ -18,6 +19,7 @@ from ._channel_delivering import ChannelDelivering
 from ._channel_delivering import Settle as Settle
 from ._channel_machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelState
 from ._channel_publishing import ChannelPublishing
+from ._ending import Step, end_each
 from ._errors import ConnectionFault
 from ._fields import shortened
 from ._hot import ACK, NACK, REJECT, decode_hot
@@ -102,19 +104,19 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
 
         Publishes that are done are confirmed before it.
         """
-        if self.confirms is not None and self.confirms.is_waiting:
-            self.connection.send(self.confirms.frames(self.number))
-        # A commit that ends later has nobody to tell, and nothing to hold up.
-        self.confirms = None
-        self._last_run = None
+        confirms, self.confirms = self.confirms, None  # a commit that ends later has nobody to tell
+        self._last_run = None  # and nothing to hold up
         consumers, self.consumers = self.consumers, {}
-        for consumer in consumers.values():
-            consumer.stop()
         self.reply_consumer = None
-        if self.transaction is not None:
-            self.transaction.rollback()
-        self.recover()
         self.connection.confirming.pop(self, None)
+        steps: list[Step] = []
+        if confirms is not None and confirms.is_waiting:
+            steps.append(("confirm its publishes", lambda: self.connection.send(confirms.frames(self.number))))
+        steps += [(f"stop {consumer!r}", consumer.stop) for consumer in consumers.values()]
+        if self.transaction is not None:
+            steps.append(("roll back its transaction", self.transaction.rollback))
+        end_each(self, steps)
+        self.give_back()
 
 
 _Handler = Callable[[ServerChannel, Any], None]

@@ -10,11 +10,13 @@ import base64
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ..broker import IllegalStep
 from ._channel_base import ChannelBase, Held
+from ._ending import end_each
 from ._errors import ChannelFault
 from ._hot import Ack, Nack, Reject, encode_deliver
 from ._message import body_of, names_of, properties_of
@@ -149,11 +151,8 @@ class ChannelDelivering(ChannelBase):
 
     def settle(self, held: Iterable[Held], how: Settle) -> None:
         """Settle messages, those of one consumer in one step of the queue."""
-        groups: dict[tuple[BrokerQueue, object], list[Held]] = {}
-        for each in held:
-            groups.setdefault((each.entry.queue, each.owner), []).append(each)
         stopped: ServerConsumer | None = None
-        for (queue, owner), group in groups.items():
+        for (queue, owner), group in _by_owner(held).items():
             try:
                 how(queue, [each.entry for each in group], owner)
             except IllegalStep:
@@ -177,6 +176,29 @@ class ChannelDelivering(ChannelBase):
         """Everything unacked goes back."""
         unacked, self.unacked = self.unacked, {}
         self.settle(unacked.values(), release)
+
+    def give_back(self) -> None:
+        """Everything unacked goes back, as the channel ends.
+
+        What cannot go back keeps nothing else from it, and what the channel does not have any more is left alone.
+        """
+        unacked, self.unacked = self.unacked, {}
+        for (queue, owner), group in _by_owner(unacked.values()).items():
+            entries = [each.entry for each in group]
+            try:
+                release(queue, entries, owner)
+            except Exception as error:  # noqa: BLE001  # each alone then, which says which
+                if not queue.is_deleted:
+                    _log.warning("%r ends: %s; its messages of %s go back one by one", self, error, queue.label)
+                left = [entry for entry in entries if entry.owner is owner]
+                end_each(self, [(f"give back {entry!r}", partial(release, queue, [entry], owner)) for entry in left])
+
+
+def _by_owner(held: Iterable[Held]) -> dict[tuple[BrokerQueue, object], list[Held]]:
+    groups: dict[tuple[BrokerQueue, object], list[Held]] = {}
+    for each in held:
+        groups.setdefault((each.entry.queue, each.owner), []).append(each)
+    return groups
 
 
 def accept(queue: BrokerQueue, entries: list[Entry], owner: object) -> object:

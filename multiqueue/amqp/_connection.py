@@ -6,8 +6,9 @@ Promise     Whatever a peer sends, or fails to send, ends at most its own connec
 Layers      `_connection_base` has the state and writes, `_connection_holding` stops reading and goes on,
             `_connection_reading` makes frames of bytes; here are the handshake, the transport's word and time.
 Ending      `connection_lost` is the one way out. It ends the channels, then the exclusive queues. While something runs
-            aside for a channel, that comes when it is done: whoever gets an exclusive name next sees its commits
-            done or undone, and none comes later (leases of the Spark source rest on this).
+            aside for a channel, that one and the exclusive queues end when it is done: whoever gets an exclusive name
+            next sees its commits done or undone, and none comes later (leases of the Spark source rest on this).
+            What runs aside ends in its own work what must not be undone; nothing else of it is run then.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from . import _declaring as _declaring
 from ._channel import ServerChannel
 from ._connection_machine import ConnectionState, Tuning, tuned
 from ._connection_reading import ConnectionReading
+from ._ending import end_each
 from ._errors import ConnectionFault
 from ._frames import HEARTBEAT, MIN_FRAME_MAX
 from ._handshake import Claim, RefusedLogin, claim, common_name
@@ -58,7 +60,9 @@ class ServerConnection(ConnectionReading):
         self._cancel_timer()
         self._pending.clear()
         self._out.clear()
-        if not self._is_aside:
+        if self._is_aside:
+            self._end_channels()  # those that are ours, so that nobody's messages wait for the other thread
+        else:
             self._end()
 
     def pause_writing(self) -> None:
@@ -210,14 +214,22 @@ class ServerConnection(ConnectionReading):
         self._transport.abort()
 
     def _closed_by_client(self) -> None:
-        self._end_channels()
+        end_each(self, [("end its channels", self._end_channels), ("delete its exclusive queues", self._release_owner)])
         self._reply(commands.Connection.CloseOk)
         self.flush()
         self._is_deaf = True
         self._close_transport()
 
     def _end(self) -> None:
-        self._end_channels()
+        end_each(
+            self,
+            [
+                ("end its channels", self._end_channels),
+                ("delete its exclusive queues", self._release_owner),
+                ("be forgotten", lambda: self.server.forget(self)),
+            ],
+        )
+
+    def _release_owner(self) -> None:
         if hasattr(self, "host"):
             self.host.release_owner(self.owner)
-        self.server.forget(self)

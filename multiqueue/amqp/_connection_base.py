@@ -3,7 +3,8 @@
 State       All of a connection belongs to its I/O thread. Other threads come in through `io.post`, but for
             `post_committed`, whose list is guarded by `_commits_lock` (a leaf).
 Ending      `fault` sends a close and ends the channels; what keeps the connection from reading no longer matters, for
-            only the answer does. `_end` is the last thing: channels, then exclusive queues, then the server forgets.
+            only the answer does. `_end` is the last thing: channels, then exclusive queues, then the server forgets;
+            each of them whatever becomes of the others (`_ending`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ..broker import BrokerError
 from ._connection_machine import ConnectionMachine, ConnectionState, HeartbeatMonitor
+from ._ending import Step, end_each
 from ._errors import AmqpError, ConnectionFault
 from ._fields import shortened
 from ._frames import MIN_FRAME_MAX, Frame, FrameSplitter
@@ -84,6 +87,7 @@ class ConnectionBase(asyncio.Protocol):
         self._commits_lock = threading.Lock()
         self._commits: list[tuple[Any, bool]] = []
         self._is_aside = False  # something of this connection runs on another thread
+        self._channel_aside: ServerChannel | None = None  # which is that thread's meanwhile
         self._put_off: tuple[AmqpError | BrokerError, bytes] | None = None  # a fault that waits for it
         self._is_lost = False
         self._monitor = HeartbeatMonitor()
@@ -134,7 +138,7 @@ class ConnectionBase(asyncio.Protocol):
     def _reply(self, method: Any, **fields: Any) -> None:
         self.send(encode_method(0, method, **fields))
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, error: BaseException) -> None:
         """A fault of ours."""
         _log.error("%s: failed", self.name, exc_info=error)
         self.fault(ConnectionFault(541, "an internal error; see the broker's log"))
@@ -142,7 +146,7 @@ class ConnectionBase(asyncio.Protocol):
 
     def fault(self, error: AmqpError | BrokerError, method: bytes = b"\0\0\0\0") -> None:
         """Close the connection for a fault of the client's, or of ours."""
-        if self.machine.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+        if self._is_lost or self.machine.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
             return
         if self._is_aside:  # a commit is another thread's until it is back
             self._put_off = error, method
@@ -181,9 +185,18 @@ class ConnectionBase(asyncio.Protocol):
             self._set_timer(self.settings.handshake_timeout, self._transport.abort)
 
     def _end_channels(self) -> None:
+        """End the channels, but for one that is another thread's: its consumers want nothing, and it ends later."""
         channels, self.channels = self.channels, {}
+        aside = self._channel_aside
+        steps: list[Step] = []
         for channel in channels.values():
-            channel.end()
+            if channel is not aside:
+                steps.append((f"end {channel!r}", channel.end))
+                continue
+            self.channels[channel.number] = channel
+            for consumer in channel.consumers.values():
+                steps.append((f"stop {consumer!r}", partial(consumer.want, False)))
+        end_each(self, steps)
 
     def __repr__(self) -> str:
         return f"<connection {self.name}>"

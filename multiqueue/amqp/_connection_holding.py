@@ -10,6 +10,7 @@ Threads     `post_committed` is for the store's thread, and `when_room`'s callba
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,7 @@ from ._methods import commands
 if TYPE_CHECKING:
     from ._channel import ServerChannel
 
+_log = logging.getLogger("multiqueue.amqp")
 _Result = TypeVar("_Result")
 
 
@@ -60,8 +62,12 @@ class ConnectionHolding(ConnectionBase):
     def run_aside(
         self, work: Callable[[], _Result], then: Callable[[_Result], object], channel: ServerChannel | None = None
     ) -> None:
-        """Run `work` on a thread of the server's, then `then` here; nothing is read meanwhile."""
-        self._is_aside = True
+        """Run `work` on a thread of the server's, then `then` here; nothing is read meanwhile.
+
+        The channel is that thread's meanwhile. `then` is for a connection that still stands: it answers. A connection
+        that has to end ends without it, so `work` leaves the channel fit to be ended.
+        """
+        self._is_aside, self._channel_aside = True, channel
         self._hold("aside")
 
         def run() -> None:
@@ -77,8 +83,10 @@ class ConnectionHolding(ConnectionBase):
     def _came_back(
         self, then: Callable[[Any], object], result: object, error: BaseException | None, channel: ServerChannel | None
     ) -> None:
-        self._is_aside = False
+        self._is_aside, self._channel_aside = False, None
         if self._is_lost:
+            if error is not None:
+                _log.warning("%s: what it asked for last failed after its end: %s", self.name, error)
             self._end()
             return
         if self._put_off is not None:
@@ -89,7 +97,7 @@ class ConnectionHolding(ConnectionBase):
             if error is not None:
                 raise error
             then(result)
-        except Exception as failure:  # noqa: BLE001  # as in _receive
+        except BaseException as failure:  # noqa: BLE001  # as in _receive
             self._fail(channel, failure, b"\0\0\0\0")
         self._let_go("aside")
         self.flush()

@@ -196,10 +196,8 @@ class ConnectionReading(ConnectionHolding):
             _log.error("%s: channel %d: %s", self.name, channel.number, error)
             fault = ChannelFault(541, str(error))
             channel.fault(fault.reply_code, fault.reply_text, method)
-        elif isinstance(error, Exception):
-            self.failed(error)
         else:
-            raise error
+            self.failed(error)
 
     def forget_channel(self, channel: ServerChannel) -> None:
         """A channel is closed on both sides."""

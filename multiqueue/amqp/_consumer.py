@@ -71,9 +71,11 @@ class ServerConsumer:
 
     def stop(self) -> None:
         """No further delivery. Twice is harmless."""
-        self.queue.remove_consumer(self.consumer)
-        if self.is_reply:
-            reply_queues(self.channel.connection.host).close(self.queue)
+        try:
+            self.queue.remove_consumer(self.consumer)
+        finally:
+            if self.is_reply:
+                reply_queues(self.channel.connection.host).close(self.queue)
 
     def __repr__(self) -> str:
         return f"<consumer {self.tag!r} of {self.channel!r}>"

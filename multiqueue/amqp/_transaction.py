@@ -63,6 +63,7 @@ class ChannelTransaction:
         self._transaction = channel.connection.host.transaction()
         self._holder = _Holder()
         self._settled: dict[int, Held] = {}
+        self._committed: dict[int, Held] = {}  # by the last commit, until `committed` opens their windows
 
     def publish(self, message: Message, queues: list[BrokerQueue]) -> None:
         """Publish at commit, to where the message leads now."""
@@ -75,17 +76,21 @@ class ChannelTransaction:
         self._settled.update(taken)
 
     def commit(self) -> bool:
-        """Do everything; False when queues at their limit have refused messages. May block."""
+        """Do everything; False when queues at their limit have refused messages. May block.
+
+        When it returns, nothing of it can be rolled back, whether or not somebody is there to be told.
+        """
         is_complete = True
         try:
             self._transaction.commit()
         except* MessageRefused:
             is_complete = False
+        self._committed, self._settled = self._settled, {}
         return is_complete
 
     def committed(self) -> None:
         """After a commit, on the channel's thread: windows open."""
-        settled, self._settled = self._settled, {}
+        settled, self._committed = self._committed, {}
         for held in settled.values():
             if held.consumer is not None and held.consumer.settled(1):
                 self._channel.look_again(held.consumer)

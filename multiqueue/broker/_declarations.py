@@ -10,6 +10,7 @@ Membership  A queue may delete itself (auto-delete, expiry) at any moment, and l
 from __future__ import annotations
 
 import base64
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import NoReturn
@@ -28,6 +29,8 @@ from ._exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Exchange, binding_condi
 from ._queue import BrokerQueue
 from ._queue_settings import QueueSettings
 from ._topology import DeclaredQueue, Topology
+
+_log = logging.getLogger("multiqueue.broker")
 
 RESERVED_PREFIX = "amq."
 MAX_NAME_BYTES = 255  # what a short string of AMQP holds
@@ -248,10 +251,13 @@ class Declarations:
         return [declared.queue for declared in self._topology.queues()]
 
     def release_owner(self, owner: object) -> None:
-        """The owner is gone: its exclusive queues go too."""
+        """The owner is gone: its exclusive queues go too, each of them whatever becomes of the others."""
         for declared in self._topology.queues():
             if owner is not None and declared.owner is owner:
-                declared.queue.delete()
+                try:
+                    declared.queue.delete()
+                except Exception:  # noqa: BLE001  # logged; the others must not stay for it
+                    _log.exception("%s cannot be deleted, whose owner is gone", declared.queue.label)
 
     # Bindings
 

@@ -8,14 +8,16 @@ Source      The specification of AMQP 0-9-1, with RabbitMQ's extensions.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pamqp import commands
 
-from ..amqp import REPLY_TO, Ack, Deliver, GetOk, Nack, Return, reply_queues
+from ..amqp import REPLY_TO, Ack, Deliver, GetOk, Nack, Return, end_each, reply_queues
 from ._direct_declaring import DECLARATIONS, Fields, answer
 from ._direct_host import HeldMessage, Refused, body_of, broker_room, fields_of, properties_of
 from ._direct_routing import is_special, routed, with_reply_address
@@ -24,6 +26,7 @@ from ._link import Event
 if TYPE_CHECKING:
     from ._direct_link import DirectLink
 
+_log = logging.getLogger("multiqueue.client")
 Step = Callable[[], object]
 
 
@@ -349,15 +352,16 @@ class DirectChannel:
         """Consumers end, and what is unsettled goes back to its place."""
         self._is_closed = True
         self._behind = None
+        steps: list[tuple[str, Step]] = []
         if self._transaction is not None:
-            self._tx_rollback({})
+            steps.append(("roll back its transaction", lambda: self._tx_rollback({})))
         for served in self._consumers.values():
             served.is_cancelled = True
-        self._end_replies()
-        for subscription in self._subscriptions:
-            subscription.close(0)
-        for received in self._unsettled.values():
-            _release(received)  # those that were got; those of subscriptions have gone back already
+        steps.append(("end its reply consumer", self._end_replies))
+        steps += [(f"end {each!r}", partial(each.close, 0)) for each in self._subscriptions]
+        end_each(self, steps, _log)
+        # Those that were got; those of subscriptions have gone back already.
+        end_each(self, [(f"give back {each!r}", partial(_release, each)) for each in self._unsettled.values()], _log)
         self._consumers.clear()
         self._unsettled.clear()
         self._waiting.clear()

@@ -19,7 +19,7 @@ from typing import Any
 
 from pamqp import commands
 
-from ..amqp import encode_method
+from ..amqp import encode_method, end_each
 from ..errors import MultiQueueError
 from ._direct_channel import DirectChannel, Served, Step
 from ._direct_declaring import answer
@@ -134,10 +134,10 @@ class DirectLink:
         self._listener.lost(self, self._error)
 
     def _close_everything(self) -> None:
-        for channel in self._channels.values():
-            channel.close()
+        channels = list(self._channels.values())
         self._channels.clear()
-        self.host.release_owner(self)
+        steps: list[tuple[str, Step]] = [(f"end {channel!r}", channel.close) for channel in channels]
+        end_each(self, [*steps, ("delete its exclusive queues", lambda: self.host.release_owner(self))], _log)
 
     def _handle(self, number: int, method: type[Any], fields: dict[str, Any]) -> None:
         if number == 0:

@@ -1,0 +1,24 @@
+"""Ending in steps: each is done once, whatever becomes of the others.
+
+Promise     A step that raises is logged with what it was, and the steps behind it run. So a consumer that cannot be
+            removed keeps no message, no exclusive queue and no other consumer from ending.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+_log = logging.getLogger("multiqueue.amqp")
+
+Step = tuple[str, Callable[[], object]]
+"""What is being done, for the log, and how."""
+
+
+def end_each(whose: object, steps: Iterable[Step], log: logging.Logger = _log) -> None:
+    """Do all steps in order. What one of them raises is logged."""
+    for what, step in steps:
+        try:
+            step()
+        except Exception:  # the steps behind it must not depend on this one
+            log.exception("%r ends, and cannot %s; the rest of it ends all the same", whose, what)

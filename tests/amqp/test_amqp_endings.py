@@ -1,0 +1,327 @@
+"""A connection that ends while something of it is under way: nothing of it stays."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from amqp_raw_support import PATIENCE, Closed, RawClient
+from amqp_stored_support import StoredBroker
+from pamqp import commands
+
+from multiqueue import amqp
+from multiqueue.amqp import Server
+from multiqueue.amqp._connection import ServerConnection
+from multiqueue.broker import Broker, BrokerQueue, IllegalStep, Message
+from multiqueue.testing import Threads, switch_interval, wait_until_blocked
+
+
+@pytest.fixture
+def broker() -> Iterator[StoredBroker]:
+    """One whose commits the test can hold; with queues of both kinds."""
+    with StoredBroker(housekeeping_interval=0.02) as started:
+        started.declare_queue("stored", durable=True)
+        started.declare_queue("kept")
+        yield started
+        started.memory.release()
+
+
+@pytest.fixture
+def server(broker: Broker) -> Iterator[Server]:
+    with amqp.serve(broker) as started:
+        yield started
+
+
+def fill(broker: Broker, count: int = 6) -> None:
+    for queue in ("stored", "kept"):
+        for number in range(count):
+            broker.publish(Message(b"%d" % number, routing_key=queue, persistent=True))
+
+
+def busy_client(server: Server) -> RawClient:
+    """Three acks from each queue wait for a commit on channel 1, and what else a connection can have is on others."""
+    client = RawClient(server.url)
+    client.call(1, commands.Tx.Select)
+    for queue in ("stored", "kept"):
+        for _ in range(3):
+            got = client.get(queue)
+            assert got is not None
+            client.ack(got.method.delivery_tag)
+        unacked = client.get(queue)
+        assert unacked is not None
+    client.declare("own", exclusive=True)
+    client.declare("passing", auto_delete=True)
+    client.consume("passing")
+    client.channel(2)
+    client.call(2, commands.Basic.Qos, prefetch_count=1)
+    for queue in ("stored", "kept"):
+        client.consume(queue, channel=2)
+        assert client.content().body == b"4"
+    client.consume("amq.rabbitmq.reply-to", channel=2, no_ack=True)
+    return client
+
+
+def reset(client: RawClient) -> None:
+    """The peer's machine says that there is no such connection."""
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.socket.close()
+
+
+def wait_until_nobody_is_connected(server: Server) -> None:
+    wait_until_blocked(lambda: not server.connections())
+
+
+def assert_nothing_is_left(broker: Broker, left: list[bytes]) -> None:
+    """No consumer, no queue of a connection's own, nothing unacked; what was acked in the commit is gone."""
+    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    for name in ("stored", "kept"):
+        queue = broker.queue(name)
+        figures = queue.statistics()
+        assert (figures.consumers, figures.unacked, figures.available) == (0, 0, len(left)), name
+        entries = [queue.get(broker) for _ in left]
+        assert [entry.message.body for entry in entries if entry is not None] == left
+        assert [entry.redelivered for entry in entries if entry is not None] == [True, True, False]
+
+
+def be_reset(server: Server, connection: ServerConnection, client: RawClient) -> None:
+    reset(client)
+    connection.io.post(connection.abort)  # nothing is read now, so the news would wait
+
+
+def be_cut_by_heartbeats(server: Server, connection: ServerConnection, client: RawClient) -> None:
+    connection.io.post(connection.abort)
+
+
+def fail(server: Server, connection: ServerConnection, client: RawClient) -> None:
+    connection.io.post(connection.failed, RuntimeError("nobody thought of this"))
+    client.send_method(0, commands.Connection.CloseOk)
+
+
+def fail_and_be_reset(server: Server, connection: ServerConnection, client: RawClient) -> None:
+    connection.io.post(connection.failed, RuntimeError("nobody thought of this"))
+    be_reset(server, connection, client)
+
+
+def be_told_that_the_server_goes(server: Server, connection: ServerConnection, client: RawClient) -> None:
+    connection.io.post(connection.shut_down)
+    client.send_method(0, commands.Connection.CloseOk)
+
+
+def leave_with_a_close(server: Server, connection: ServerConnection, client: RawClient) -> None:
+    client.send_method(0, commands.Connection.Close, reply_code=200)
+
+
+def close_the_channel_and_leave(server: Server, connection: ServerConnection, client: RawClient) -> None:
+    client.send_method(1, commands.Channel.Close)
+    client.socket.shutdown(socket.SHUT_WR)
+
+
+ENDS = [
+    be_reset,
+    be_cut_by_heartbeats,
+    fail,
+    fail_and_be_reset,
+    be_told_that_the_server_goes,
+    leave_with_a_close,
+    close_the_channel_and_leave,
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: str(end.__name__))
+def test_an_end_during_a_commit_is_whole(
+    broker: StoredBroker, server: Server, end: Callable[[Server, ServerConnection, RawClient], None]
+) -> None:
+    """The commit is done, and then channels, consumers, queues and unacked messages of the connection are not."""
+    fill(broker)
+    client = busy_client(server)
+    (connection,) = server.connections()
+    broker.memory.hold()
+    client.send_method(1, commands.Tx.Commit)
+    wait_until_blocked(lambda: broker.memory.statistics().pending_operations > 0)
+    end(server, connection, client)
+    broker.memory.release()
+    wait_until_nobody_is_connected(server)
+    assert_nothing_is_left(broker, [b"3", b"4", b"5"])
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: str(end.__name__))
+def test_an_end_while_a_method_waits_for_a_publish_is_whole(
+    broker: StoredBroker, server: Server, end: Callable[[Server, ServerConnection, RawClient], None]
+) -> None:
+    """As during a commit: a queue.declare that stands behind a publish keeps nothing from ending."""
+    fill(broker)
+    client = busy_client(server)
+    (connection,) = server.connections()
+    client.call(1, commands.Tx.Commit)
+    client.channel(3)
+    broker.memory.hold()
+    client.publish("", "stored", b"behind", channel=3, delivery_mode=2)
+    client.send_method(3, commands.Queue.Declare, queue="late", exclusive=True)
+    wait_until_blocked(lambda: bool(connection._set_aside))
+    end(server, connection, client)
+    broker.memory.release()
+    wait_until_nobody_is_connected(server)
+    broker.wait_for_commits()
+    figures = {name: broker.queue(name).statistics() for name in ("stored", "kept")}
+    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    assert [(each.consumers, each.unacked) for each in figures.values()] == [(0, 0), (0, 0)]
+    assert (figures["stored"].available, figures["kept"].available) == (4, 3)
+
+
+def test_nobody_waits_for_a_commit_of_a_peer_that_left(broker: StoredBroker, server: Server) -> None:
+    """Other channels of its connection end at once: their messages go to others while the commit takes its time."""
+    fill(broker)
+    client = busy_client(server)
+    (connection,) = server.connections()
+    broker.memory.hold()
+    client.send_method(1, commands.Tx.Commit)
+    wait_until_blocked(lambda: broker.memory.statistics().pending_operations > 0)
+    be_reset(server, connection, client)
+    with RawClient(server.url) as other:
+        wait_until_blocked(lambda: broker.queue("kept").statistics().consumers == 0)
+        other.consume("kept")
+        assert other.bodies(2) == [b"4", b"5"]
+    broker.memory.release()
+    wait_until_nobody_is_connected(server)
+    assert_nothing_is_left_but_order(broker)
+
+
+def assert_nothing_is_left_but_order(broker: Broker) -> None:
+    for name in ("stored", "kept"):
+        figures = broker.queue(name).statistics()
+        assert (figures.consumers, figures.unacked, figures.available) == (0, 0, 3), name
+
+
+@pytest.mark.parametrize("broken", ["remove_consumer", "release", "delete"])
+def test_a_part_that_cannot_end_keeps_no_other(
+    broker: StoredBroker, server: Server, broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception while one consumer, message or queue ends is logged, and everything else ends."""
+    fill(broker)
+    client = busy_client(server)
+    client.declare("own2", exclusive=True)
+    works = getattr(BrokerQueue, broken)
+
+    def fail(queue: BrokerQueue, *arguments: object, **options: object) -> object:
+        if queue.name in ("stored", "own"):
+            raise ZeroDivisionError("nobody thought of this")
+        return works(queue, *arguments, **options)
+
+    monkeypatch.setattr(BrokerQueue, broken, fail)
+    reset(client)
+    wait_until_nobody_is_connected(server)
+    assert "nobody thought of this" in caplog.text
+    names = {queue.name for queue in broker.queues()}
+    assert names == {"kept", "stored"} | ({"own"} if broken == "delete" else set())
+    figures = {name: broker.queue(name).statistics() for name in ("kept", "stored")}
+    assert (figures["kept"].consumers, figures["kept"].unacked) == (0, 0)
+    assert figures["stored"].consumers == (broken == "remove_consumer")
+    assert (figures["stored"].unacked > 0) == (broken == "release")
+    monkeypatch.undo()
+
+
+def test_what_is_not_the_channels_any_more_keeps_nothing_from_going_back(
+    broker: StoredBroker, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that failed in its middle leaves the books of the channel wrong: what is left goes back."""
+    fill(broker)
+    accept = BrokerQueue.accept
+
+    def fail_after(queue: BrokerQueue, entries: object, owner: object) -> int:
+        done = accept(queue, entries, owner)  # type: ignore[arg-type]
+        if queue.name == "stored":
+            raise IllegalStep("struck in the middle of a commit")
+        return done
+
+    client = busy_client(server)
+    monkeypatch.setattr(BrokerQueue, "accept", fail_after)
+    client.send_method(1, commands.Tx.Commit)
+    close = client.method()
+    assert (type(close), close.reply_code) == (commands.Channel.Close, 541)
+    monkeypatch.undo()
+    client.close()
+    wait_until_nobody_is_connected(server)
+    figures = [broker.queue(name).statistics() for name in ("stored", "kept")]
+    assert [(each.consumers, each.unacked) for each in figures] == [(0, 0), (0, 0)]
+    assert figures[0].available == 3  # its three were accepted before it struck
+
+
+@pytest.mark.parametrize("interval", [0.005, 1e-6], ids=["", "1 us"])
+def test_two_hundred_resets_during_a_commit(broker: StoredBroker, server: Server, interval: float) -> None:
+    """None of them leaves a consumer, a queue or an unacked message, whatever moment it strikes."""
+    fill(broker, 500)
+
+    def come_and_be_reset(worker: int) -> None:
+        for number in range(50):
+            with ExitStack() as stack:
+                client = RawClient(server.url)
+                stack.callback(reset, client)
+                client.call(1, commands.Tx.Select)
+                for queue in ("stored", "kept"):
+                    got = client.get(queue)
+                    if got is not None:
+                        client.ack(got.method.delivery_tag)
+                client.declare(f"own{worker}", exclusive=True)
+                client.channel(2)
+                client.call(2, commands.Basic.Qos, prefetch_count=2)
+                client.consume("stored", channel=2)
+                client.consume("kept", channel=2)
+                client.send_method(1, commands.Tx.Commit)
+                if number % 3 == 0:
+                    client.send_method(0, commands.Connection.Close, reply_code=200)
+                elif number % 3 == 1:
+                    threading.Event().wait(worker / 2000)  # 0 to 1.5 ms: before, in and after the commit
+
+    with switch_interval(interval), Threads() as threads:
+        for worker in range(4):
+            threads.start(come_and_be_reset, worker)
+    wait_until_nobody_is_connected(server)
+    broker.wait_for_commits()
+    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    for name in ("stored", "kept"):
+        figures = broker.queue(name).statistics()
+        assert (figures.consumers, figures.unacked) == (0, 0)
+        assert 300 <= figures.available <= 500
+    with RawClient(server.url) as client:
+        assert client.ready("kept") >= 300
+
+
+def test_a_server_closes_under_commits(broker: StoredBroker) -> None:
+    """`Server.close` while commits of many connections are under way ends every one of them."""
+    fill(broker, 60)
+    with amqp.serve(broker) as server:
+        clients = [RawClient(server.url) for _ in range(6)]
+        for client in clients:
+            client.call(1, commands.Tx.Select)
+            for queue in ("stored", "kept"):
+                got = client.get(queue)
+                assert got is not None
+                client.ack(got.method.delivery_tag)
+            client.declare(f"own{id(client)}", exclusive=True)
+            client.channel(2)
+            client.call(2, commands.Basic.Qos, prefetch_count=1)
+            client.consume("kept", channel=2)
+        broker.memory.hold()
+        for client in clients:
+            client.send_method(1, commands.Tx.Commit)
+        wait_until_blocked(lambda: broker.memory.statistics().pending_operations > 0)
+        with Threads(PATIENCE) as threads:
+            threads.start(server.close, 5)
+            wait_until_blocked(lambda: all(connection._put_off is not None for connection in server.connections()))
+            broker.memory.release()
+            for client in clients:
+                try:
+                    while not isinstance(client.method(), commands.Connection.Close):
+                        pass
+                except (Closed, AssertionError):
+                    pass
+                client.socket.close()
+        assert server.connections() == []
+    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    for name in ("stored", "kept"):
+        figures = broker.queue(name).statistics()
+        assert (figures.consumers, figures.unacked, figures.available) == (0, 0, 54)
