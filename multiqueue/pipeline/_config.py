@@ -16,7 +16,7 @@ from . import _scan
 from ._errors import ConfigError
 from ._graph import in_order, mistakes
 from ._items import Lane, Step
-from ._sections import LaneSection, Scalar, Settings, StepSection, strings
+from ._sections import DIRECTORY, LaneSection, Scalar, Settings, StepSection, strings
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class PipelineConfig:
     def dead_letters(self) -> Path:
         """The directory for what is set aside."""
         path = self.settings.output.dead_letters
-        return Path(os.path.normpath(self.base / path)) if path else self.output / "failed"
+        return self.output / "failed" if path is None else Path(os.path.normpath(self.base / path))
 
     @property
     def state(self) -> Path:
         """The SQLite file of the state."""
         path = self.settings.state.path
-        return self.base / path if path else self.output / "_multiqueue" / "state.sqlite"
+        return self.output / "_multiqueue" / "state.sqlite" if path is None else self.base / path
 
     def on(self, url: str) -> PipelineConfig:
         """The same on another Spark: a master's URL, or `sc://` for a Connect server.
@@ -72,10 +72,7 @@ class PipelineConfig:
         for name, section in self.settings.lanes.items():
             for lane in _lanes_of(name, section, self.base):
                 if lane.name in found:
-                    raise ConfigError(
-                        f"lanes.{name}.directories: the directory {str(lane.root)!r} makes a lane "
-                        f"{lane.name!r}, which exists already; rename the section or narrow the glob"
-                    )
+                    raise ConfigError(_two_of_one_name(lane, found[lane.name]))
                 found[lane.name] = lane
         for name in self.settings.steps.keys() & found.keys():
             raise ConfigError(f"steps.{name}: there is a lane {name!r} already; rename the step")
@@ -119,13 +116,27 @@ def parse_config(
     return PipelineConfig(settings, base.absolute())
 
 
+def _two_of_one_name(second: Lane, first: Lane) -> str:
+    """What is to be said of the second lane of a name; at least one of the two is made by a directory."""
+    lane, other = (first, second) if second.name == second.section else (second, first)
+    whose = "is that of the section" if other.name == other.section else f"lanes.{other.section} has already"
+    return (
+        f"lanes.{lane.section}.directories: the directory {str(lane.root)!r} makes a lane {lane.name!r}, a name that "
+        f'{whose}; give lanes.{lane.section} other ones, name = "{DIRECTORY}-{lane.section}", or narrow its glob'
+    )
+
+
 def _lanes_of(name: str, section: LaneSection, base: Path) -> list[Lane]:
     if section.directories is None:
         return [_lane(name, name, section, base)]
     pattern = _scan.absolute(section.directories, base)
     root, _ = _scan.fixed_root(pattern)
     roots = _scan.directories(pattern, strings(section.exclude))
-    return [_lane(directory.relative_to(root).as_posix(), name, section, directory) for directory in roots]
+    named = section.name or DIRECTORY
+    return [
+        _lane(named.replace(DIRECTORY, directory.relative_to(root).as_posix()), name, section, directory)
+        for directory in roots
+    ]
 
 
 def _lane(name: str, section_name: str, section: LaneSection, root: Path) -> Lane:

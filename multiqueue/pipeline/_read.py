@@ -12,6 +12,7 @@ from typing import Any
 
 from ._errors import JobError
 from ._items import FileSeen, Item, Lane
+from ._place import local
 
 DataFrame = Any
 SparkSession = Any
@@ -59,9 +60,11 @@ def named_files(item: Item) -> Item:
     files = []
     for payload in item.messages:
         try:
-            path = payload.body.decode().strip()
+            path = local(payload.body.decode().strip())
         except UnicodeDecodeError as error:
             raise JobError(f'the body of message {payload.id!r} is no path; format = "message" takes bodies') from error
+        except ValueError as error:
+            raise JobError(f"the message {payload.id!r}: {error}") from error
         files.append(_met(FileSeen(path, 0, 0), item.base / path))
     return replace(item, files=tuple(files))
 

@@ -10,12 +10,15 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ._place import local
 from ._source import split_source
 
 InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "paths", "message"]
 OutputFormat = Literal["parquet", "json", "csv", "orc", "text"]
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 """`module:function`."""
+DIRECTORY = "{directory}"
+"""Stands for the directory in the name of a lane."""
 Scalar = str | bool | int | float
 Globs = Annotated[str | list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
 """One glob or several."""
@@ -45,6 +48,7 @@ class LaneSection(_Section):
 
     files: Globs | None = None
     directories: str | None = None
+    name: str | None = None
     exclude: Globs = Field(default_factory=list)
     source: str | None = None
     prefetch: int = Field(default=100, ge=1, le=65_535)
@@ -62,6 +66,18 @@ class LaneSection(_Section):
     pool: str | None = None
     timeout: float | None = Field(default=None, gt=0, strict=False)
 
+    @field_validator("files")
+    @classmethod
+    def _are_local(cls, value: str | list[str] | None) -> str | list[str] | None:
+        return [local(one) for one in value] if isinstance(value, list) else value and local(value)
+
+    @field_validator("name")
+    @classmethod
+    def _tells_directories_apart(cls, value: str | None) -> str | None:
+        if value is not None and DIRECTORY not in value:
+            raise ValueError(f"must have {DIRECTORY} in it, for the directory's own name, as in '{DIRECTORY}-json'")
+        return value
+
     @field_validator("source")
     @classmethod
     def _names_a_queue(cls, value: str | None) -> str | None:
@@ -75,6 +91,8 @@ class LaneSection(_Section):
             raise ValueError('give either files = "..." or source = "amqp://HOST/VHOST/QUEUE"')
         if self.source is not None and (self.directories is not None or self.exclude):
             raise ValueError("directories and exclude go with files; a lane with a source has neither")
+        if self.name is not None and self.directories is None:
+            raise ValueError("name goes with directories; a lane without them has the name of its section")
         if self.source is None and self.format == "message":
             raise ValueError('format = "message" goes with a source; files are "text", "binary", "paths" ...')
         return self
@@ -84,7 +102,7 @@ class LaneSection(_Section):
     def _has_fixed_depth(cls, value: str | None) -> str | None:
         if value is not None and "**" in value:
             raise ValueError("`**` has no place here: say how deep the directories are, as in 'inbox/*/*'")
-        return value
+        return value and local(value)
 
 
 class JobSection(_Section):
@@ -143,7 +161,7 @@ class OutputSection(_Section):
     @field_validator("path", "dead_letters")
     @classmethod
     def _is_local(cls, value: str | None) -> str | None:
-        return None if value is None else _local(value)
+        return None if value is None else local(value)
 
 
 class RetrySection(_Section):
@@ -170,7 +188,7 @@ class StateSection(_Section):
     @field_validator("path")
     @classmethod
     def _is_local(cls, value: str | None) -> str | None:
-        return None if value is None else _local(value)
+        return None if value is None else local(value)
 
 
 class Settings(_Section):
@@ -184,15 +202,6 @@ class Settings(_Section):
     retry: RetrySection = Field(default_factory=RetrySection)
     follow: FollowSection = Field(default_factory=FollowSection)
     state: StateSection = Field(default_factory=StateSection)
-
-
-def _local(path: str) -> str:
-    if "://" in path:
-        raise ValueError(
-            f"{path!r} is not a local path; results are moved into place by renaming, which this version "
-            "does on local or mounted file systems only"
-        )
-    return path
 
 
 def strings(globs: str | Iterable[str]) -> tuple[str, ...]:
