@@ -18,6 +18,7 @@ except ImportError:
     sys.exit(2)
 
 from . import __version__
+from ._extras import needs
 from .errors import MultiQueueError
 
 # Where each command lives, and what `multiqueue --help` says of it without loading it.
@@ -44,7 +45,9 @@ class _Rooms(click.Group):
         module_name, _, name = _COMMANDS[cmd_name][0].partition(":")
         try:
             command = getattr(importlib.import_module(module_name), name)
-        except ImportError as error:
+        except ModuleNotFoundError as error:
+            raise _Sentence(needs(f"`multiqueue {cmd_name}`", error.name or str(error)), 2) from error
+        except ImportError as error:  # a room's own, with what to install
             raise _Sentence(str(error), 2) from error
         assert isinstance(command, click.Command)
         return command
@@ -58,6 +61,10 @@ class _Rooms(click.Group):
             return super().invoke(ctx)
         except MultiQueueError as error:
             raise _Sentence(str(error), int(getattr(error, "exit_status", 1))) from error
+        except ImportError as error:
+            if "pip install" not in str(error):
+                raise  # no extra that is missing, but a bug of ours
+            raise _Sentence(str(error), 2) from error
         except BrokenPipeError:
             raise  # `| head`: click ends quietly
         except OSError as error:

@@ -32,6 +32,23 @@ path = "out"
 """
 
 
+# Makes a module as missing as if it had never been installed.
+HIDING = """
+import sys
+
+class Hidden:
+    def __init__(self, package):
+        self.package = package
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == self.package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+def hide(package):
+    sys.meta_path.insert(0, Hidden(package))
+
+"""
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     (tmp_path / "eu").mkdir()
@@ -107,13 +124,38 @@ def test_an_unknown_command() -> None:
         ("click", "--help", "multiqueue: the command line needs click: pip install 'multiqueue[cli]'\n"),
         ("pydantic", "demo", "multiqueue: multiqueue.pipeline needs pydantic: pip install 'multiqueue[cli]'\n"),
         ("rich", "pipeline", "multiqueue: multiqueue.pipeline needs rich: pip install 'multiqueue[cli]'\n"),
+        ("pydantic", "broker", "multiqueue: `multiqueue broker` needs pydantic: pip install 'multiqueue[cli]'\n"),
+        ("pamqp", "consume", "multiqueue: multiqueue.client needs pamqp: pip install 'multiqueue[amqp]'\n"),
+        ("pamqp", "bench amqp", "Error: bench amqp needs pamqp: pip install 'multiqueue[amqp]'\n"),
+        ("pyspark", "bench spark", "Error: bench spark needs pyspark: pip install 'multiqueue[spark]'\n"),
+        ("pyarrow", "bench spark", "Error: bench spark needs pyarrow: pip install 'multiqueue[spark]'\n"),
+        ("pamqp", "bench spark", "Error: bench spark needs pamqp: pip install 'multiqueue[amqp]'\n"),
     ],
 )
 def test_a_missing_extra(module: str, command: str, sentence: str) -> None:
     """Without a package of the extra the command says which extra to install."""
-    code = f"import sys; sys.modules[{module!r}] = None; from multiqueue.cli import main; main([{command!r}])"
+    code = HIDING + f"hide({module!r}); from multiqueue.cli import main; main({command.split()!r})"
     answer = in_process(code)
     assert (answer.returncode, answer.stderr) == (2, sentence)
+
+
+def test_the_help_of_a_suite_that_cannot_run() -> None:
+    """`bench amqp --help` says what is missing where it lists its workloads."""
+    code = HIDING + "hide('pamqp'); from multiqueue.cli import main; main(['bench', 'amqp', '--help'])"
+    answer = in_process(code)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert answer.stdout.endswith("Workloads:\n  bench amqp needs pamqp: pip install 'multiqueue[amqp]'\n")
+
+
+def test_no_java_for_the_benchmark(tmp_path: Path) -> None:
+    """`bench spark` without Java is one sentence, not a page of failures."""
+    pytest.importorskip("pyspark")
+    (tmp_path / "bin").mkdir()
+    code = "from multiqueue.cli import main; main(['bench', 'spark', '--only', 'jobs'])"
+    answer = in_process(code, PATH=str(tmp_path / "bin"), JAVA_HOME="")
+    assert answer.returncode == 2, answer.stderr
+    assert answer.stderr.startswith("Error: bench spark cannot start Spark: Java: no java on PATH")
+    assert answer.stderr.count("\n") == 1
 
 
 def test_no_pyspark(config: Path) -> None:

@@ -20,15 +20,17 @@ HOUSE = Path(multiqueue.__file__).parent
 
 MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
+    "_extras": set(),
     "_toml": {"_toml_lines"},
     "_toml_lines": set(),
+    "_words": set(),
     "core": {"errors"},
-    "store": {"errors"},
+    "store": {"errors", "_words"},
     "broker": {"core", "store", "errors"},
-    "amqp": {"broker", "core", "errors", "_toml"},
-    "client": {"core", "amqp", "errors"},
+    "amqp": {"broker", "core", "errors", "_toml", "_words"},
+    "client": {"core", "amqp", "errors", "_words"},
     "spark": {"core", "client", "errors"},
-    "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_toml"},
+    "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_toml", "_words"},
     "testing": {"core", "errors"},
 }
 SEES_ALL = {"monitor", "cli", "bench", "pytest_plugin", "__init__", "__main__"}  # and nobody imports them

@@ -14,25 +14,35 @@ import queue
 import socket
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from ._connection import ServerConnection
-    from ._io import IoThread
+from ._io import IoThread
+
+
+class Reading(Protocol):
+    """A connection, as far as it matters here."""
+
+    io: IoThread
+
+    @property
+    def is_behind(self) -> bool: ...
+
+
+R = TypeVar("R", bound=Reading)
 
 _LOOK_AGAIN = 0.001  # seconds; between two looks the loop reads
 
 
-def catch_up(connections: Iterable[ServerConnection], timeout: float) -> list[ServerConnection]:
+def catch_up(connections: Iterable[R], timeout: float) -> list[R]:
     """Wait until what has been sent on the connections is done; those where it is not after `timeout` seconds."""
     deadline = time.monotonic() + timeout
-    by_thread: dict[IoThread, list[ServerConnection]] = {}
+    by_thread: dict[IoThread, list[R]] = {}
     for connection in connections:
         by_thread.setdefault(connection.io, []).append(connection)
-    told: queue.SimpleQueue[list[ServerConnection]] = queue.SimpleQueue()
+    told: queue.SimpleQueue[list[R]] = queue.SimpleQueue()
     for io, left in by_thread.items():
         io.post(_look, io, left, deadline, told)
-    behind: list[ServerConnection] = []
+    behind: list[R] = []
     for _ in by_thread:
         try:
             behind += told.get(timeout=max(0.0, deadline - time.monotonic()) + 1.0)
@@ -41,9 +51,7 @@ def catch_up(connections: Iterable[ServerConnection], timeout: float) -> list[Se
     return behind
 
 
-def _look(
-    io: IoThread, left: list[ServerConnection], deadline: float, told: queue.SimpleQueue[list[ServerConnection]]
-) -> None:
+def _look(io: IoThread, left: list[R], deadline: float, told: queue.SimpleQueue[list[R]]) -> None:
     left = [connection for connection in left if connection.is_behind]
     if left and time.monotonic() < deadline:
         io.loop.call_later(_LOOK_AGAIN, _look, io, left, deadline, told)

@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from .._words import counted, duration
 from ..broker import Broker
 from ..errors import MultiQueueError
 from ._collector import patient_collector
@@ -117,7 +118,13 @@ def _open(config: BrokerConfig, directory: Path | None) -> Broker:
 
 
 @broker.command()
-@click.option("--url", default="amqp://guest:guest@127.0.0.1:5672/%2F", show_default=True)
+@click.option(
+    "--url",
+    envvar="MULTIQUEUE_URL",
+    default="amqp://guest:guest@127.0.0.1:5672/%2F",
+    show_default=True,
+    help="The broker; also MULTIQUEUE_URL.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def status(url: str, as_json: bool) -> None:
     """What a running broker is busy with: its connections and queues."""
@@ -127,8 +134,8 @@ def status(url: str, as_json: bool) -> None:
         click.echo()
         return
     click.echo(
-        f"{found['product']} {found['version']}, up {found['uptime_seconds']:.0f} s,"
-        f" {found['connections']} connections, {found['channels']} channels"
+        f"{found['product']} {found['version']}, up {duration(found['uptime_seconds'])},"
+        f" {counted(found['connections'], 'connection')}, {counted(found['channels'], 'channel')}"
     )
     if found["alarms"]:
         click.echo(f"low on {' and '.join(found['alarms'])}: publishers are blocked")

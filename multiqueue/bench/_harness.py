@@ -71,7 +71,7 @@ class _Entrant:
         self._metrics = workload.metrics
         self._n = workload.n_for(rival)
         self._figures: list[Figures] = []
-        self._problem = "" if _is_installed(rival) else f"{rival.requires} is not installed"
+        self._problem = "" if is_installed(rival) else f"{rival.requires} is not installed"
         self._status: Literal["measured", "missing", "failed"] = "missing" if self._problem else "measured"
 
     def run_once(self) -> None:
@@ -123,7 +123,8 @@ def _no_garbage_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _is_installed(rival: Rival) -> bool:
+def is_installed(rival: Rival) -> bool:
+    """Whether the module that a rival needs is there."""
     if rival.requires is None:
         return True
     try:

@@ -14,7 +14,8 @@ from typing import Any, cast
 
 import click
 
-from ._harness import run_suite
+from .._extras import needs
+from ._harness import is_installed, run_suite
 from ._model import BenchError, Suite
 from ._record import default_directory, record
 from ._report import Report
@@ -29,6 +30,12 @@ HERE = ""  # what `--record` without a directory stands for
 @click.group()
 def bench() -> None:
     """Measure what multiqueue claims, beside its rivals, on this machine."""
+
+
+class NotReady(click.ClickException):
+    """This machine lacks what a suite is about: nothing was measured."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,12 @@ class _SuiteCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Workloads"):
-            formatter.write_dl([(workload.name, workload.title) for workload in _load(str(self.name)).workloads])
+            try:
+                workloads = _load(str(self.name)).workloads
+            except NotReady as lack:
+                formatter.write_text(lack.message)
+            else:
+                formatter.write_dl([(workload.name, workload.title) for workload in workloads])
 
 
 def _suite(function: Callable[..., None]) -> click.Command:
@@ -122,6 +134,7 @@ def amqp(against: str | None, **options: Any) -> None:
 
     Exits with 1 if a message was lost, or a program raised or got stuck: the table says which.
     """
+    _check_installed(_load("amqp"), options["only"])
     module = importlib.import_module("._amqp", __package__)
     with module.measured_suite(against) as suite:
         _measure_suite(suite, _Options(**options))
@@ -136,13 +149,32 @@ def spark(**options: Any) -> None:
 
     Exits with 1 if a job or a row was lost, or a rival raised or got stuck: the table says which.
     """
-    _measure("spark", _Options(**options))
+    suite = _load("spark")
+    _check_installed(suite, options["only"])
+    _check_spark()
+    _measure_suite(suite, _Options(**options))
+
+
+def _check_installed(suite: Suite, only: tuple[str, ...]) -> None:
+    """Raises: `NotReady` if a module is missing without which ours is not measured; a rival may be missing."""
+    for workload in _chosen(suite, only).workloads:
+        for rival in workload.rivals:
+            if rival.role == "ours" and not is_installed(rival):
+                raise NotReady(needs(f"bench {suite.name}", str(rival.requires)))
+
+
+def _check_spark() -> None:
+    """Raises: `NotReady` if no session can be started: no Java, or an old one."""
+    findings = importlib.import_module("multiqueue.spark").check_environment()
+    errors = [f"{finding.subject}: {finding.message}" for finding in findings if finding.level == "error"]
+    if errors:
+        raise NotReady(f"bench spark cannot start Spark: {'; '.join(errors)}")
 
 
 def _load(name: str) -> Suite:
     """The suite of that name; each loads its own room alone.
 
-    Raises: `UsageError` where the environment asks for what it cannot do.
+    Raises: `UsageError` where the environment asks for what it cannot do; `NotReady` where it lacks a module.
     """
     module = {
         "core": "._core_suite",
@@ -155,6 +187,10 @@ def _load(name: str) -> Suite:
         return cast(Suite, importlib.import_module(module, __package__).SUITE)
     except BenchError as error:
         raise click.UsageError(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise NotReady(needs(f"bench {name}", error.name or str(error))) from error
+    except ImportError as error:  # a room's own, with what to install
+        raise NotReady(f"bench {name}: {error}") from error
 
 
 def _measure(name: str, options: _Options) -> None:

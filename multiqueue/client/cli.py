@@ -6,12 +6,14 @@ import base64
 import json
 import os
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator
 from time import monotonic
 from typing import Any, BinaryIO
 
 import click
 
+from .._words import counted
 from ..amqp import Properties
 from ..errors import Empty, ShutDown
 from ._channel import Channel
@@ -20,11 +22,13 @@ from ._connect import connect
 from ._consumers import Inbox
 from ._errors import ClientError, Closed, Nacked
 from ._message import Message, Returned
+from ._output import Output, forget_output, output_to
 
 DEFAULT_URL = "amqp://guest:guest@localhost:5672/%2F"
 _WINDOW = 1000  # messages on their way to the server before the first of them must be confirmed
-_BATCH = 100  # messages written before they are flushed and acknowledged
+_BATCH = 100  # messages written to a file before they are flushed and acknowledged
 _LONGEST_SLEEP = 1.0  # seconds
+_SHORT_SLEEP = 0.01
 
 _URL = click.option(
     "--url", envvar="MULTIQUEUE_URL", default=DEFAULT_URL, show_default=True, help="The broker; also MULTIQUEUE_URL."
@@ -85,13 +89,15 @@ def publish(
     returned: list[Returned] = []
     with connect(url, recover=False, name="multiqueue publish") as connection:
         channel = connection.channel(on_returned=returned.append)
+        if exchange:
+            _look_for(channel, exchange)
         if queue is not None:
             _prepare(channel, queue, declare)
         refused = _publish_all(channel, messages, confirm, {"exchange": exchange, "routing_key": key, **set_})
     refused += len(returned)
     if refused:
         example = f", for example: {returned[0].reply_text}" if returned else ""
-        raise ClientError(f"{refused} messages were refused{example}")
+        raise ClientError(f"{counted(refused, 'message')} {'was' if refused == 1 else 'were'} refused{example}")
 
 
 def _publish_all(channel: Channel, messages: Iterable[bytes], confirm: bool, fields: dict[str, Any]) -> int:
@@ -115,7 +121,7 @@ def _publish_all(channel: Channel, messages: Iterable[bytes], confirm: bool, fie
         if not confirm:
             channel.basic_qos(1)  # the server has everything, or says why not, when it answers
     except Closed as error:
-        raise BrokenOff(f"broken off: {error}") from error
+        raise _broken_off(error) from error
     except ValueError as error:  # it is the same for every message, so none was sent
         raise CannotStart(f"no message can be sent so: {error}") from error
     return refused
@@ -168,6 +174,20 @@ def _whole(name: str, value: str) -> int:
     return int(value)
 
 
+def _broken_off(error: Exception) -> BrokenOff:
+    """In the server's words, if it has said why."""
+    return BrokenOff(f"broken off: {getattr(error, 'reply_text', '') or error}")
+
+
+def _look_for(channel: Channel, exchange: str) -> None:
+    try:
+        channel.exchange_declare(exchange, passive=True)
+    except Closed as error:
+        raise CannotStart(error.reply_text or str(error)) from error
+    except ValueError as error:
+        raise CannotStart(f"--exchange: {error}") from error
+
+
 def _prepare(channel: Channel, queue: str, declare: bool) -> None:
     try:
         channel.queue_declare(queue, durable=declare, passive=not declare)
@@ -189,7 +209,8 @@ def _prepare(channel: Channel, queue: str, declare: bool) -> None:
     type=click.Choice(["written", "auto", "never"]),
     default="written",
     show_default=True,
-    help="When a message is done with: when it was written; on delivery; never, so that all go back at the end.",
+    help="When a message is done with: when it was written, and read if to a pipe; on delivery; never, so that all go "
+    "back at the end.",
 )
 @click.option("--format", "format_", type=click.Choice(["raw", "json"]), default="raw", show_default=True)
 @click.option("--prefetch", type=click.IntRange(min=1), default=_BATCH, show_default=True)
@@ -208,7 +229,8 @@ def consume(
     """Write messages of a queue to standard output, one a line, until Ctrl-C or whoever reads them goes away.
 
     With --format json each is an object with body (or body_base64, if it is no text), properties, exchange,
-    routing_key, redelivered. A message that could not be written is back in its queue.
+    routing_key, redelivered. A message that could not be written, or that a pipe's reader has not read when it ends, is
+    back in its queue.
     """
     end = b"\0" if nul else b"\n"
     if sys.stdout is None:
@@ -220,47 +242,90 @@ def consume(
             channel.basic_qos(prefetch)
         try:
             with channel.consume(queue, auto_ack=ack == "auto") as inbox:
-                written = _write_all(inbox, count, timeout, ack == "written", format_ == "json", end)
+                written = _write_all(
+                    inbox, count, timeout, prefetch if ack == "written" else None, format_ == "json", end
+                )
         except BrokenPipeError:
-            _forget_output()
+            forget_output()
             return
         except (Closed, ShutDown) as error:
-            raise BrokenOff(f"broken off: {error}") from error
+            raise _broken_off(error) from error
     if count is not None and written < count:
-        raise ClientError(f"{written} of {count} messages came; none for {timeout:g} s")
+        raise ClientError(f"{written:,} of {counted(count, 'message')} came; none for {timeout:g} s")
+
+
+class _Writing:
+    """Messages on their way out: those that are written are acknowledged once they are taken."""
+
+    def __init__(self, output: Output, prefetch: int | None) -> None:
+        self.output = output
+        self._prefetch = prefetch  # None: nothing is to be acknowledged
+        self._waiting: deque[tuple[int, Message]] = deque()  # and how much is written when each is
+
+    def write(self, message: Message, data: bytes) -> None:
+        self.output.write(data)
+        if self._prefetch is not None:
+            self._waiting.append((self.output.written, message))
+
+    def settle(self) -> None:
+        """Acknowledge what has been taken."""
+        last = None
+        while self._waiting and self._waiting[0][0] <= self.output.taken:
+            _, last = self._waiting.popleft()
+        if last is not None:
+            last.ack(multiple=True)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be taken."""
+        return not self._waiting
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the server sends nothing further before something is taken."""
+        return self._prefetch is not None and len(self._waiting) >= self._prefetch
 
 
 def _write_all(
-    inbox: Inbox, count: int | None, timeout: float | None, acknowledges: bool, as_json: bool, end: bytes
+    inbox: Inbox, count: int | None, timeout: float | None, prefetch: int | None, as_json: bool, end: bytes
 ) -> int:
-    """Returns how many messages were written, and acknowledged if that was asked for."""
-    out = sys.stdout.buffer
+    """Returns how many messages were written, and acknowledged if there is a `prefetch`."""
+    writing = _Writing(output_to(sys.stdout.buffer), prefetch)
     written = 0
-    while count is None or written < count:
-        message = _next(inbox, timeout)
-        if message is None:
-            break
-        out.write((_as_json(message) if as_json else message.body) + end)
-        written += 1
-        if written % _BATCH == 0 or not inbox.qsize() or written == count:
-            out.flush()
-            if acknowledges:
-                message.ack(multiple=True)
+    try:
+        while count is None or written < count:
+            message = _next(inbox, timeout, writing)
+            if message is None:
+                break
+            writing.write(message, (_as_json(message) if as_json else message.body) + end)
+            written += 1
+            if written % _BATCH == 0 or not inbox.qsize() or written == count:
+                writing.output.flush()
+            writing.settle()
+        writing.output.finish()
+    finally:
+        writing.settle()  # after a broken pipe too: what was read before is done
     return written
 
 
-def _next(inbox: Inbox, timeout: float | None) -> Message | None:
+def _next(inbox: Inbox, timeout: float | None, writing: _Writing) -> Message | None:
     """The next message; None when none has come for `timeout` seconds.
 
-    It waits a second at a time: a Ctrl-C that comes just before the thread falls asleep is seen when it wakes.
+    It waits a second at a time: a Ctrl-C that comes just before the thread falls asleep is seen when it wakes. And
+    shorter while something waits to be taken.
     """
-    end = None if timeout is None else monotonic() + timeout
+    begun = monotonic()
     while True:
-        left = _LONGEST_SLEEP if end is None else min(end - monotonic(), _LONGEST_SLEEP)
+        writing.output.look()
+        writing.settle()
+        if writing.is_full:
+            begun = monotonic()  # none can come
+        longest = _LONGEST_SLEEP if writing.is_idle else _SHORT_SLEEP
+        left = longest if timeout is None else min(begun + timeout - monotonic(), longest)
         try:
             return inbox.get(max(left, 0))
         except Empty:
-            if left < _LONGEST_SLEEP:
+            if left < longest:
                 return None
 
 
@@ -281,8 +346,3 @@ def _as_json(message: Message) -> bytes:
 def _plain(value: object) -> object:
     """What JSON has no word for: bytes, times, decimals in a table of headers."""
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
-
-
-def _forget_output() -> None:
-    """Nobody reads: let the interpreter flush its buffer into nothing."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from .._words import duration
 from ._lifecycle import ItemState
 from ._progress import AttemptEnded, Reporter
 from ._tally import LaneProgress, Snapshot
@@ -215,16 +216,6 @@ def snapshot_values(snapshot: Snapshot) -> dict[str, Any]:
         "total": _counts(snapshot.total),
         "lanes": {lane.lane: _counts(lane) for lane in snapshot.lanes},
     }
-
-
-def duration(seconds: float) -> str:
-    """`8 s`, `3 min 20 s`, `2 h 5 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _caption(snapshot: Snapshot) -> str:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .._words import counted
 from ._config import PipelineConfig
 from ._plan import LanePlan, Plan, StepPlan
 
@@ -16,7 +17,7 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
     """Print the plan: lanes, steps, and what would come first."""
     section = config.settings.spark
     where = section.remote or section.master or "local[*]"
-    items = "1 item" if plan.to_run == 1 else f"{plan.to_run:,} items"
+    items = counted(plan.to_run, "item")
     console.print(f"{items} to run on {where}, {section.max_running} at a time; nothing was started", soft_wrap=True)
     console.print(_lanes(plan))
     for lane in plan.lanes:

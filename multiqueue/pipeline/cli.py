@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .._words import counted, duration
 from . import _demo
 from ._config import PipelineConfig, load_config
 from ._console import console as new_console
-from ._console import duration, reporter_for, snapshot_values
+from ._console import reporter_for, snapshot_values
 from ._dead_letters import DeadLetters
 from ._errors import ExitStatus, Unprepared
 from ._items import shown
@@ -121,7 +122,7 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
         raise Unprepared(f"no lane {unknown[0]!r} has run here; there are {', '.join(sorted(known)) or 'none'}")
     with exclusive(config.state), open_ledger(config.state, config.base) as ledger, ledger.transaction():
         count = ledger.put_back_failed(lanes or None, DeadLetters(config.dead_letters).remove)
-    click.echo(f"{_items(count)} put back; `multiqueue pipeline run {file}` tries again")
+    click.echo(f"{counted(count, 'item')} put back; `multiqueue pipeline run {file}` tries again")
 
 
 @click.command()
@@ -161,7 +162,7 @@ def lanes_table(counts: Iterable[LaneCount], most: int | None = None) -> Table:
     if len(shown) < len(lanes):
         table.add_row(f"[dim]and {len(lanes) - len(shown)} more[/]")
     total = {state: sum(states[state] for states in lanes.values()) for state in ItemState}
-    table.add_row("1 lane" if len(lanes) == 1 else f"{len(lanes)} lanes", *_cells(total), style="bold")
+    table.add_row(counted(len(lanes), "lane"), *_cells(total), style="bold")
     return table
 
 
@@ -182,10 +183,10 @@ def _show_result(console: Console, config: PipelineConfig, result: RunResult, fi
 def _sentence(result: RunResult, file: str) -> str:
     total = result.snapshot.total
     if result.status is ExitStatus.INTERRUPTED:
-        return f"stopped with {_items(total.waiting)} waiting; `multiqueue pipeline run {file}` goes on"
+        return f"stopped with {counted(total.waiting, 'item')} waiting; `multiqueue pipeline run {file}` goes on"
     if result.status is ExitStatus.SET_ASIDE:
-        return f"{_items(total.failed)} set aside; `multiqueue pipeline retry {file}` puts them back"
-    return f"all done: {_items(total.done)}, {duration(result.snapshot.elapsed_s)} of this run"
+        return f"{counted(total.failed, 'item')} set aside; `multiqueue pipeline retry {file}` puts them back"
+    return f"all done: {counted(total.done, 'item')}, {duration(result.snapshot.elapsed_s)} of this run"
 
 
 def _show_failures(console: Console, failed: list[Failure], counts: list[LaneCount]) -> None:
@@ -222,7 +223,3 @@ def _result_values(config: PipelineConfig, result: RunResult) -> dict[str, objec
         "report": str(result.report),
         **snapshot_values(result.snapshot),
     }
-
-
-def _items(count: int) -> str:
-    return "1 item" if count == 1 else f"{count:,} items"

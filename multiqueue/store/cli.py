@@ -9,6 +9,7 @@ from typing import IO
 
 import click
 
+from .._words import counted
 from . import _dump, _inspect
 
 _PATH = click.argument("path", type=click.Path(exists=True, file_okay=False, path_type=Path))
@@ -38,16 +39,17 @@ def info(path: Path, as_json: bool) -> None:
     definitions = ", ".join(f"{count} of {kind}" for kind, count in found.definitions.items()) or "none"
     for name, value in (
         ("file", f"{found.file}, format {found.format}, {state}"),
-        ("messages", f"{found.messages:,} with {found.bytes:,} bytes; {found.transient:,} of them transient"),
+        ("messages", f"{found.messages:,} with {counted(found.bytes, 'byte')}; {found.transient:,} of them transient"),
         ("definitions", definitions),
         ("next id", f"{found.next_id}; below {found.redeliver_floor} perhaps delivered before"),
         ("size", f"{found.file_bytes:,} bytes, {found.free_bytes:,} of them free; log {found.log_bytes:,}"),
-        ("to remove", f"{found.queues_to_remove} dropped queues"),
+        ("to remove", counted(found.queues_to_remove, "dropped queue")),
     ):
         click.echo(f"{name + ':':<13}{value}")
     for level in found.levels[:_MOST_LEVELS]:
         click.echo(
-            f"queue {level.queue}, level {level.level}: {level.messages:,} messages, {level.bytes:,} bytes, "
+            f"queue {level.queue}, level {level.level}: {counted(level.messages, 'message')}, "
+            f"{counted(level.bytes, 'byte')}, "
             f"ids {level.first} to {level.last}"
         )
     if len(found.levels) > _MOST_LEVELS:
@@ -65,7 +67,7 @@ def check(ctx: click.Context, path: Path) -> None:
         if count <= _MOST_PROBLEMS:
             click.echo(f"{path}: {problem}")
     if count:
-        click.echo(f"{_many(count, 'problem')}; `multiqueue store dump {path}` reads what can be read", err=True)
+        click.echo(f"{counted(count, 'problem')}; `multiqueue store dump {path}` reads what can be read", err=True)
         ctx.exit(1)
     click.echo(f"{path}: sound")
 
@@ -86,7 +88,7 @@ def dump(ctx: click.Context, path: Path, output: IO[str]) -> None:
             damages += 1
             click.echo(f"{path}: {text}", err=True)
     if damages:
-        click.echo(f"{_many(damages, 'gap')}; what could be read was written", err=True)
+        click.echo(f"{counted(damages, 'gap')}; what could be read was written", err=True)
         ctx.exit(1)
 
 
@@ -99,9 +101,9 @@ def dump(ctx: click.Context, path: Path, output: IO[str]) -> None:
 def load(ctx: click.Context, path: Path, source: IO[str]) -> None:
     """Make a store in PATH, a new or empty one, of what `dump` wrote."""
     loaded, damaged = _dump.load(path, source)
-    click.echo(f"{_many(loaded, 'message')} loaded into {path}")
+    click.echo(f"{counted(loaded, 'message')} loaded into {path}")
     if damaged:
-        click.echo(f"{_many(damaged, 'message')} left out: not all of it could be read", err=True)
+        click.echo(f"{counted(damaged, 'message')} left out: not all of it could be read", err=True)
         ctx.exit(1)
 
 
@@ -118,7 +120,3 @@ def _write(output: IO[str], line: str) -> None:
         output.write(line + "\n")
     except click.FileError as error:  # the file is opened now, not before there is something to write
         raise click.BadParameter(error.format_message(), param_hint="--output") from error
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"

@@ -238,12 +238,14 @@ def test_status(broker: Broker, url: str) -> None:
         client.publish("", "orders", b"x")
         client.consume("orders")
         client.content()
-        shown = CliRunner().invoke(command, ["status", "--url", url])
+        shown = CliRunner().invoke(command, ["status"], env={"MULTIQUEUE_URL": url})
         assert shown.exit_code == 0
-        assert re.search(r"2 connections, 2 channels\n", shown.output)
+        assert re.search(r", up \d+ s, 2 connections, 2 channels\n", shown.output)
         assert re.search(r"^/ +orders +0 +1 +1$", shown.output, re.MULTILINE)
         figures = json.loads(CliRunner().invoke(command, ["status", "--json", "--url", url]).output)
         assert figures["virtual_hosts"]["/"]["queues"] == {"orders": {"ready": 0, "unacked": 1, "consumers": 1}}
+    shown = CliRunner().invoke(command, ["status", "--url", url])
+    assert re.search(r", 1 connection, 1 channel\n", shown.output)  # that of the question
 
 
 def test_status_of_nobody(url: str) -> None:

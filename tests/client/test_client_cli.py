@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import signal
@@ -11,13 +12,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from multiqueue import cli as front
 from multiqueue.broker import Broker
-from multiqueue.client import Connection, connect
+from multiqueue.client import Connection, _output, connect
+from multiqueue.client import cli as client_cli
+from multiqueue.errors import Empty
 
 _NAMES = ("publish", "consume")
 
@@ -83,20 +87,26 @@ def test_looking_takes_nothing(server_url: str, connection: Connection) -> None:
     [
         (["publish", "--queue", "missing"], 2, "NOT_FOUND - no queue 'missing' in vhost '/'; --declare makes it"),
         (["consume", "--queue", "missing"], 2, "NOT_FOUND - no queue 'missing' in vhost '/'; --declare makes it"),
-        (["publish", "--exchange", "missing"], 3, "no exchange 'missing'"),
+        (["publish", "--exchange", "missing"], 2, "multiqueue: NOT_FOUND - no exchange 'missing' in vhost '/'\n"),
         (
             ["publish", "--exchange", "amq.topic", "--routing-key", "x"],
             1,
-            "1 messages were refused, for example: NO_ROUTE",
+            "1 message was refused, for example: NO_ROUTE",
         ),
-        (["consume", "--queue", "q", "--declare", "--count", "1", "--timeout", "0"], 1, "0 of 1 messages came"),
+        (["consume", "--queue", "q", "--declare", "--count", "1", "--timeout", "0"], 1, "0 of 1 message came"),
         (["publish", "--queue", "q", "--property", "colour=red"], 2, "there is none of this name; content_type"),
         (["publish", "--queue", "q", "--property", "priority=high"], 2, "a whole number is needed"),
         (["publish", "--queue", "q" * 256], 2, "--queue: 'qqqq"),
         (["consume", "--queue", "\udcff"], 2, "--queue: 'utf-8' codec can't encode"),
         (["publish", "--exchange", "amq.topic", "--routing-key", "k" * 256], 2, "no message can be sent so: 'kkkk"),
         (["publish", "--exchange", "amq.topic", "--property", "priority=999"], 2, "999 does not fit in an octet"),
-        (["publish", "--exchange", "missing", "--no-confirm"], 3, "no exchange 'missing'"),
+        (["publish", "--exchange", "missing", "--no-confirm"], 2, "multiqueue: NOT_FOUND - no exchange 'missing'"),
+        (["publish", "--exchange", "x" * 256], 2, "--exchange: 'xxxx"),
+        (
+            ["publish", "--exchange", "amq.topic", "--property", "user_id=bob"],
+            3,
+            "multiqueue: broken off: PRECONDITION_FAILED - user_id property set to 'bob'",
+        ),
         (["publish"], 2, "say where to"),
         (["consume", "--queue", "q", "--url", "nonsense"], 2, "'nonsense' is no address of a broker"),
         (["consume", "--queue", "q", "--url", "amqp://127.0.0.1:1"], 2, "127.0.0.1:1: "),
@@ -175,6 +185,95 @@ def test_whoever_reads_may_go_away(server_url: str, connection: Connection) -> N
     left = channel.basic_get("q")
     assert left is not None
     assert left.redelivered
+
+
+def test_what_the_reader_of_a_pipe_has_not_read_is_back(
+    broker: Broker, server_url: str, connection: Connection
+) -> None:
+    """Of what was written into a pipe, as many messages are done with as its reader has read before it ended."""
+    channel = connection.channel()
+    channel.queue_declare("q", durable=True)
+    for number in range(2000):
+        channel.publish(b"%d" % number, routing_key="q")
+    with _consumer(server_url) as process:
+        assert process.stdout is not None
+        number = process.stdout.fileno()
+        read = b"".join(os.read(number, 65536) for _ in range(3))
+        process.stdout.close()
+        assert process.wait(30) == 0
+    left = 2000 - read.count(b"\n")
+    assert 1 < left < 2000
+    assert channel.queue_declare("q", passive=True)[1:] == (left, 0)
+
+
+class _ReadInTime:
+    """The other end of a pipe, read whenever the writer sleeps; `pieces` are what each reading found."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number, writer = os.pipe()
+        self.stream = os.fdopen(writer, "wb", 0)
+        self.pieces: list[bytes] = []
+        monkeypatch.setattr(_output, "sleep", self._read)
+
+    def _read(self, seconds: float) -> None:
+        self.pieces.append(os.read(self.number, 65536))
+
+
+def test_a_waiting_reader_gets_one_message_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is written first is read before the next is written, so that `head -3` has read three when it ends."""
+    reader = _ReadInTime(monkeypatch)
+    output = _output.output_to(reader.stream)
+    for number in range(3):
+        output.write(b"%d\n" % number)
+        assert output.taken == 2 * number
+    output.flush()
+    assert reader.pieces == [b"0\n", b"1\n", b"2\n"]
+    assert output.taken == output.written == 6
+    output.write(b"3\n")
+    os.close(reader.number)
+    monkeypatch.undo()
+    with pytest.raises(BrokenPipeError):
+        output.finish()
+    assert output.taken == 6
+    reader.stream.close()
+
+
+def test_a_busy_reader_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the reader does something else more is written, and counted once it has read it."""
+    number, writer = os.pipe()
+    clock = itertools.count(step=0.06)
+    monkeypatch.setattr(_output, "monotonic", lambda: next(clock))
+    with open(writer, "wb", 0) as stream, open(number, "rb", 0) as reading:
+        output = _output.output_to(stream)
+        for _ in range(5):
+            output.write(b"12345\n")
+        assert next(clock) < 0.5  # it was waited for once
+        assert output.taken == 0
+        assert reading.read(9) == b"12345\n123"
+        output.look()
+        assert output.taken == 9
+        output.finish()  # the pipe has it, and somebody is there to read it
+        assert output.taken == 30
+
+
+def test_no_time_passes_while_the_reader_keeps_messages_from_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--timeout` does not count while as many messages as --prefetch wait to be read: the server sends no other."""
+    clock = itertools.count()
+    monkeypatch.setattr(client_cli, "monotonic", lambda: next(clock))
+    answers = iter([Empty, Empty, Empty, Empty, "message", Empty, Empty, Empty])
+
+    def get(timeout: float) -> str:
+        if (answer := next(answers)) is Empty:
+            raise Empty
+        return str(answer)
+
+    inbox: Any = SimpleNamespace(get=get)
+    writing: Any = SimpleNamespace(
+        output=SimpleNamespace(look=lambda: None), settle=lambda: None, is_full=True, is_idle=False
+    )
+    assert client_cli._next(inbox, 2.5, writing) == "message"
+    writing.is_full = False
+    assert client_cli._next(inbox, 2.5, writing) is None
 
 
 def test_an_interrupt_ends_it_in_order(broker: Broker, server_url: str, connection: Connection) -> None:

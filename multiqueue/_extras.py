@@ -1,0 +1,20 @@
+"""Which extra installs a module that is missing. docs/decisions/0002-extras.md has what is in each, and why."""
+
+from __future__ import annotations
+
+_EXTRAS = {
+    "click": "cli",
+    "pydantic": "cli",
+    "rich": "cli",
+    "pamqp": "amqp",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+}
+
+
+def needs(who: str, module: str) -> str:
+    """What to say of a module that somebody needs and that is not there."""
+    package = module.partition(".")[0]
+    if package not in _EXTRAS:
+        return f"{who} needs the module {package}, which is not installed"
+    return f"{who} needs {package}: pip install 'multiqueue[{_EXTRAS[package]}]'"
