@@ -123,4 +123,4 @@ def test_as_the_standard_library_reads_it(text: str) -> None:
         read = tomllib.loads(text)
     except tomllib.TOMLDecodeError:
         return
-    assert {place for place in lines_of(text)} == places(read)
+    assert set(lines_of(text)) == places(read)

@@ -180,8 +180,9 @@ class MemoryManager:
         """
         if not self.is_loadable(size):
             raise MessageTooLarge(
-                f"a message of {size} bytes for {label} is larger than a quarter of the memory limit of"
-                f" {self._paging.limit} bytes allows ({max(self.largest_body, 0)}); raise the limit or send less at once"
+                f"a message of {size} bytes for {label} is larger than a quarter of the memory limit"
+                f" of {self._paging.limit} bytes allows ({max(self.largest_body, 0)}); raise the limit or send less at"
+                " once"
             )
 
     def is_loadable(self, size: int) -> bool:

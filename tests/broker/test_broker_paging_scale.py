@@ -108,7 +108,7 @@ def test_a_place_that_becomes_free_goes_to_the_next_consumer(broker: Broker) -> 
 
 
 def test_what_a_consumer_has_is_part_of_what_was_set_aside_for_it(broker: Broker) -> None:
-    """A message that a consumer has uses up the room kept for it, and takes none besides; it is kept again after that."""
+    """A message that a consumer has uses up the room kept for it, and takes none besides; then it is kept again."""
     broker.memory_limit = MIB // 2
     _publish(broker, range(2000), size=1024)
     first = broker.subscribe("q", prefetch=600)
