@@ -15,11 +15,12 @@ Source      "Durable Queue Memory Management" (Apache ActiveMQ); `_queue_core` f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from multiqueue.store import StoreDamaged
 
-from ._consumer import QueueConsumer
+from ._consumer import ConsumerState, QueueConsumer
 from ._entry import SETTLE, Entry, EntryState
 from ._entry_list import EntryList
 from ._feeds import Feed, Feeds
@@ -49,6 +50,9 @@ class PagingQueue(Protocol):
 
     def trim(self) -> None:
         """Evict what is above the limit of a ring."""
+
+    def report_loss(self, consumer: QueueConsumer) -> None:
+        """What is counted is not to be had: tell, and cancel the consumers that would wait for it."""
 
 
 def may_page(settings: QueueSettings) -> bool:
@@ -173,6 +177,29 @@ class PagedCore(QueueCore):
             return []
         return [entry]
 
+    def has_lost(self, reader: Reader) -> bool:
+        """True when there is nothing left for a reader that may have everything, and yet messages are counted.
+
+        Whatever is ready stands in a list that has looked at all of its area. What does not is gone from the store.
+        """
+        if not self.available or self.deleted or self.area.unreadable or reader.no_local:
+            return False
+        feed = self.feeds.of(reader)
+        if feed is None or feed.target.selective or feed.target.browses:
+            return False
+        if feed.key is None and reader is not self.getter:
+            return False  # it has refused something
+        with self.memory as paging:
+            return paging.is_at_end(feed.target)
+
+    def _found_nothing(self, consumer: QueueConsumer, after: After) -> None:
+        super()._found_nothing(consumer, after)
+        self._look_for_loss(consumer, after)
+
+    def _look_for_loss(self, consumer: QueueConsumer, after: After) -> None:
+        if self.available and self.has_lost(consumer):
+            after.append(partial(self._paging_queue.report_loss, consumer))
+
     def oldest_age(self, now: float) -> float:
         """The age of the oldest entry that is in memory: when the others came is not known."""
         slots = list(self.area.slots.values())
@@ -261,6 +288,8 @@ class PagedCore(QueueCore):
         if not consumer.is_closed and consumer.wants_work:
             self.feeds.note_hunger(consumer, willing=True)
         super().update_interest(consumer, after)
+        if self.available and consumer.state is ConsumerState.INTERESTED:
+            self._look_for_loss(consumer, after)
 
     def _lose_interest(self, consumer: QueueConsumer, after: After) -> None:
         self.feeds.note_hunger(consumer, willing=False)
@@ -287,17 +316,19 @@ class PagedCore(QueueCore):
         return self.feeds.target_of(self.getter)
 
     def fed(self, target: TargetList, after: After) -> None:
-        """A load has brought something: notify as many as it may be enough for."""
+        """A load has brought something, or all that there is: notify as many as it may be enough for."""
         if target.browses:
             self.tell_browsers(after)
             return
         count = target.direct
         for consumer in list(self.consumers.interested()):
+            if self.feeds.target_of(consumer) is not target:
+                continue
             if count <= 0:
+                self._look_for_loss(consumer, after)
                 return
-            if self.feeds.target_of(consumer) is target:
-                self.notify(consumer, after)
-                count -= 1
+            self.notify(consumer, after)
+            count -= 1
 
     def cancel_fed(self, target: TargetList, after: After) -> None:
         """Remove the consumers of a list, and tell them."""

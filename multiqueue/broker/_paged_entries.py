@@ -103,7 +103,7 @@ class PagedEntries(EntryList):
         position = entry.position
         self.taken.pop(position, None)
         with self._memory as paging:
-            paging.settle(self._area, position)
+            paging.settle(self._area, position, is_deleted=entry.is_buried)
 
     def remember(self, entry: Entry) -> None:
         """Tell an entry that was read from the store what has happened to it since."""

@@ -4,7 +4,8 @@ Promise     What is read is what stands on the queue: a message that the store d
             place, and one that goes meanwhile is refused when it is claimed.
 State       None. Nothing in here is called with a lock held; the memory manager's is taken for moments.
 Failures    A row that is no message is logged and passed over: it stands in nobody's way, and stays in the store. Where
-            the store itself cannot be read, the get fails, and consumers are cancelled.
+            the store itself cannot be read, the get fails, and consumers are cancelled. The same where it does not show
+            a message that nobody has taken: a row goes with a settlement, which is known here before it is handed in.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import logging
 from collections.abc import Container, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from multiqueue.store import StoreDamaged
+
 from ._message import MESSAGE_BYTES
 from ._message_codec import decode_message
 from ._paged_entries import cost_of, number_of
 from ._paging import Found, Load, LoadKind
 from ._selector import Selector
-from ._target_list import LEVEL_SHIFT
+from ._target_list import LEVEL_SHIFT, Look
 
 if TYPE_CHECKING:
     from multiqueue.store import Header, MessageStore
@@ -45,6 +48,7 @@ class PagedReading:
         self._memory = core.memory
         self._store = store
         self._number = number
+        self._told: set[int] = set()  # positions of what time has met and could not read
 
     def feed(self, target: TargetList) -> None:
         """Tell the consumers of a list that it has something new."""
@@ -62,13 +66,41 @@ class PagedReading:
             return self._page(load)
         in_memory = _payloads(load)
         headers = self._headers(load.positions)
+        self._check(load, [each for each in load.positions if each not in headers and each not in in_memory], "header")
         if load.kind is LoadKind.ASK:
             selector = load.target.selector
             assert selector is not None
-            found = list(self._matching(headers.items(), selector))
+            found = list(self._matching(load, headers.items(), selector))
             return found + self._found_in_memory(in_memory, headers, selector), 0
-        bodies = self._store.read([header.id for header in headers.values()])
-        return list(self._loaded(headers, bodies)), 0
+        return list(self._loaded(headers, self._bodies(load, headers))), 0
+
+    def _bodies(self, look: Look, headers: dict[int, Header]) -> dict[int, bytes]:
+        """The bodies that belong to headers, by number, of those that are still there.
+
+        Raises:
+            StoreDamaged: one is not, and nobody has taken the message.
+        """
+        bodies = self._store.read([header.id for header in headers.values()]) if headers else {}
+        if len(bodies) < len(headers):
+            self._check(look, [each for each, header in headers.items() if header.id not in bodies], "body")
+        return bodies
+
+    def _check(self, look: Look, missing: list[int], what: str) -> None:
+        """Return if messages that the store does not show, or not whole, have gone since the look began.
+
+        Raises:
+            StoreDamaged: one is to be had still.
+        """
+        if not missing:
+            return
+        with self._memory as paging:
+            lost = [number_of(position) for position in missing if paging.is_ready(look, position)]
+        if lost:
+            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            raise StoreDamaged(
+                f"the {what} of message {lost[0]}{more} of {self._queue.label} is gone from the store, and nobody has"
+                " settled it; `multiqueue store check` looks for more"
+            )
 
     def _page(self, load: Load) -> tuple[list[Found], int]:
         in_memory = _payloads(load)
@@ -79,9 +111,9 @@ class PagedReading:
         headers = {base | header.id: header for header in page if base | header.id <= through}
         selector = load.target.selector
         if selector is None:
-            found = self._unasked(headers, load.body_bytes)
+            found = self._unasked(load, headers)
         else:
-            found = list(self._matching(headers.items(), selector))
+            found = list(self._matching(load, headers.items(), selector))
         in_memory = {position: entry for position, entry in in_memory.items() if position <= through}
         return sorted(found + self._found_in_memory(in_memory, headers, selector)), through
 
@@ -95,16 +127,16 @@ class PagedReading:
             if position not in headers and (selector is None or self._queue.matches(selector, entry.message))
         ]
 
-    def _unasked(self, headers: dict[int, Header], body_bytes: int) -> list[Found]:
+    def _unasked(self, load: Load, headers: dict[int, Header]) -> list[Found]:
         """All of a page, the first of them with their bodies, as far as there is room for these."""
         affordable: dict[int, Header] = {}
+        body_bytes = load.body_bytes
         for position, header in headers.items():
             body_bytes -= _cost(header)
             if body_bytes < 0:
                 break
             affordable[position] = header
-        bodies = self._store.read([header.id for header in affordable.values()]) if affordable else {}
-        found = list(self._loaded(affordable, bodies))
+        found = list(self._loaded(affordable, self._bodies(load, affordable)))
         found += [
             Found(position, _cost(header), None) for position, header in headers.items() if position not in affordable
         ]
@@ -121,9 +153,12 @@ class PagedReading:
             if entry is not None:
                 yield entry
 
-    def _matching(self, headers: Iterable[tuple[int, Header]], selector: Predicate) -> Iterator[Found]:
+    def _matching(self, look: Look, headers: Iterable[tuple[int, Header]], selector: Predicate) -> Iterator[Found]:
         for position, header in headers:
-            message = self._message(header, b"" if isinstance(selector, Selector) else None)
+            body: bytes | None = b""
+            if not isinstance(selector, Selector):  # a predicate may look at it
+                body = self._bodies(look, {position: header}).get(header.id)
+            message = None if body is None else self._message(position, header, body)
             if message is not None and self._queue.matches(selector, message):
                 yield Found(position, _cost(header), None)
 
@@ -172,7 +207,7 @@ class PagedReading:
             page = self._store.page(self._number, number_of(after), _PAGE, level=level)
             through = min(end, base | page[-1].id) if len(page) == _PAGE else end
             headers = {base | header.id: header for header in page if base | header.id <= through}
-            read = self._store.read([header.id for header in headers.values()]) if bodies else {}
+            read = self._bodies(look, headers) if bodies else {}
             batch: list[Entry] = [
                 entry for position, entry in here.items() if position <= through and position not in headers
             ]
@@ -180,7 +215,7 @@ class PagedReading:
                 ready = {position for position in headers if paging.is_ready(look, position)}
             for position, header in headers.items():
                 entry = self._core.entries.taken.get(position)
-                if entry is None and position in ready:
+                if entry is None and position in ready and (not bodies or header.id in read):
                     entry = self._entry(position, header, read.get(header.id, b""))
                 if entry is not None:
                     batch.append(entry)
@@ -198,10 +233,15 @@ class PagedReading:
                 look = paging.look(self._area)
             try:
                 headers = self._headers([position])
-                bodies = self._store.read([header.id for header in headers.values()])
+                bodies = self._bodies(look, headers)
                 with self._memory as paging:
                     is_ready = paging.is_ready(look, position)
                 return is_ready and any(self._queue.drop_expired(entry) for entry in self._entries(headers, bodies))
+            except StoreDamaged as error:
+                if position not in self._told:  # time comes again and again
+                    self._told.add(position)
+                    _log.error("%s: message %d does not expire", self._queue.label, number_of(position), exc_info=error)
+                return False
             finally:
                 with self._memory as paging:
                     paging.end_look(look)
@@ -212,22 +252,21 @@ class PagedReading:
         try:
             entry = self._queue.recovered(header, body)
         except Exception as error:  # noqa: BLE001  # one damaged row must not stop the queue
-            self._unreadable(header, error)
+            self._unreadable(position, header, error)
             return None
         entry.position = position
         entry.level = position >> LEVEL_SHIFT
         return entry
 
-    def _message(self, header: Header, body: bytes | None) -> Message | None:
-        if body is None:  # a predicate may look at it
-            body = self._store.read([header.id]).get(header.id, b"")
+    def _message(self, position: int, header: Header, body: bytes) -> Message | None:
         try:
             return decode_message(header.properties, body)
         except Exception as error:  # noqa: BLE001  # as above
-            self._unreadable(header, error)
+            self._unreadable(position, header, error)
             return None
 
-    def _unreadable(self, header: Header, error: Exception) -> None:
+    def _unreadable(self, position: int, header: Header, error: Exception) -> None:
+        self._area.unreadable.add(position)
         _log.error("%s: message %d cannot be read and is passed over", self._queue.label, header.id, exc_info=error)
 
 

@@ -221,8 +221,8 @@ class Paging(PagingLists):
             self._take_bodies(load, {each.position: each for each in found})
         self._raise_without_load(target)
         self.want(target)
-        if self.first(target) is not None:
-            self.served[target] = None
+        if self.first(target) is not None or self.is_at_end(target):
+            self.served[target] = None  # or its consumers are to know that there is nothing
 
     def failed(self, load: Load) -> None:
         """The load could not be done; it will be planned again when its list is wanting again."""
@@ -320,7 +320,7 @@ class Paging(PagingLists):
                 self._raise_without_load(target)
 
     def _vanished(self, slot: Slot) -> None:
-        """The store has lost a message that was not settled: nobody can have it."""
+        """The row is there and no message, or whoever read it would have said so: nobody can have it."""
         for target in slot.area.lists:
             self.unlink(target, slot.position)
             self.forget_question(target, slot.position)

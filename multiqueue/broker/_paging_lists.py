@@ -137,6 +137,11 @@ class PagingLists(PagingMembers):
         """The first direct reference of a list. None while something before it is to be looked at."""
         return self.after(target, -1)
 
+    @staticmethod
+    def is_at_end(target: TargetList) -> bool:
+        """True when everything that this list was ever to have has left it."""
+        return not (target.entries or target.is_incomplete or target.loading or target.is_closed)
+
     def after(self, target: TargetList, position: int) -> Slot | None:
         """The first direct reference behind a position."""
         following = target.entries.at_or_after(position + 1)
@@ -164,14 +169,14 @@ class PagingLists(PagingMembers):
         """As `dispatch`, for somebody who has found the message in the store while he looked; False when it is gone."""
         return self._is_there(area, position) and self.dispatch(area, position, cost, payload, share)
 
-    def settle(self, area: Area, position: int) -> None:
-        """A message that was taken is gone for good."""
+    def settle(self, area: Area, position: int, *, is_deleted: bool = False) -> None:
+        """A message that was taken is gone for good; `is_deleted`: from the store already."""
         slot = area.slots.get(position)
         if slot is None:
             return  # the queue was deleted
         assert slot.in_flight, f"{slot!r} was not taken"
         self.end_hold(slot)
-        self._forget(slot)
+        self._forget(slot, is_deleted=is_deleted)
 
     def consume(self, area: Area, position: int, cost: int) -> bool:
         """As `take` and `settle` in one, by somebody who never gives it back: no record is kept in between."""
@@ -203,13 +208,13 @@ class PagingLists(PagingMembers):
                 self.stirred = True
             self.want_if_low(target)
 
-    def _forget(self, slot: Slot) -> None:
+    def _forget(self, slot: Slot, *, is_deleted: bool = False) -> None:
         """A message that somebody has taken is not to come back, whoever has read it, or the store shows it still."""
         area, position = slot.area, slot.position
         del area.slots[position]
         self._leave_account(slot)
         number = position & NUMBER_MASK
-        if slot.is_backed or position in area.writing:
+        if not is_deleted and (slot.is_backed or position in area.writing):
             self.deleting[number] = area
         area.unbacked.discard(position)
         area.kept.discard(position)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from multiqueue.store import Put
+from multiqueue.store import Put, StoreDamaged
 
 from ._consumer import QueueConsumer
 from ._entry import Entry, EntryState
@@ -207,7 +207,11 @@ class QueueArrival(QueueDelivery):
     # -- opening and closing
 
     def recover(self, levels: Iterable[Level]) -> None:
-        """Take in what the store has on this queue; nobody else may know the queue yet. Reads."""
+        """Take in what the store has on this queue; nobody else may know the queue yet. Reads.
+
+        Raises:
+            StoreDamaged: a message is not whole, or stands where none of this queue can.
+        """
         after: After = []
         if self._core.recover(levels):
             return
@@ -230,8 +234,12 @@ class QueueArrival(QueueDelivery):
             last = headers[-1].id
             bodies = store.read([header.id for header in headers])
             for header in headers:
-                if header.id in bodies:
-                    yield self.recovered(header, bodies[header.id])
+                if header.id not in bodies:
+                    raise StoreDamaged(
+                        f"the body of message {header.id} of {self.label} is gone from the store;"
+                        " `multiqueue store check` looks for more"
+                    )
+                yield self.recovered(header, bodies[header.id])
 
     def recovered(self, header: Header, body: bytes) -> Entry:
         """The entry that a row of the store is of; not on the queue yet."""

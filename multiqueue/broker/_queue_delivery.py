@@ -107,6 +107,8 @@ class QueueDelivery(QueueManagement):
             entry, may_come = self._get_now(owner, auto_accept)
             if not may_come or not self._load_for_get():
                 break
+        if entry is None and self._core.is_paged:
+            self._check_for_loss()
         if self._rows is not None and entry is not None and auto_accept:
             self._forget_stored(self._rows, (entry,))
         return entry

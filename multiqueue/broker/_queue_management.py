@@ -253,6 +253,8 @@ class QueueManagement(QueueOutgrowing):
         return True
 
     def _moved(self, entry: Entry) -> None:
+        if entry.is_stored and self.is_stored:
+            entry.bury()
         self._let_go(entry)
         if self._rows is not None and not self.is_stored:
             self._forget_stored(self._rows, (entry,))  # perhaps in another store

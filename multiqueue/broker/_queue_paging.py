@@ -9,12 +9,13 @@ Who runs    Loaders (`feed`), publishers (`write_out`, `trim`), whoever gets (`_
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from multiqueue.store import Put, StoreError
+from multiqueue.store import Put, StoreDamaged, StoreError
 
 from ._entry import Entry
 from ._message_codec import encode_message
@@ -30,10 +31,12 @@ from ._queue_stock import After
 if TYPE_CHECKING:
     from multiqueue.store import Commit, Header
 
-    from ._consumer import Predicate
+    from ._consumer import Predicate, QueueConsumer
     from ._journal import QueueJournal
     from ._message import Message
     from ._target_list import TargetList
+
+_log = logging.getLogger("multiqueue.broker")
 
 _BATCH: Final = 1000  # rows of one submission
 
@@ -98,6 +101,36 @@ class QueuePaging(QueueSettlement):
         core = self._core
         target = core.list_for_get if isinstance(core, PagedCore) else None
         return target is not None and self._memory is not None and self._memory.load_now(target)
+
+    def _check_for_loss(self) -> None:
+        """Return if a get that found nothing has met no contradiction.
+
+        Raises:
+            StoreDamaged: messages are counted, and the store shows none.
+        """
+        with self._lock:
+            core = self._core
+            lost = core.available if isinstance(core, PagedCore) and core.has_lost(core.getter) else 0
+        if lost:
+            raise self._loss_of(lost)
+
+    def report_loss(self, consumer: QueueConsumer) -> None:
+        after: After = []
+        with self._lock:
+            core = self._core
+            if not isinstance(core, PagedCore) or not core.has_lost(consumer):
+                return
+            lost, target = core.available, core.feeds.target_of(consumer)
+            assert target is not None, "who has lost something has a list"
+            core.cancel_fed(target, after)
+        _log.error("%s; its consumers are cancelled", self._loss_of(lost))
+        self._act(after)
+
+    def _loss_of(self, lost: int) -> StoreDamaged:
+        return StoreDamaged(
+            f"{lost} messages of {self.label} are gone from the store, and nobody has settled them;"
+            " `multiqueue store check` looks for more"
+        )
 
     # -- everything that stands on the queue
 

@@ -183,6 +183,7 @@ class Area:
         "pending",
         "slots",
         "unbacked",
+        "unreadable",
         "writing",
     )
 
@@ -199,6 +200,7 @@ class Area:
         self.writing: set[int] = set()  # those of them that are on their way to it
         self.kept: set[int] = set()  # those of them that no store can keep
         self.looks: list[Look] = []
+        self.unreadable: set[int] = set()  # positions of rows that are no messages
         self.is_closed = False
 
     def positions_of(self, number: int) -> list[int]:

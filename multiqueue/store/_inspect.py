@@ -103,7 +103,6 @@ def problems(path: Path) -> Iterator[str]:
         for _ in store.definitions():
             pass
         yield from _take(store.damages)
-        yield from _headers_without_body(store)
 
 
 def _structure(store: Salvage) -> Iterator[str]:
@@ -117,18 +116,6 @@ def _structure(store: Salvage) -> Iterator[str]:
         for line in said.splitlines()[:_MOST_PROBLEMS]:
             if line != "ok" and not line.startswith("***"):
                 yield f"structure: {line}"
-
-
-def _headers_without_body(store: Salvage) -> Iterator[str]:
-    question = (
-        "SELECT h.queue, h.id FROM header h WHERE NOT EXISTS"
-        " (SELECT 1 FROM body b WHERE b.id = h.id AND b.queue = h.queue AND b.level = h.level)"
-    )
-    try:
-        for queue, message_id in store.connection.execute(question):
-            yield f"message {message_id} of queue {queue} has no body of its own"
-    except DAMAGE as error:
-        yield f"the headers cannot be read to their end: {error}"
 
 
 def _take(damages: list[str]) -> list[str]:

@@ -130,7 +130,7 @@ class Salvage:
             if not is_right:
                 self._note(f"message {message_id}: the body is not the one that was stored")
             yield self._message(message_id, queue, level, data if is_right else None)
-        if self._noted > noted:
+        if self._noted > noted or self._lacks_bodies():
             yield from self._without_bodies(places)
 
     def close(self) -> None:
@@ -165,6 +165,14 @@ class Salvage:
         if body is not None and size != len(body):
             self._note(f"message {message_id}: the header says {size} bytes, the body has {len(body)}")
         return Message(message_id, queue, level, expires_at, deliveries, bool(transient), properties, body)
+
+    def _lacks_bodies(self) -> bool:
+        """Whether a header has no body, or that cannot be told."""
+        question = "SELECT EXISTS (SELECT 1 FROM header h WHERE NOT EXISTS (SELECT 1 FROM body b WHERE b.id = h.id))"
+        try:
+            return bool(self.connection.execute(question).fetchone()[0])
+        except DAMAGE:
+            return True
 
     def _without_bodies(self, places: set[tuple[int, int]]) -> Iterator[Message]:
         """The messages that have a header and no readable body, on the levels that are known."""

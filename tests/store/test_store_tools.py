@@ -433,3 +433,12 @@ def test_a_gap_without_an_end() -> None:
     """Where nothing behind the damage can be read, the search ends."""
     nothing: Callable[[int], int | None] = lambda place: None  # noqa: E731
     assert first_behind(nothing, 5) is None
+
+
+def test_a_body_that_is_gone_is_missing_in_a_dump_with_a_word(tmp_path: Path) -> None:
+    """A dump of a store that has lost a body names the message, and does not end as if it were whole."""
+    filled(tmp_path, 20)
+    sql(tmp_path, "DELETE FROM body WHERE id = 5")
+    dumped = run("dump", tmp_path)
+    assert dumped.exit_code == 1
+    assert "message 5 of queue 0 has no body" in dumped.output + str(dumped.exception)
