@@ -18,7 +18,6 @@ from ._frames import (
     FRAME_HEADER,
     FRAME_HEARTBEAT,
     FRAME_METHOD,
-    FRAME_OVERHEAD,
     Frame,
     FrameSplitter,
 )
@@ -59,7 +58,7 @@ class DeliverySplitter(FrameSplitter):
             data, self._rest = self._rest + data, b""
         found: list[Frame | WholeDelivery] = []
         unpack, end, at = FRAME_HEAD.unpack_from, len(data), 0
-        largest = self.frame_max - FRAME_OVERHEAD
+        largest = self.frame_max
         while end - at >= 7:
             kind, channel, size = unpack(data, at)
             stop = at + 7 + size
@@ -93,7 +92,7 @@ class DeliverySplitter(FrameSplitter):
         if kind != FRAME_HEADER or header_channel != channel or not 14 <= size <= self.frame_max:
             return 0, 0
         body_size = _SIZE.unpack_from(data, header + 11)[0]
-        if not 0 < body_size <= self.frame_max - FRAME_OVERHEAD:
+        if not 0 < body_size <= self.frame_max:
             return 0, 0
         body = header + 8 + size
         last = body + 7 + body_size

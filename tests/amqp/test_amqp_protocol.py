@@ -173,6 +173,28 @@ def test_too_many_channels(any_url: str) -> None:
     assert text.startswith("NOT_ALLOWED - number of channels opened (5) has reached the negotiated channel_max (5)")
 
 
+@pytest.mark.parametrize("number", [6, 2048, 65535])
+def test_the_number_of_a_channel_is_the_clients_business(number: int, any_url: str) -> None:
+    """What was agreed is how many are open at a time: a number beyond it is fine (P10)."""
+    with RawClient(any_url, channel_max=5) as client:
+        client.channel(number)
+        assert isinstance(client.call(number, commands.Basic.Qos), commands.Basic.QosOk)
+
+
+def test_a_client_that_counts_its_channels_up(any_url: str) -> None:
+    """It may open as many as it likes, one after the other. One that waits for close-ok counts as open (P10)."""
+    with RawClient(any_url, channel_max=2) as client:
+        for number in range(2000, 2100):
+            client.channel(number)
+            assert isinstance(client.call(number, commands.Channel.Close), commands.Channel.CloseOk)
+    client = RawClient(any_url, channel_max=2)
+    client.channel(7)
+    client.send_method(7, commands.Queue.Declare, queue="nonesuch", passive=True)
+    assert client.method().reply_code == 404
+    client.send_method(8, commands.Channel.Open)
+    assert client.connection_error()[0] == 530
+
+
 def test_after_a_channel_error(any_url: str, name: Name) -> None:
     """Everything but close-ok is ignored; then the number can be used again, the other channels went on (P20)."""
     with RawClient(any_url) as client:
@@ -251,6 +273,50 @@ def test_bodies_are_split_by_the_negotiated_size(size: int, frame_max: int, any_
         client.consume(name("q"), no_ack=True)
         client._splitter.frame_max = frame_max
         assert client.content().body == body[:size]
+
+
+def sized_frame(kind: str, payload: int, queue: str) -> bytes:
+    """A declaration, or the one frame of a publish that is asked for, with this many bytes of payload."""
+    if kind == "method":
+        around = amqp.encode_method(1, commands.Queue.Declare, queue=queue, arguments={"x": ""})
+        return amqp.encode_method(
+            1, commands.Queue.Declare, queue=queue, arguments={"x": "y" * (payload + 8 - len(around))}
+        )
+    if kind == "body":
+        return amqp.encode_publish(1, "", queue, amqp.NO_PROPERTIES, b"x" * payload, 2**31)
+    room = payload - 12 - len(amqp.encode_properties({"headers": {"x": ""}}))
+    return amqp.encode_publish(1, "", queue, amqp.encode_properties({"headers": {"x": "y" * room}}), b"", 2**31)
+
+
+@pytest.mark.parametrize("frame_max", [4096, 131072])
+@pytest.mark.parametrize("kind", ["method", "header", "body"])
+def test_the_largest_frame(kind: str, frame_max: int, any_url: str, name: Name) -> None:
+    """Its payload may have frame_max bytes, as AMQPStorm and rabbitpy fill it; one more costs the connection (P12)."""
+    with RawClient(any_url, frame_max=frame_max) as client:
+        client.declare(name("q"))
+        client.send_method(1, commands.Confirm.Select, nowait=True)
+        for payload in (frame_max - 8, frame_max - 7, frame_max):
+            client.send(sized_frame(kind, payload, name("q")))
+            answer = client.method()
+            assert isinstance(answer, commands.Queue.DeclareOk if kind == "method" else amqp.Ack)
+        client.send(sized_frame(kind, frame_max + 1, name("q")))
+        assert client.connection_error()[0] == 501
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_largest_frame_before_tuning(more: int, any_url: str) -> None:
+    """It is 4096 bytes of payload; a larger start-ok costs the connection (P12)."""
+    client = RawClient(any_url, opens=False)
+    client.send(amqp.PROTOCOL_HEADER)
+    client.method()
+    login: dict[str, Any] = {"mechanism": "PLAIN", "response": b"\0guest\0guest", "locale": "en_US"}
+    around = amqp.encode_method(0, commands.Connection.StartOk, client_properties={"x": ""}, **login)
+    filled = {"x": "y" * (4096 + more + 8 - len(around))}
+    client.send(amqp.encode_method(0, commands.Connection.StartOk, client_properties=filled, **login))
+    if more:
+        assert client.is_cut()
+    else:
+        assert isinstance(client.method(), commands.Connection.Tune)
 
 
 def test_closing_the_connection(url: str) -> None:

@@ -101,3 +101,14 @@ def test_a_transaction(connection: Any, name: Name) -> None:
     with connection.channel() as channel:
         assert channel.basic.get(queue, no_ack=True).body == "yes"
         assert channel.basic.get(queue, no_ack=True) is None
+
+
+@pytest.mark.parametrize("size", [131_064, 131_065, 131_072, 400_000])
+def test_a_message_of_several_frames(size: int, connection: Any, name: Name) -> None:
+    """AMQPStorm fills a frame's payload with frame_max bytes, eight more than the specification has room for."""
+    queue = name("q")
+    with connection.channel() as channel:
+        channel.confirm_deliveries()
+        channel.queue.declare(queue, exclusive=True)
+        assert channel.basic.publish("x" * size, queue) is True
+        assert len(channel.basic.get(queue, no_ack=True).body) == size
