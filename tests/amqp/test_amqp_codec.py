@@ -208,7 +208,7 @@ def test_frames_come_whole_however_they_are_cut(cuts: list[int]) -> None:
 def test_what_is_no_frame_is_refused_at_its_head() -> None:
     """A wrong type or an announced size beyond frame_max raises before the payload is there; a wrong end at the end."""
     large = amqp.FrameSplitter(4096)
-    with pytest.raises(amqp.FrameError, match="4097 bytes .* frame_max is 4096") as refused:
+    with pytest.raises(amqp.FrameError, match=r"4097 bytes .* frame_max is 4096") as refused:
         large.feed(amqp.HEARTBEAT + b"\x03\x00\x01" + (4097).to_bytes(4))
     assert refused.value.reply_code == 501
     assert refused.value.frames == [(8, 0, b"")]
