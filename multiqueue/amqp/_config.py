@@ -7,6 +7,7 @@ the key and what would be right; docs/reference/broker-toml.md lists the keys, a
 from __future__ import annotations
 
 import os
+import shutil
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ class LimitsSection(_Section):
     handshake_timeout: float = _limit("handshake_timeout", strict=False)
     write_buffer_bytes: int = _limit("write_buffer_bytes")
     memory_limit_bytes: int | None = _limit("memory_limit_bytes")
-    disk_free_limit_bytes: int = _limit("disk_free_limit_bytes", default=50 * MEBIBYTE)
+    disk_free_limit_bytes: int | None = _limit("disk_free_limit_bytes")
     io_threads: int = _limit("io_threads")
 
 
@@ -128,10 +129,15 @@ class BrokerConfig:
         return None if directory is None else self.base / directory
 
     def settings(self) -> ServerSettings:
-        """The limits; without one for memory, 40 % of the machine's, as RabbitMQ has it."""
+        """The limits; without one for memory, 40 % of the machine's, as RabbitMQ has it.
+
+        Without one for the disk, RabbitMQ's 50 MB, or an eighth of a small disk: it would be low for ever.
+        """
         values = self.file.limits.model_dump()
         if values["memory_limit_bytes"] is None:
             values["memory_limit_bytes"] = memory_of_machine() * 2 // 5 or None
+        if values["disk_free_limit_bytes"] is None and self.data is not None:
+            values["disk_free_limit_bytes"] = min(50 * MEBIBYTE, disk_bytes(self.data) // 8) or None
         return ServerSettings(**values)
 
     def users(self) -> list[User]:
@@ -196,6 +202,18 @@ def memory_of_machine() -> int:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
         return 0
+
+
+def disk_bytes(directory: Path) -> int:
+    """Bytes of the disk on which a directory is, or will be made; 0 where the system does not say."""
+    for path in (directory, *directory.absolute().parents):
+        try:
+            return shutil.disk_usage(path).total
+        except FileNotFoundError:
+            continue
+        except OSError:
+            break
+    return 0
 
 
 SECTIONS: Mapping[str, type[BaseModel]] = {

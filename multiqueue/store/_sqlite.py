@@ -35,6 +35,7 @@ from ._sqlite_writer import IDS_RESERVED, SqliteWriter
 
 MAX_PENDING_BYTES = 8 << 20
 LOG_BYTES = 8 << 20
+_SMALL_DISK_PARTS = 32  # of a small disk one is for the log, three for the ballast; the rest is for messages
 CACHE_BYTES = 8 << 20
 _SYNCHRONOUS = {Durability.SYNC: "FULL", Durability.RELAXED: "NORMAL", Durability.MEMORY: "OFF"}
 _SCRATCH_PREFIX = "multiqueue-scratch-"
@@ -44,8 +45,9 @@ class SqliteStore(StoreFront):
     """The store in the directory `path`, made if it is not there.
 
     `durability` is "sync" or "relaxed". `quota_bytes` is how large the file of messages may become; the log beside it
-    takes up to about `log_bytes` more, for a moment also what a batch brings. `ballast_bytes` of disk (three times
-    `log_bytes` unless told) are held back so that messages can still be removed when the disk is full.
+    takes up to about `log_bytes` more, for a moment also what a batch brings: 8 MiB unless told, or a 32nd part
+    of a disk below 256 MiB. `ballast_bytes` of disk (three times `log_bytes` unless told) are held back so that
+    messages can still be removed when the disk is full.
     `max_pending_bytes` is how much may wait for its commit before `submit` blocks.
 
     Raises:
@@ -64,7 +66,7 @@ class SqliteStore(StoreFront):
         durability: Durability | str = Durability.SYNC,
         quota_bytes: int | None = None,
         max_pending_bytes: int = MAX_PENDING_BYTES,
-        log_bytes: int = LOG_BYTES,
+        log_bytes: int | None = None,
         ballast_bytes: int | None = None,
     ) -> None:
         durability = Durability(durability)
@@ -107,7 +109,7 @@ class SqliteStore(StoreFront):
         durability: Durability,
         quota_bytes: int | None,
         max_pending_bytes: int,
-        log_bytes: int,
+        log_bytes: int | None,
         ballast_bytes: int | None,
         remove: Path | None,
     ) -> None:
@@ -128,6 +130,9 @@ class SqliteStore(StoreFront):
             lock = _lock(path)
             opening.callback(lock.release)
             try:
+                if log_bytes is None:
+                    disk_bytes = shutil.disk_usage(path).total  # 0 where the file system does not say
+                    log_bytes = min(LOG_BYTES, disk_bytes // _SMALL_DISK_PARTS or LOG_BYTES)
                 ballast = Ballast(path, 3 * log_bytes if ballast_bytes is None else ballast_bytes)
                 opening.callback(ballast.drop)
                 renew_log(self._file)

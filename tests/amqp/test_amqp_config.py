@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -162,8 +163,22 @@ def test_limits_are_the_servers() -> None:
     """The file's limits are fields of ServerSettings, with the same defaults where both have one."""
     for key, field in LimitsSection.model_fields.items():
         assert key in ServerSettings.__dataclass_fields__
-        if key != "disk_free_limit_bytes":  # without data there is no disk
-            assert getattr(ServerSettings(), key) == field.default, key
+        assert getattr(ServerSettings(), key) == field.default, key
+
+
+def test_the_limit_of_a_small_disk_is_a_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Free disk is low at 50 MiB, on a disk below 400 MiB at an eighth of it, unless the file says when."""
+    usage = shutil.disk_usage(tmp_path)
+    for total, limit in ((1 << 40, 50 << 20), (16 << 20, 2 << 20)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda path, total=total: usage._replace(total=total))
+        file = tmp_path / "broker.toml"
+        directory = f"[data]\ndirectory = '{tmp_path / 'not' / 'there'}'\n"
+        file.write_text(directory)
+        assert load_config(file).settings().disk_free_limit_bytes == limit
+        file.write_text(f"{directory}[limits]\ndisk_free_limit_bytes = 7\n")
+        assert load_config(file).settings().disk_free_limit_bytes == 7
+        file.write_text("")
+        assert load_config(file).settings().disk_free_limit_bytes is None
 
 
 def test_settings_have_ranges() -> None:

@@ -136,13 +136,15 @@ def test_nothing_is_tried_again_after_a_failed_sync(tmp_path: Path, faulty_disk:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MiB."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of 3 MiB, or as many as the parameter says."""
     if not is_root() or shutil.which("mount") is None:
         do_without("only root can mount a small file system to fill")
     point = tmp_path / "disk"
     point.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", point], check=False)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={getattr(request, 'param', 3)}m", "tmpfs", point], check=False
+    )
     if mounted.returncode != 0:
         do_without("a tmpfs cannot be mounted here")
     yield point
@@ -195,6 +197,19 @@ def test_a_full_disk(small_disk: Path) -> None:
         commits = [store.submit([Delete(again[place : place + 50])]) for place in range(0, len(again), 50)]
         assert all(commit.wait(60) for commit in commits)
         assert len(fill(store)) > 0.7 * len(given)
+
+
+@pytest.mark.parametrize("small_disk", [16], indirect=True)
+def test_a_small_disk_holds_messages_with_the_settings_of_any_other(small_disk: Path) -> None:
+    """On a disk of 16 MiB log and ballast are small by themselves: half of it is messages, and all can be removed."""
+    with SqliteStore(small_disk / "store") as store:
+        given = fill(store, 10_000)
+        assert len(given) * 10_000 > 8 << 20
+        for one in given:
+            store.submit([Delete([one])])
+        store.submit([]).wait()
+        assert ids(store, 1) == []
+        assert len(fill(store, 10_000)) > 0.7 * len(given)
 
 
 def test_a_disk_that_others_fill(small_disk: Path) -> None:
