@@ -19,6 +19,7 @@ except ImportError:
 
 from . import __version__
 from ._extras import needs
+from ._logs import printable
 from .errors import MultiQueueError
 
 # Where each command lives, and what `multiqueue --help` says of it without loading it.
@@ -82,7 +83,8 @@ class _Sentence(click.ClickException):
         self.exit_code = status  # type: ignore[misc] # click reads it from the instance
 
     def show(self, file: Any = None) -> None:
-        click.echo(f"multiqueue: {self.message}", file=file, err=file is None)
+        message = "\n".join(map(printable, self.message.split("\n")))  # a server's words may be in it
+        click.echo(f"multiqueue: {message}", file=file, err=file is None)
 
 
 @click.command(cls=_Rooms)

@@ -5,6 +5,7 @@ client's room uses them too. Knows `multiqueue.core` and `multiqueue.broker`, th
 (`multiqueue[amqp]`), whose description of the methods the codec of the rare ones reads.
 """
 
+from .._logs import one_line_each as _one_line_each
 from ._delivery_splitter import DeliverySplitter as DeliverySplitter
 from ._delivery_splitter import WholeDelivery as WholeDelivery
 from ._ending import end_each as end_each
@@ -63,3 +64,5 @@ from ._server import Server as Server
 from ._server import serve as serve
 from ._settings import ServerSettings as ServerSettings
 from ._tls import server_tls as server_tls
+
+_one_line_each("multiqueue.amqp")

@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from .._logs import OneLine, printable
 from .._words import counted, duration
 from ..broker import Broker
 from ..errors import MultiQueueError
@@ -45,6 +46,8 @@ def broker(
     """Run an AMQP 0-9-1 broker until Ctrl-C or SIGTERM."""
     if context.invoked_subcommand is None:
         logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(OneLine())  # of asyncio's logger too
         _run(load_config(config), host, port, data)
 
 
@@ -140,7 +143,7 @@ def status(url: str, as_json: bool) -> None:
     if found["alarms"]:
         click.echo(f"low on {' and '.join(found['alarms'])}: publishers are blocked")
     rows = [
-        (host, name, *figures.values())
+        (printable(host), printable(name), *figures.values())
         for host, each in found["virtual_hosts"].items()
         for name, figures in each["queues"].items()
     ]

@@ -5,6 +5,7 @@ time, and are settled once. Knows `multiqueue.core` and `multiqueue.store`, thro
 (`amqp`), the pipeline and the windows (`monitor`) know this one.
 """
 
+from .._logs import one_line_each as _one_line_each
 from ._alerts import Alert as Alert
 from ._arguments import ConsumerArguments as ConsumerArguments
 from ._arguments import consumer_arguments as consumer_arguments
@@ -63,3 +64,5 @@ from ._target import Delivery as Delivery
 from ._transaction import Transaction as Transaction
 from ._virtual_host import VirtualHost as VirtualHost
 from ._virtual_host import VirtualHostStatistics as VirtualHostStatistics
+
+_one_line_each("multiqueue.broker")

@@ -10,6 +10,7 @@ try:
 except ImportError as missing:
     raise ImportError("multiqueue.client needs pamqp: pip install 'multiqueue[amqp]'") from missing
 
+from .._logs import one_line_each as _one_line_each
 from ._address import Address as Address
 from ._address import parse_address as parse_address
 from ._channel import Channel as Channel
@@ -42,3 +43,5 @@ from ._message import Returned as Returned
 from ._settings import Settings as Settings
 from ._statistics import ChannelStatistics as ChannelStatistics
 from ._statistics import ConnectionStatistics as ConnectionStatistics
+
+_one_line_each("multiqueue.client")

@@ -13,6 +13,7 @@ try:
 except ImportError as _error:
     raise ImportError(f"multiqueue.spark needs pyspark ({_error}): pip install 'multiqueue[spark]'") from None
 
+from .._logs import one_line_each as _one_line_each
 from ._dispatcher import SparkDispatcher as SparkDispatcher
 from ._environment import Finding as Finding
 from ._environment import check_environment as check_environment
@@ -57,3 +58,5 @@ from ._task_events_ledger import TaskEvent as TaskEvent
 from ._task_events_ledger import TaskProgress as TaskProgress
 from ._task_events_sender import TaskSender as TaskSender
 from ._transient import is_transient as is_transient
+
+_one_line_each("multiqueue.spark")

@@ -125,6 +125,26 @@ def test_virtual_hosts_are_apart(broker: Broker, server: Server) -> None:
         assert client.channel_error() == (404, "NOT_FOUND - no queue 'q' in vhost 'other'")
 
 
+def test_no_line_of_the_log_is_a_peers(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A user name, a mechanism, a virtual host and a consumer tag with newlines are shown with escapes."""
+    forged = "x\n2026-11-22 12:00:00 user 'root' opened vhost '/'\x1b[2K"
+    for login in ({"user": forged}, {"mechanism": forged}, {"host": forged}):
+        client = RawClient(url, opens=False, **login)  # type: ignore[arg-type]
+        client.start_ok()
+        if "host" in login:
+            client.tune_ok()
+            client.send_method(0, commands.Connection.Open, virtual_host=forged)
+        client.connection_error()
+    client = RawClient(url)
+    client.declare("q", exclusive=True)
+    client.consume("q", tag=forged)
+    client.send_method(1, commands.Basic.Consume, queue="q", consumer_tag=forged)
+    assert client.connection_error()[0] == 530
+    named = [record.getMessage() for record in caplog.records if "x\\n2026" in record.getMessage()]
+    assert len(named) >= 3
+    assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
 def test_guest_is_for_loopback(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The default user comes in from this machine only."""
     assert guest().loopback_only

@@ -1,0 +1,48 @@
+"""Log records that are one line each, whatever text of a peer's stands in them.
+
+Promise     Text that came from outside (a user name, a virtual host, a queue, an error of the other side) cannot end a
+            line of the log, begin one, or steer a terminal: control characters are shown as escapes. A traceback keeps
+            its lines, each indented, so none of them can be taken for a record.
+Who runs    A filter on each room's logger, and on the handlers of `multiqueue broker` for the loggers of others: once
+            per record that is logged, so nothing is spent on those that are not.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+
+# What ends a line or steers a terminal: C0, DEL, C1, line and paragraph separators, directions of writing, surrogates.
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_tracebacks: Final = logging.Formatter()
+
+
+def printable(text: str) -> str:
+    """The text on one line: control characters as `\\n`, `\\x1b`, `\\u2028`."""
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+
+
+class OneLine(logging.Filter):
+    """Makes each record a single line, and its traceback lines that begin with blanks."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True always; the record is changed, once."""
+        if getattr(record, "is_one_line", False):
+            return True
+        record.is_one_line = True
+        try:
+            record.msg, record.args = printable(record.getMessage()), None
+        except Exception:  # noqa: BLE001  # arguments that do not fit: logging's handlers say so
+            return True
+        if record.exc_info and record.exc_info[0] is not None:
+            text = record.exc_text or _tracebacks.formatException(record.exc_info)
+            record.exc_text = "\n".join("    " + printable(line) for line in text.split("\n"))
+        return True
+
+
+def one_line_each(name: str) -> None:
+    """Have the records of this logger be one line each; called by the room's door."""
+    logger = logging.getLogger(name)
+    if not any(isinstance(each, OneLine) for each in logger.filters):
+        logger.addFilter(OneLine())

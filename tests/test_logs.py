@@ -1,0 +1,88 @@
+"""Records of the log are one line each."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+from click import ClickException
+from hypothesis import given
+from hypothesis import strategies as st
+
+import multiqueue.amqp  # for the filters that the rooms' doors set
+import multiqueue.client
+import multiqueue.spark
+from multiqueue._logs import OneLine, one_line_each, printable
+from multiqueue.cli import _Sentence
+
+FORGED = "x\n2026-11-22 12:00:00,000 user 'root' opened vhost '/'\r\x1b[2K\x9b1A\u2028\u202e\udcff"
+
+
+@pytest.fixture(params=["multiqueue.amqp", "multiqueue.broker", "multiqueue.client", "multiqueue.spark"])
+def log(request: pytest.FixtureRequest) -> Iterator[tuple[logging.Logger, io.StringIO]]:
+    """A room's logger, and what its records look like."""
+    logger, text = logging.getLogger(request.param), io.StringIO()
+    handler = logging.StreamHandler(text)
+    handler.setFormatter(logging.Formatter("> %(message)s"))
+    logger.addHandler(handler)
+    yield logger, text
+    logger.removeHandler(handler)
+
+
+def test_a_record_is_one_line(log: tuple[logging.Logger, io.StringIO]) -> None:
+    """Text of a peer's ends no line and steers no terminal."""
+    logger, text = log
+    logger.error("user '%s' is %d", FORGED, 7)
+    shown = text.getvalue()
+    assert shown.count("\n") == 1
+    assert shown.isascii()
+    assert "x\\n2026" in shown
+    assert shown.endswith("is 7\n")
+
+
+def test_a_traceback_is_indented(log: tuple[logging.Logger, io.StringIO]) -> None:
+    """Its lines, those of the exception's text too, begin with blanks: none can be taken for a record."""
+    logger, text = log
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        logger.exception("failed")
+    first, *others = text.getvalue().removesuffix("\n").split("\n")
+    assert first == "> failed"
+    assert others[0] == "    Traceback (most recent call last):"
+    assert all(line.startswith("    ") and printable(line) == line for line in others)
+
+
+def test_a_record_that_does_not_fit_its_arguments(log: tuple[logging.Logger, io.StringIO]) -> None:
+    """It is left to logging, and costs its caller nothing."""
+    logger, _ = log
+    record = logger.makeRecord(logger.name, logging.ERROR, "", 1, "%d %d", (1,), None)
+    assert logger.filter(record)
+    assert OneLine().filter(record)  # a handler's, after the logger's
+
+
+@given(st.text())
+def test_printable(text: str) -> None:
+    """One line of what can be encoded; text that is so already is unchanged."""
+    shown = printable(text)
+    assert len(shown.splitlines()) <= 1
+    assert shown.encode().decode() == shown
+    assert printable(shown) == shown
+    assert shown == text or not text.isprintable()
+
+
+def test_a_filter_is_set_once() -> None:
+    """However often a door is opened."""
+    for _ in range(3):
+        one_line_each("multiqueue.amqp")
+    assert sum(isinstance(each, OneLine) for each in logging.getLogger("multiqueue.amqp").filters) == 1
+    assert all((multiqueue.amqp, multiqueue.client, multiqueue.spark))
+
+
+def test_an_error_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """A sentence of the command line has the lines it is made of, and no escape sequence of a server's words."""
+    sentence: ClickException = _Sentence("no queue 'x\x1b[2K'\nand more", 2)
+    sentence.show()
+    assert capsys.readouterr().err == "multiqueue: no queue 'x\\x1b[2K'\nand more\n"
