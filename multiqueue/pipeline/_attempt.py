@@ -8,9 +8,10 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Protocol
 
+from ._corrupt import count_records
 from ._items import Item
 from ._mailbox import Message, Met, Started
-from ._publish import Publisher
+from ._publish import Publisher, beside
 from ._read import met
 
 Work = Callable[[Any, Item, Path], bool]
@@ -73,8 +74,11 @@ class Attempt:
         by.post(Started(self.item.seq, by.clock()))
         item = dataclasses.replace(self.item, files=met(self.item))
         with by.publisher.attempt(item) as staged:
-            if by.work(spark, item, staged):
+            has_output = by.work(spark, item, staged)
+            corrupt = count_records(beside(staged))
+            if has_output:
                 by.publisher.publish(item, staged)
             else:
                 by.publisher.retract(item)
-        return Met(item.files)
+                by.publisher.publish_corrupt(item, staged)
+        return Met(item.files, corrupt)

@@ -15,8 +15,8 @@ from .._toml import Mistaken, placed_sentences, read_toml, validated
 from . import _scan
 from ._errors import ConfigError
 from ._graph import in_order, mistakes
-from ._items import Lane, Step
-from ._sections import DIRECTORY, LaneSection, Scalar, Settings, StepSection, strings
+from ._items import ALLOW, ERROR, Lane, Step
+from ._sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class PipelineConfig:
     @property
     def written(self) -> frozenset[Path]:
         """The directories that a run writes: no scan may enter them, whatever the globs say."""
-        parts = ("data", "steps", "_multiqueue")
+        parts = ("data", "steps", "corrupt", "_multiqueue")
         return frozenset({self.output, self.dead_letters, *(self.output / part for part in parts)})
 
     @property
@@ -152,6 +152,7 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path) -> Lan
         options=spark_options(section.options),
         schema=section.schema_,
         expect=section.expect,
+        corrupt=_corrupt(section),
         batch=section.batch,
         batch_bytes=section.batch_bytes,
         batch_s=section.batch_seconds,
@@ -162,6 +163,13 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path) -> Lan
         pool=section.pool,
         timeout_s=section.timeout,
     )
+
+
+def _corrupt(section: LaneSection) -> str:
+    if section.corrupt is not None:
+        return section.corrupt
+    chosen = "mode" in (key.lower() for key in section.options)
+    return ERROR if section.format in RECORDS and not chosen else ALLOW
 
 
 def _step(name: str, section: StepSection) -> Step:

@@ -12,6 +12,13 @@ STEP = "step://"
 MESSAGE = "message://"
 """Before the key of a message: its id, or a digest of its body."""
 
+ERROR = "error"
+"""A record that is not as configured is an error of its file."""
+SET_ASIDE = "set aside"
+"""It is written beside the output, and the others are read."""
+ALLOW = "allow"
+"""It is read as Spark reads it, with NULL for what was not understood."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileSeen:
@@ -64,6 +71,8 @@ class Lane:
     schema: str | None = None
     expect: str | None = None
     """The columns that the files must have, as DDL."""
+    corrupt: str = ALLOW
+    """What becomes of records that are not as configured: `ERROR`, `SET_ASIDE` or `ALLOW`."""
     batch: int = 1
     """The most files of an item."""
     batch_bytes: int | None = None
@@ -137,6 +146,10 @@ class Item:
     def paths(self) -> tuple[Path, ...]:
         """The files, absolute; none for an item of a step."""
         return tuple(self.base / seen.path for seen in self.files if seen.is_file)
+
+    def shown(self, path: Path) -> str:
+        """One of its files, for people: as the scan named it."""
+        return repr(str(path.relative_to(self.base) if path.is_relative_to(self.base) else path))
 
     @property
     def part(self) -> str | None:

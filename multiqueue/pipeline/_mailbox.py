@@ -36,9 +36,11 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class Met:
-    """The result of an item's job: the files as they were when it read them."""
+    """The result of an item's job: the files as they were when it read them, and what it did not read of them."""
 
     files: tuple[FileSeen, ...]
+    corrupt: int = 0
+    """Records that it has set aside."""
 
 
 Message = Started | Ended | StopRequested

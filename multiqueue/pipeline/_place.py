@@ -12,10 +12,12 @@ Reading     `start_of` gives the first bytes of a file, unpacked as Spark unpack
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import os
 import re
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -76,13 +78,31 @@ def start_of(path: Path, most_bytes: int) -> bytes | None:
     """
     if path.suffix in _PACKED:
         return None
+    with _unpacked(path) as stream:
+        return stream.read(most_bytes)
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The lines of a file, without their ends; none when it is packed in a way that is not known here.
+
+    Raises:
+        OSError: as `start_of`.
+    """
+    if path.suffix not in _PACKED:
+        with _unpacked(path) as stream:
+            for line in stream:
+                yield line.rstrip(b"\r\n")
+
+
+@contextlib.contextmanager
+def _unpacked(path: Path) -> Iterator[IO[bytes] | gzip.GzipFile | bz2.BZ2File]:
     try:
         with open(path, "rb") as raw:
-            stream: IO[bytes] | gzip.GzipFile | bz2.BZ2File = raw
             if path.suffix == ".gz":
-                stream = gzip.GzipFile(fileobj=raw)
+                yield gzip.GzipFile(fileobj=raw)
             elif path.suffix == ".bz2":
-                stream = bz2.BZ2File(raw)
-            return stream.read(most_bytes)
+                yield bz2.BZ2File(raw)
+            else:
+                yield raw
     except (EOFError, zlib.error) as error:  # cut off, or no such data
         raise OSError(None, str(error)) from error

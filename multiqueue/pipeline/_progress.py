@@ -22,6 +22,8 @@ class AttemptEnded:
     retry_in_s: float | None = None
     split_into: int = 0
     """How many smaller items wait in its place."""
+    corrupt: int = 0
+    """Records of a done item that were set aside."""
 
 
 class Reporter(Protocol):

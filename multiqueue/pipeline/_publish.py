@@ -5,6 +5,8 @@ Promise     P1  `data/lane=LANE/item=ID`, for a step's item a directory below `s
             P2  An item has at most one such directory: a later attempt replaces it.
             P3  After a crash `is_published(item)` tells whether the item's *last* attempt got there: the directory
                 carries the attempt's number in `_item.json`, written before the rename.
+                Records that an attempt has set aside are renamed to `corrupt` just before: a crash in between has the
+                item run again.
             P4  Readers of `data` see no staging: that lies in `_multiqueue/staging`, outside.
 State       Files only. `attempt` directories belong to the thread that runs the attempt; the final ones to
             nobody, they change by rename alone.
@@ -54,6 +56,15 @@ class Places:
         parent = self.of_lane(item.lane) if item.part is None else self.of_step(item.lane, item.part)
         return parent / f"item={item.id}"
 
+    @property
+    def corrupt(self) -> Path:
+        """Records that were set aside."""
+        return self.output / "corrupt"
+
+    def corrupt_of(self, item: Item) -> Path:
+        """Those of the item."""
+        return self.corrupt / f"lane={quoted(item.lane)}" / f"item={item.id}"
+
     def directories(self, item: Item) -> tuple[str, ...]:
         """The columns that readers find in the names of the directories."""
         return ("item",) if item.part == "" else ("lane", "item")
@@ -97,6 +108,7 @@ class Publisher:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(beside(path), ignore_errors=True)
 
     def publish(self, item: Item, staged: Path) -> None:
         """Move the attempt's directory to the item's final place."""
@@ -110,16 +122,23 @@ class Publisher:
         final = self.place(item)
         final.parent.mkdir(parents=True, exist_ok=True)
         self.retract(item)
+        self.publish_corrupt(item, staged)
         os.rename(staged, final)
 
+    def publish_corrupt(self, item: Item, staged: Path) -> None:
+        """Move the records that the attempt has set aside to their place, if there are any."""
+        if beside(staged).is_dir():
+            final = self.places.corrupt_of(item)
+            final.parent.mkdir(parents=True, exist_ok=True)
+            os.rename(beside(staged), final)
+
     def retract(self, item: Item) -> None:
-        """Take an earlier attempt's output away, if there is any."""
+        """Take an earlier attempt's output away, and the records that it has set aside, if there are any."""
         old = self._staging / f"{item.id}-{item.attempt}-replaced"
-        try:
-            os.rename(self.place(item), old)
-        except FileNotFoundError:
-            return
-        shutil.rmtree(old, ignore_errors=True)
+        for place in (self.place(item), self.places.corrupt_of(item)):
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(place, old)
+                shutil.rmtree(old, ignore_errors=True)
 
     def is_published(self, item: Item) -> bool:
         """Whether the item's last attempt reached its final place."""
@@ -132,6 +151,11 @@ class Publisher:
     def place(self, item: Item) -> Path:
         """The item's final directory."""
         return self.places.of_item(item)
+
+
+def beside(staged: Path) -> Path:
+    """Where an attempt leaves the records that it sets aside."""
+    return staged.with_name(f"{staged.name}-corrupt")
 
 
 def quoted(name: str) -> str:

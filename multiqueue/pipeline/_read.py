@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -10,22 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ._errors import JobError
+from ._csv_input import Headers
+from ._errors import JobError, PipelineError
 from ._items import FileSeen, Item, Lane
+from ._json_input import check_documents
+from ._parquet_input import read_parquet
 from ._place import local
+from ._reading import Reading, schema_of, spark_path
 
 DataFrame = Any
 SparkSession = Any
+StructType = Any
 
-# The reader's name and options for each format of a lane.
-_READERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "csv": ("csv", {}),
-    "json": ("json", {"multiLine": "true"}),
-    "jsonl": ("json", {}),
-    "parquet": ("parquet", {}),
-    "text": ("text", {}),
-    "binary": ("binaryFile", {}),
-}
 _PATHS_SCHEMA = "array<struct<path:string,size_bytes:bigint,modified:double>>"
 
 _MESSAGES_SCHEMA = "array<struct<message_id:string,routing_key:string,headers:map<string,string>,body:string>>"
@@ -87,15 +84,47 @@ def read_messages(spark: SparkSession, item: Item) -> DataFrame:
     )
 
 
-def read(spark: SparkSession, lane: Lane, item: Item) -> DataFrame:
-    """The item's files as one DataFrame: rows of the format, or for `paths` a row per file."""
-    if lane.format == "paths":
-        return _paths(spark, item)
-    name, preset = _READERS[lane.format]
-    reader = spark.read.format(name).options(**{**preset, **lane.options})
-    if lane.schema is not None:
-        reader = reader.schema(lane.schema)
-    return reader.load([spark_path(path) for path in item.paths])
+def unchanged(item: Item) -> None:
+    """Return if the item's files are still those that were met: while it was read, nobody wrote to them.
+
+    Raises:
+        PipelineError: one has changed; what was read may be half of the one and half of the other.
+    """
+    for seen in item.files:
+        path = item.base / seen.path
+        with contextlib.suppress(FileNotFoundError):  # it was read whole before; and what is no file is never found
+            status = os.stat(path)
+            if (status.st_size, status.st_mtime_ns) != (seen.size_bytes, seen.mtime_ns):
+                raise PipelineError(f"{item.shown(path)} has changed while it was read")
+
+
+class Inputs:
+    """How the files of items are read, and what was learnt of them. Threads of running items share it."""
+
+    def __init__(self) -> None:
+        self._headers = Headers()
+        self._schemas: dict[tuple[str, str | None], StructType | None] = {}
+
+    def reading(self, spark: SparkSession, lane: Lane, item: Item) -> Reading:
+        """How this item is read."""
+        key = (lane.format, lane.schema)
+        if key not in self._schemas:
+            self._schemas[key] = schema_of(spark, lane, item)
+        return Reading(spark, lane, item, self._schemas[key])
+
+    def read(self, reading: Reading) -> DataFrame:
+        """The item's files as one DataFrame: rows of the format.
+
+        Raises:
+            JobError: a file is not what the lane's configuration says of it, as far as its start or end tells.
+        """
+        if reading.lane.format == "csv" and reading.is_true("header") and not reading.is_true("enforceSchema"):
+            return self._headers.read(reading)
+        if reading.lane.format == "parquet":
+            return read_parquet(reading)
+        if reading.lane.format in ("json", "jsonl"):
+            check_documents(reading)
+        return reading.load(reading.item.paths)
 
 
 def read_output(
@@ -120,21 +149,11 @@ def read_output(
     return reader.load([spark_path(directory) for directory in present]).drop("item")
 
 
-def _paths(spark: SparkSession, item: Item) -> DataFrame:
+def read_paths(spark: SparkSession, item: Item) -> DataFrame:
+    """A row per file."""
     # A literal in the plan: half the time of createDataFrame, which ships pickled rows through an RDD.
     rows = [
         {"path": str(path), "size_bytes": seen.size_bytes, "modified": seen.mtime_ns / 1e9}
         for path, seen in zip(item.paths, item.files, strict=True)
     ]
     return spark.sql(f"SELECT inline(from_json(:files, '{_PATHS_SCHEMA}'))", args={"files": json.dumps(rows)})
-
-
-def spark_path(path: Path) -> str:
-    """The path as Spark takes it literally: it reads a glob where we mean a name.
-
-    Raises:
-        JobError: the name has a colon, which Hadoop cannot read.
-    """
-    if ":" in str(path):
-        raise JobError(f'Spark cannot read {str(path)!r}: its name has a colon; rename it, or use format = "paths"')
-    return "file://" + "".join("\\" + c if c in "\\*?[]{}" else c for c in str(path))

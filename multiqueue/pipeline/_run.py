@@ -112,6 +112,8 @@ def run_pipeline(
         finally:
             for sentence in (*runner.intake.passed_over.sentences(), *runner.steps.held_back()):
                 reporter.note(sentence)
+            if runner.corrupt_records:
+                reporter.note(_corrupt_sentence(runner.corrupt_records, publisher))
             report = write_report(config)
     return RunResult(snapshot, _status(runner, snapshot), report, resumed)
 
@@ -155,6 +157,11 @@ def _follow(config: PipelineConfig, reporter: Reporter) -> Follow:
         return last
 
     return Follow(config.settings.follow.poll, config.settings.follow.settle, lanes)
+
+
+def _corrupt_sentence(count: int, publisher: Publisher) -> str:
+    what = "1 record that is not as configured is" if count == 1 else f"{count} records that are not as configured are"
+    return f"{what} set aside in {str(publisher.places.corrupt)!r}"
 
 
 def _backoff(config: PipelineConfig) -> Backoff:

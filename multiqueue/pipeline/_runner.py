@@ -93,6 +93,7 @@ class Runner:
     _flights: dict[int, _Flight] = field(init=False, default_factory=dict)
     _live: Dispatcher | None = field(init=False, default=None)
     _stop_requests: int = field(init=False, default=0)
+    _corrupt: int = field(init=False, default=0)
     _known_s: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
@@ -119,6 +120,11 @@ class Runner:
         if lost is not None:
             raise SessionLost("the Spark session ended under the run; run the same command to go on") from lost
         return self._snapshot()
+
+    @property
+    def corrupt_records(self) -> int:
+        """How many records this run has set aside."""
+        return self._corrupt
 
     @property
     def was_interrupted(self) -> bool:
@@ -273,6 +279,7 @@ class Runner:
         item = flight.item
         started_s = message.at_s if flight.started_s is None else flight.started_s
         outcome = self.settlement.settle(item, message.future, started_s, message.at_s)
+        self._corrupt += outcome.corrupt
         self._tally.ended(
             item.lane,
             outcome.state,

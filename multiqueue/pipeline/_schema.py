@@ -6,7 +6,7 @@ Spark's own short names, so whether a column may be null does not count.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ._errors import ConfigError, JobError
@@ -79,3 +79,24 @@ def differences(expected: Columns, found: Columns, *, exactly: bool) -> list[str
         names = {name.lower() for name in expected}
         wrong += [f"{name!r} ({kind}) is too many" for name, kind in found.items() if name.lower() not in names]
     return wrong
+
+
+def other_names(expected: Iterable[str], found: Iterable[str]) -> str | None:
+    """What is missing and too many among the names found, and both lists; None when they are the same, in any order."""
+    wanted, there = list(expected), list(found)
+    missing = _without(wanted, there)
+    extra = _without(there, wanted)
+    if not missing and not extra:
+        return None
+    parts = [f"missing {_listed(missing)}"] if missing else []
+    parts += [f"too many {_listed(extra)}"] if extra else []
+    return f"{', '.join(parts)}; expected {_listed(wanted)}, found {_listed(there)}"
+
+
+def _without(names: Iterable[str], others: Iterable[str]) -> list[str]:
+    known = {name.lower() for name in others}
+    return [name for name in names if name.lower() not in known]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"

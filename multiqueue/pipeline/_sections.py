@@ -17,6 +17,8 @@ InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "path
 OutputFormat = Literal["parquet", "json", "csv", "orc", "text"]
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 """`module:function`."""
+RECORDS = ("csv", "json", "jsonl")
+"""The formats of records that Spark parses."""
 DIRECTORY = "{directory}"
 """Stands for the directory in the name of a lane."""
 Scalar = str | bool | int | float
@@ -56,6 +58,7 @@ class LaneSection(_Section):
     options: dict[str, Scalar] = Field(default_factory=dict)
     schema_: str | None = Field(default=None, alias="schema")
     expect: str | None = None
+    corrupt: Literal["error", "set aside", "allow"] | None = None
     batch: int = Field(default=1, ge=1, le=10_000)
     batch_bytes: int | None = Field(default=None, ge=1)
     batch_seconds: float = Field(default=0.0, ge=0, strict=False)
@@ -84,6 +87,18 @@ class LaneSection(_Section):
         if value is not None:
             split_source(value)
         return value
+
+    @model_validator(mode="after")
+    def _records_are_read(self) -> LaneSection:
+        options = {key.lower(): str(value).lower() for key, value in self.options.items()}
+        if self.corrupt is not None and self.format not in RECORDS:
+            raise ValueError(f"corrupt goes with the formats {', '.join(RECORDS)}: others have no records to be so")
+        if self.corrupt is not None and "mode" in options:
+            raise ValueError("corrupt and the option mode exclude each other: keep one")
+        wide = options.get("encoding", options.get("charset", "")).replace("_", "-").startswith(("utf-16", "utf-32"))
+        if self.format == "csv" and wide and options.get("multiline") != "true":
+            raise ValueError("Spark cuts lines by bytes, which UTF-16 and UTF-32 do not have: set multiLine = true")
+        return self
 
     @model_validator(mode="after")
     def _one_source(self) -> LaneSection:

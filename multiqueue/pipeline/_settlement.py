@@ -43,10 +43,11 @@ class Settlement:
             self.ledger.hand_back(item)
             return AttemptEnded(item, ItemState.WAITING, took_s)
         if error is None:
-            self.ledger.succeed(item, future.result().files, started_s, ended_s)
+            met = future.result()
+            self.ledger.succeed(item, met.files, started_s, ended_s)
             if item.attempt > 1:
                 self.dead_letters.remove(item)
-            return AttemptEnded(item, ItemState.DONE, took_s)
+            return AttemptEnded(item, ItemState.DONE, took_s, corrupt=met.corrupt)
         return self._failed(item, error, started_s, ended_s)
 
     def _failed(self, item: Item, error: BaseException, started_s: float, ended_s: float) -> AttemptEnded:

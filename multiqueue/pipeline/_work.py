@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from ._config import PipelineConfig, spark_options
+from ._corrupt import explained, split, write_records
 from ._errors import JobError
 from ._items import Item, Lane, Step
 from ._job import INPUT, Job, check_queries, job_of, ship_modules
-from ._publish import Places
-from ._read import named_files, read, read_messages, read_output
+from ._json_input import check_expected
+from ._publish import Places, beside
+from ._read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
+from ._reading import Reading
 from ._schema import Schemas
 
 DataFrame = Any
@@ -70,6 +73,7 @@ class SparkWork:
     """By the name of a step; `""` for all lanes."""
     lanes: dict[str, Lane] = field(default_factory=dict)
     schemas: Schemas = field(default_factory=Schemas)
+    inputs: Inputs = field(default_factory=Inputs)
 
     def __call__(self, spark: SparkSession, item: Item, staged: Path) -> bool:
         """Whether the job returned something, which is then in `staged`, complete.
@@ -78,27 +82,61 @@ class SparkWork:
             JobError: the job or the input is wrong for good. Whatever Spark raises comes through unchanged.
         """
         task = self.sections["" if item.part is None else item.lane]
-        if item.messages and self.lanes[item.lane].format != "message":
+        if task.step is not None:
+            frames = {name: self._output_of(name, spark, item, task.step, task.sink) for name in task.step.after}
+            return self._put_out(spark, item, task, frames, staged)
+        lane = self.lanes[item.lane]
+        if item.messages and lane.format != "message":
             item = named_files(item)
-        frames = self._frames(spark, item, task)
+        if lane.format in ("message", "paths"):
+            frame = read_messages(spark, item) if lane.format == "message" else read_paths(spark, item)
+            self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
+            has_output = self._put_out(spark, item, task, {INPUT: frame}, staged)
+        else:
+            has_output = self._of_files(self.inputs.reading(spark, lane, item), task, staged)
+        unchanged(item)
+        return has_output
+
+    def add(self, lane: Lane) -> None:
+        """Know one more lane."""
+        self.lanes[lane.name] = lane
+
+    def _of_files(self, reading: Reading, task: Task, staged: Path) -> bool:
+        """Read the item's files and put out what the job makes of them; records that are not as configured are told."""
+        try:
+            frame = self._checked(reading)
+            if not reading.sets_aside:
+                return self._put_out(reading.spark, reading.item, task, {INPUT: frame}, staged)
+            with split(reading, frame) as (good, records):
+                has_output = self._put_out(reading.spark, reading.item, task, {INPUT: good}, staged)
+                if records:
+                    write_records(reading, records, beside(staged))
+                return has_output
+        except Exception as error:
+            better = explained(reading, error, self.inputs.read)
+            if better is error:
+                raise
+            raise better from error
+
+    def _checked(self, reading: Reading) -> DataFrame:
+        """The rows of the item's files, which have the columns that the lane expects."""
+        lane, frame = reading.lane, self.inputs.read(reading)
+        if lane.expect is not None:
+            self.schemas.require(reading.spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
+            if lane.format in ("json", "jsonl"):
+                check_expected(reading, frame, list(self.schemas.columns(reading.spark, lane.expect)))
+        return frame
+
+    def _put_out(
+        self, spark: SparkSession, item: Item, task: Task, frames: Mapping[str, DataFrame], staged: Path
+    ) -> bool:
+        """Run the job and write what it returns; whether it returned something."""
         result = task.job(spark, frames, item)
         if result is None:
             return False
         self.schemas.require(spark, result, task.sink.expect, task.sink.place, exactly=True)
         task.sink.write(result, staged, self.places.directories(item))
         return True
-
-    def add(self, lane: Lane) -> None:
-        """Know one more lane."""
-        self.lanes[lane.name] = lane
-
-    def _frames(self, spark: SparkSession, item: Item, task: Task) -> dict[str, DataFrame]:
-        if task.step is not None:
-            return {name: self._output_of(name, spark, item, task.step, task.sink) for name in task.step.after}
-        lane = self.lanes[item.lane]
-        frame = read_messages(spark, item) if lane.format == "message" else read(spark, lane, item)
-        self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
-        return {INPUT: frame}
 
     def _output_of(self, name: str, spark: SparkSession, item: Item, step: Step, sink: Sink) -> DataFrame:
         """The rows of the section or step of this name; for an item by lane those of its lane, without the column."""

@@ -1,0 +1,160 @@
+"""CSV files with a header, read by the names of their columns.
+
+Promise     A value is in the column that its own file's header gives it, whatever other files the item has. Files whose
+            headers name the same columns in another order are read together; files whose columns differ, from each
+            other or from those in `schema`, are an error that names what is missing, expected and found.
+How         Spark takes the first file's header for all (SPARK-23786). So the first line of each file is looked at here,
+            as bytes: equal lines are equal headers. What a header says only Spark decides: it is asked once for each
+            new one, and the answer is kept. Groups of files with one header are then read with columns in its order.
+            Beyond that Spark compares each header with the columns it reads (`enforceSchema = false`): a file that is
+            replaced in between is an error.
+Threads     Those of running items, many at once. `_known` has one assignment at a time, and each gives the same.
+Left        `enforceSchema = true` in a lane's options is Spark's own way: columns count by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ._errors import JobError
+from ._items import ALLOW
+from ._place import start_of
+from ._reading import CORRUPT, FILE, Reading, quoted
+from ._schema import columns_of, other_names
+
+DataFrame = Any
+StructType = Any
+
+# Most headers are shorter than the first; a line that is longer than the last is no header.
+_LOOKS_BYTES = (4 << 10, 64 << 10, 4 << 20)
+
+# Lanes of this many headers are rather files without one: they need no memory.
+_MOST_KNOWN = 1000
+
+
+class Headers:
+    """What the headers of CSV files mean to a session."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, bytes], StructType] = {}
+
+    def read(self, reading: Reading) -> DataFrame:
+        """The rows of the item's files, their columns as the first file or the lane's `schema` has them.
+
+        Raises:
+            JobError: a file has no header or other columns.
+        """
+        groups = self._groups(reading)
+        if not groups:
+            return reading.load(reading.item.paths)
+        wanted, first = self._wanted(reading, groups)
+        for header, paths in groups:
+            if wrong := other_names(wanted, header.names):
+                whose = f"lanes.{reading.lane.section}.schema" if first is None else reading.item.shown(first)
+                raise JobError(f"{reading.item.shown(paths[0])} has other columns than {whose}: {wrong}")
+        frames = [self._frame(reading, header, paths) for header, paths in groups]
+        types = columns_of(frames[0].schema)
+        for frame, (_, paths) in zip(frames[1:], groups[1:], strict=True):
+            if _lower(columns_of(frame.schema)) != _lower(types):  # inferred, and so not comparable
+                assert first is not None
+                raise JobError(
+                    f"{reading.item.shown(paths[0])} has columns of other types than {reading.item.shown(first)}"
+                )
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionByName(frame)
+        return whole
+
+    def _wanted(
+        self, reading: Reading, groups: Sequence[tuple[StructType, list[Path]]]
+    ) -> tuple[list[str], Path | None]:
+        """The names that every file is to have, and the file that has set them; None for the lane's schema."""
+        if reading.schema is None:
+            header, paths = groups[0]
+            return header.names, paths[0]
+        return [name for name in reading.schema.names if name.lower() != reading.corrupt_column.lower()], None
+
+    def _frame(self, reading: Reading, header: StructType, paths: list[Path]) -> DataFrame:
+        """The rows of files with one header."""
+        options = {} if _is_exact(header.names) else {"enforceSchema": "true"}
+        if reading.schema is None:
+            return reading.load(paths, None if reading.is_true("inferSchema") else header, options)
+        if list(map(str.lower, header.names)) == list(map(str.lower, reading.schema.names)):
+            return reading.load(paths, None, options)
+        fields = {field.name.lower(): field for field in reading.schema.fields}
+        ordered = [fields.pop(name.lower()) for name in header.names]
+        frame = reading.load(paths, type(reading.schema)([*ordered, *fields.values()]), options)
+        names = [*reading.schema.names, *([CORRUPT, FILE] if reading.sets_aside else [])]
+        return frame.select(*map(quoted, names))
+
+    def _groups(self, reading: Reading) -> list[tuple[StructType, list[Path]]]:
+        """The files by what their headers say, in order; without those that have none, where that is allowed."""
+        by_line: dict[bytes | Path, list[Path]] = {}
+        for path in reading.item.paths:
+            line = _first_line(reading, path)
+            if line == b"":
+                if reading.lane.corrupt != ALLOW:
+                    raise JobError(
+                        f'{reading.item.shown(path)} is empty, and a header was expected; corrupt = "allow" takes it'
+                    )
+                continue
+            by_line.setdefault(path if line is None else line, []).append(path)
+        groups: dict[tuple[str, ...], tuple[StructType, list[Path]]] = {}
+        for key, paths in by_line.items():
+            header = self._header(reading, key, paths[0])
+            names = tuple(name.lower() for name in header.names)
+            groups.setdefault(names, (header, []))[1].extend(paths)
+        return list(groups.values())
+
+    def _header(self, reading: Reading, line: bytes | Path, path: Path) -> StructType:
+        """The columns that the file's header names, each a string."""
+        if isinstance(line, Path):
+            return reading.header(path)
+        key = (reading.lane.section, line)
+        if key not in self._known:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[key] = reading.header(path)
+        return self._known[key]
+
+
+def _first_line(reading: Reading, path: Path) -> bytes | None:
+    """The line that has the header, without its end; empty when there is none, None when only Spark can find it.
+
+    Raises:
+        JobError: the file cannot be read.
+    """
+    comment = reading.option("comment").encode()
+    custom = reading.option("lineSep").encode()
+    for most_bytes in _LOOKS_BYTES:
+        try:
+            start = start_of(path, most_bytes)
+        except OSError as error:
+            raise JobError(f"cannot read {reading.item.shown(path)}: {error.strerror or error}") from error
+        if start is None:
+            return None
+        is_whole = len(start) < most_bytes
+        start = start.removeprefix(b"\xef\xbb\xbf")
+        lines = start.split(custom) if custom else start.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line in lines if is_whole else lines[:-1]:
+            if line.strip(b" \t\x00\xff\xfe") and not (comment and line.startswith(comment)):
+                quotes = line.count((reading.option("quote") or '"').encode())
+                return None if quotes % 2 and reading.is_true("multiLine") else line
+        if is_whole:
+            return b""
+    return None
+
+
+def _is_exact(names: Sequence[str]) -> bool:
+    """Whether these are the header's own words: Spark gives columns without a name, or with an equal one, another."""
+    stems = [
+        name.removesuffix(str(place)).lower() if name.endswith(str(place)) else None for place, name in enumerate(names)
+    ]
+    renamed = [stem for stem in stems if stem is not None]
+    return len(set(renamed)) == len(renamed) and all(name != f"_c{place}" for place, name in enumerate(names))
+
+
+def _lower(types: Any) -> dict[str, str]:
+    return {name.lower(): kind for name, kind in types.items()}

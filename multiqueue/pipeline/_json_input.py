@@ -1,0 +1,108 @@
+"""JSON files, looked at before Spark reads them: what it would pass over in silence is an error of the file.
+
+Promise     A file of one document (`json`) is not empty and, as far as its first 64 KiB tell, has nothing after the
+            document: Spark would not read that, and a file of JSON lines would be its first line. Columns that are
+            expected are in every file of an item, not only in one of them.
+Cost        The start of each file. Only where the first record does not have what is expected, Spark counts what the
+            files have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ._errors import JobError
+from ._items import ALLOW
+from ._place import start_of
+from ._reading import FILE, Reading, path_in, quoted
+
+DataFrame = Any
+
+_LOOK_BYTES = 64 << 10
+
+
+def check_documents(reading: Reading) -> None:
+    """Return if each file of one document is one.
+
+    Raises:
+        JobError: one is empty, or has more than a document.
+    """
+    if not reading.is_true("multiLine") or reading.lane.corrupt == ALLOW:
+        return
+    for path in reading.item.paths:
+        text = _start(reading, path)
+        if text is None:
+            continue
+        if not text.strip():
+            raise JobError(
+                f'{reading.item.shown(path)} is empty, and a JSON document was expected; corrupt = "allow" takes it'
+            )
+        if _first(text)[1].strip():
+            raise JobError(
+                f"{reading.item.shown(path)} has more than one document, and the others would not be read; "
+                'format = "jsonl" reads a document a line'
+            )
+
+
+def check_expected(reading: Reading, frame: DataFrame, expected: Sequence[str]) -> None:
+    """Return if every file has the columns that are expected, which the frame has; of one file it is asked no further.
+
+    Raises:
+        JobError: one has no record with such a column.
+    """
+    if len(reading.item.paths) == 1 and reading.schema is None:
+        return
+    doubtful = [path for path in reading.item.paths if not _has(reading, path, expected)]
+    if not doubtful:
+        return
+    files = frame if reading.sets_aside else frame.selectExpr("*", f"_metadata.file_path AS {FILE}")
+    there = (f"CAST({quoted(name)} IS NOT NULL AS INT) AS c{place}" for place, name in enumerate(expected))
+    rows = files.selectExpr(FILE, *there).groupBy(FILE).max(*(f"c{place}" for place in range(len(expected)))).collect()
+    found = {path_in(row[0]): row[1:] for row in rows}
+    for path in doubtful:
+        values = found.get(path, (0,) * len(expected))
+        if missing := [name for name, value in zip(expected, values, strict=True) if not value]:
+            raise JobError(
+                f"{reading.item.shown(path)} has no record with {', '.join(map(repr, missing))}, "
+                f"which lanes.{reading.lane.section}.expect names"
+            )
+
+
+def _has(reading: Reading, path: Path, expected: Sequence[str]) -> bool:
+    """Whether the file's first record has all of this."""
+    text = _start(reading, path)
+    record = None if text is None else _first(text)[0]
+    if isinstance(record, list) and record:
+        record = record[0]
+    return isinstance(record, dict) and {name.lower() for name in expected} <= {name.lower() for name in record}
+
+
+def _start(reading: Reading, path: Path) -> str | None:
+    """The start of a file; None where only Spark can read it.
+
+    Raises:
+        JobError: it cannot be read.
+    """
+    try:
+        start = start_of(path, _LOOK_BYTES)
+    except OSError as error:
+        raise JobError(f"cannot read {reading.item.shown(path)}: {error.strerror or error}") from error
+    if start is None:
+        return None
+    encoding = reading.option("encoding") or reading.option("charset") or json.detect_encoding(start)
+    try:
+        return start.decode(encoding, "ignore").removeprefix("\ufeff")  # the last character may be cut
+    except LookupError:  # Java's name of an encoding
+        return None
+
+
+def _first(text: str) -> tuple[Any, str]:
+    """The first document and what is behind it; None and nothing where that cannot be told."""
+    try:
+        document, end = json.JSONDecoder().raw_decode(text.lstrip())
+    except (ValueError, RecursionError):  # longer than the look, or not strict: Spark decides
+        return None, ""
+    return document, text.lstrip()[end:]

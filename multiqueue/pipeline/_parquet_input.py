@@ -1,0 +1,68 @@
+"""Parquet files that are read together have the same columns.
+
+Spark takes the columns of one of the files: what others have besides is dropped, what they lack is NULL, in silence. So
+the footers are compared before, by name and type and in any order; `mergeSchema = true` among the lane's options is
+Spark's own way. pyarrow reads a footer in a millisecond; where it is not installed, or cannot read one, Spark is asked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ._errors import JobError
+from ._reading import Reading
+from ._schema import columns_of, other_names
+
+DataFrame = Any
+
+
+def read_parquet(reading: Reading) -> DataFrame:
+    """The rows of the item's files.
+
+    Raises:
+        JobError: a file has other columns than the first, or than the lane's `schema`, or is no Parquet file.
+    """
+    paths = reading.item.paths
+    if reading.is_true("mergeSchema") or (len(paths) == 1 and reading.schema is None):
+        return reading.load(paths)
+    first: dict[str, str] | None = None
+    for path in paths:
+        columns = _columns(reading, path)
+        wanted = list(first or columns) if reading.schema is None else reading.schema.names
+        whose = reading.item.shown(paths[0]) if reading.schema is None else f"lanes.{reading.lane.section}.schema"
+        if wrong := other_names(wanted, columns):
+            raise JobError(f"{reading.item.shown(path)} has other columns than {whose}: {wrong}")
+        first = first or columns
+        if reading.schema is None and (changed := [name for name in columns if columns[name] != first[name]]):
+            name = changed[0]
+            raise JobError(
+                f"{reading.item.shown(path)} has {name!r} as {columns[name]}; in {whose} it is {first[name]}"
+            )
+    return reading.load(paths)
+
+
+def _columns(reading: Reading, path: Path) -> dict[str, str]:
+    """The type of each column; of one with parts, the types of all its leaves."""
+    try:
+        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+
+        schema = parquet.ParquetFile(path).schema
+    except Exception as error:  # noqa: BLE001 - not installed, not readable or not for pyarrow: Spark has the last word
+        return _asked(reading, path, error)
+    columns: dict[str, str] = {}
+    for place in range(len(schema)):
+        leaf = schema.column(place)
+        name, _, rest = leaf.path.partition(".")
+        kind = str(leaf.logical_type) if str(leaf.logical_type) != "None" else leaf.physical_type
+        columns[name] = ", ".join(filter(None, (columns.get(name), f"{rest} {kind}".strip())))
+    return columns
+
+
+def _asked(reading: Reading, path: Path, why: Exception) -> dict[str, str]:
+    try:
+        return dict(columns_of(type(reading)(reading.spark, reading.lane, reading.item, None).load([path]).schema))
+    except Exception as error:
+        if type(why).__name__ in ("ImportError", "ModuleNotFoundError") or isinstance(error, JobError):
+            raise
+        raise JobError(f"{reading.item.shown(path)} cannot be read as Parquet: {why}") from error

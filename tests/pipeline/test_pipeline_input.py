@@ -1,0 +1,399 @@
+"""What is read is what files and configuration say, or an error says why not. On real Spark, in one session."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_support import Recorder, do_without
+
+from multiqueue.pipeline import FileSeen, Item, JobError, Payload, PipelineError, Silent, load_config, run_pipeline
+from multiqueue.pipeline._corrupt import RECORDS
+from multiqueue.pipeline._items import Lane
+from multiqueue.pipeline._job import sql_job
+from multiqueue.pipeline._publish import Places, beside
+from multiqueue.pipeline._read import met
+from multiqueue.pipeline._work import Sink, SparkWork, Task
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+Files = dict[str, Any]
+"""Their names, and what is in them: text, bytes, or a Parquet table's columns."""
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    try:
+        from pyspark.sql import SparkSession
+
+        from multiqueue.spark import check_environment
+    except ImportError as error:
+        do_without(str(error))
+    if missing := [finding.message for finding in check_environment() if finding.level == "error"]:
+        do_without(missing[0])
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.log.level", "OFF")
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+def write(base: Path, files: Files) -> list[FileSeen]:
+    for name, content in files.items():
+        if isinstance(content, dict):
+            import pyarrow
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(pyarrow.table(content), base / name)
+        else:
+            (base / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return [FileSeen(name, 0, 0) for name in files]
+
+
+class Reader:
+    """Reads files as one item of a lane."""
+
+    def __init__(self, spark: Any, base: Path, query: str = "SELECT * FROM input") -> None:
+        self.spark = spark
+        self.base = base
+        self.work = SparkWork(
+            Places(base / "out"), {"": Task(sql_job(query), Sink("json", {}, (), None, None, "output.expect"))}
+        )
+        self.staged = base / "staged"
+
+    def __call__(self, files: Files, format: str = "csv", **lane: Any) -> list[Any]:
+        """The rows as lists of values; NULLs are told by their columns' absence, as JSON has them."""
+        import shutil
+
+        for place in (self.staged, beside(self.staged)):
+            shutil.rmtree(place, ignore_errors=True)
+        settings = {"corrupt": "error" if format in ("csv", "json", "jsonl") else "allow", **lane}
+        if format == "csv" and "options" not in settings:
+            settings["options"] = {"header": "true"}
+        self.work.add(Lane("lane", self.base, (), section="lane", format=format, **settings))
+        item = Item("i", "lane", tuple(write(self.base, files)), self.base)
+        import dataclasses
+
+        self.work(self.spark, dataclasses.replace(item, files=met(item)), self.staged)
+        return rows_in(self.staged)
+
+    def error(self, files: Files, format: str = "csv", **lane: Any) -> str:
+        """The sentence that the files are set aside with."""
+        with pytest.raises(JobError) as caught:
+            self(files, format, **lane)
+        return str(caught.value)
+
+    def records(self) -> list[tuple[str, int | None, str]]:
+        """What was set aside: file, line, record."""
+        lines = (beside(self.staged) / RECORDS).read_text().splitlines()
+        records = [json.loads(line) for line in lines]
+        return sorted((Path(one["file"]).name, one["line"], one["record"]) for one in records)
+
+
+def rows_in(directory: Path) -> list[Any]:
+    parts = sorted(path for path in directory.rglob("*.json") if path.name.startswith("part-"))
+    return sorted((json.loads(line) for part in parts for line in part.read_text().splitlines()), key=str)
+
+
+@pytest.fixture
+def read(spark: Any, tmp_path: Path) -> Reader:
+    return Reader(spark, tmp_path)
+
+
+A = "customer,amount\nx,1\n"
+B = "amount,customer\n2,y\n"
+X, Y = {"customer": "x", "amount": "1"}, {"customer": "y", "amount": "2"}
+
+
+def test_each_header_counts_for_its_own_file(read: Reader) -> None:
+    """Columns in another order are read by name, with and without a schema, and whatever else differs in the header."""
+    assert read({"a.csv": A, "b.csv": B}) == [X, Y]
+    typed = [{"customer": "x", "amount": 1}, {"customer": "y", "amount": 2}]
+    assert read({"a.csv": A, "b.csv": B}, schema="customer STRING, amount INT") == typed
+    assert read({"b.csv": B}, schema="customer STRING, amount INT") == typed[1:]
+    assert read({"a.csv": A, "b.csv": B}, options={"header": "true", "inferSchema": "true"}) == typed
+    assert read({"a.csv": A, "b.csv": B, "c.csv": "Amount,CUSTOMER\n3,z\n"})[2] == {"customer": "z", "amount": "3"}
+    assert read({"a.csv": "\ufeff" + A, "b.csv": A.replace("\n", "\r\n").replace("x", "w")}) == [
+        {**X, "customer": "w"},
+        X,
+    ]
+    assert read({"a.csv.gz": gzip.compress(A.encode()), "b.csv.bz2": bz2.compress(B.encode())}) == [X, Y]
+    quoted = "'amount'|'customer'\n'2'|'y'\n"
+    options = {"Header": "true", "sep": "|", "quote": "'", "comment": "#"}
+    assert read({"a.csv": "# made by us\n\ncustomer|amount\nx|1\n", "b.csv": quoted}, options=options) == [X, Y]
+    wide = {"header": "true", "encoding": "UTF-16", "multiLine": "true"}
+    assert read({"a.csv": A.encode("utf-16"), "b.csv": B.encode("utf-16")}, options=wide) == [X, Y]
+    long = {"header": "true", "multiLine": "true"}
+    two_lines = '"the\ncustomer",amount\nx,1\n', 'amount,"the\ncustomer"\n2,y\n'
+    assert [
+        row["the\ncustomer"] for row in read(dict(zip(("a.csv", "b.csv"), two_lines, strict=True)), options=long)
+    ] == ["x", "y"]
+
+
+def test_other_columns_are_told(read: Reader) -> None:
+    """A file with other columns than the others, or than the schema, is an error that names what is missing, too many,
+    expected and found."""
+    more = {"a.csv": A, "b.csv": "customer,amount,region\ny,2,eu\n"}
+    assert read.error(more) == (
+        "'b.csv' has other columns than 'a.csv': too many 'region'; expected 'customer', 'amount', "
+        "found 'customer', 'amount', 'region'"
+    )
+    assert read.error({"b.csv": "customer,sum\ny,2\n"}, schema="customer STRING, amount INT") == (
+        "'b.csv' has other columns than lanes.lane.schema: missing 'amount', too many 'sum'; "
+        "expected 'customer', 'amount', found 'customer', 'sum'"
+    )
+    assert "missing 'amount'" in read.error({"a.csv": A, "b.csv": "customer\ny\n"})
+    inferred = read.error(
+        {"a.csv": A, "b.csv": "amount,customer\nmany,y\n"}, options={"header": "true", "inferSchema": "true"}
+    )
+    assert inferred == "'b.csv' has columns of other types than 'a.csv'"
+
+
+def test_files_without_a_header(read: Reader) -> None:
+    """A file that is empty where a header is expected is an error, one with nothing but a header has no rows."""
+    assert read({"a.csv": "customer,amount\n"}) == []
+    said = "'b.csv' is empty, and a header was expected; corrupt = \"allow\" takes it"
+    assert read.error({"a.csv": A, "b.csv": " \n\n"}) == said
+    assert read({"a.csv": A, "b.csv": ""}, corrupt="allow") == [X]
+    assert read({"a.csv": "", "b.csv": "1,2\n"}, options={}) == [{"_c0": "1", "_c1": "2"}]
+    assert "cannot read 'a.csv.gz': Not a gzipped file" in read.error({"a.csv.gz": A})
+
+
+def test_columns_by_position(read: Reader) -> None:
+    """`enforceSchema = true` is Spark's own way: the names in the header do not count."""
+    options = {"header": "true", "enforceSchema": "true"}
+    assert read({"b.csv": B}, options=options, schema="first INT, second STRING") == [{"first": 2, "second": "y"}]
+
+
+def test_names_that_spark_changes(read: Reader) -> None:
+    """Columns without a name, or with the name of another, have those that Spark gives them, and their own values."""
+    assert read({"a.csv": "a,a,,b\n1,2,3,4\n"}) == [{"a0": "1", "a1": "2", "_c2": "3", "b": "4"}]
+    assert read({"a.csv": "a0,b\n1,2\n"}) == [{"a0": "1", "b": "2"}]
+
+
+@pytest.mark.parametrize(("query", "rows"), [("SELECT a FROM input", "1\n"), ("SELECT count(*) FROM input", "1,2,3\n")])
+def test_a_record_of_another_length(spark: Any, tmp_path: Path, query: str, rows: str) -> None:
+    """A record with a field too few or too many is an error with its line, whichever columns the job needs."""
+    read = Reader(spark, tmp_path, query)
+    assert read.error({"a.csv": "a,b\n5,6\n" + rows}) == (
+        f"line 3 of 'a.csv' is not as configured: {rows.strip()!r}; "
+        'corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
+    )
+
+
+@pytest.mark.parametrize(
+    ("format", "files", "lane", "said"),
+    [
+        ("csv", {"a.csv": "a\n1\nx\n"}, {"schema": "a INT"}, "line 3 of 'a.csv' is not as configured: 'x'; "),
+        (
+            "csv",
+            {"a.csv": "1,2\n", "b.csv": "1,2,3\n"},
+            {"options": {}},
+            "'a.csv' does not fit the columns of the others",
+        ),
+        ("json", {"a.json": "hello"}, {}, "line 1 of 'a.json' is not as configured: 'hello'; "),
+        (
+            "json",
+            {"a.json": '{"a": 1}', "b 1.json": "[1, 2]"},
+            {},
+            "line 1 of 'b 1.json' is not as configured: '[1, 2]'; ",
+        ),
+        (
+            "json",
+            {"a.json": '{\n"a": 1, "b'},
+            {"schema": "a INT"},
+            "'a.json' is not as configured: '{\\n\"a\": 1, \"b'; ",
+        ),
+        ("json", {"a.json": ""}, {}, "'a.json' is empty, and a JSON document was expected; "),
+        (
+            "json",
+            {"a.json": '{"a": 1}\n{"a": 2}\n'},
+            {},
+            "'a.json' has more than one document, and the others would not",
+        ),
+        ("jsonl", {"a.jsonl": '{"a": 1}\n{"a": 2'}, {}, "line 2 of 'a.jsonl' is not as configured: '{\"a\": 2'; "),
+        (
+            "jsonl",
+            {"a.jsonl": '{"a": 1}\n{"a": "x"}'},
+            {"schema": "a INT"},
+            "line 2 of 'a.jsonl' is not as configured: ",
+        ),
+        ("jsonl", {"a.jsonl": "null\n"}, {"schema": "a INT"}, "line 1 of 'a.jsonl' is not as configured: 'null'; "),
+    ],
+)
+def test_a_record_that_is_none(read: Reader, format: str, files: Files, lane: dict[str, Any], said: str) -> None:
+    """A record that cannot be what the configuration says is an error with file, line and text, not a row of NULL."""
+    assert said in read.error(files, format, **lane)
+
+
+def test_what_is_no_error(read: Reader) -> None:
+    """An array of documents, keys that are absent, files of lines without any, and documents that Spark alone
+    understands are read."""
+    assert read({"a.json": '[{"a": 1},\n {"a": 2}]', "b.json": "{}"}, "json") == [{"a": 1}, {"a": 2}, {}]
+    assert read({"a.jsonl": '{"a": 1}\n\n{"b": 2}\n', "b.jsonl": ""}, "jsonl") == [{"a": 1}, {"b": 2}]
+    odd = {"allowComments": "true", "allowUnquotedFieldNames": "true"}
+    assert read({"a.json": "/* no */ {a: 1}"}, "json", options=odd) == [{"a": 1}]
+    assert read({"a.json": "[" + ",".join('{"a": 1}' for _ in range(20_000)) + "]"}, "json")[9] == {"a": 1}
+
+
+def test_records_that_are_set_aside(read: Reader) -> None:
+    """With `set aside` each corrupt record is kept with its file and line, and the others are read."""
+    files = {"a.csv": "a,b\n1,x\ny,z\n3\n", "b.csv": "b,a\nw,4\n3\n"}
+    assert read(files, corrupt="set aside", schema="a INT, b STRING") == [{"a": 1, "b": "x"}, {"a": 4, "b": "w"}]
+    assert read.records() == [("a.csv", 3, "y,z"), ("a.csv", 4, "3"), ("b.csv", 3, "3")]
+    assert read(files, corrupt="set aside") == [{"a": "1", "b": "x"}, {"a": "4", "b": "w"}, {"a": "y", "b": "z"}]
+    assert read.records() == [("a.csv", 4, "3"), ("b.csv", 3, "3")]
+    assert read({"a.jsonl": '{"a": 1}\nhello\n{"a": 2}\nhello\n'}, "jsonl", corrupt="set aside") == [{"a": 1}, {"a": 2}]
+    assert read.records() == [("a.jsonl", 2, "hello"), ("a.jsonl", 4, "hello")]
+    assert read({"a.jsonl": '{"a": 1}\n'}, "jsonl", corrupt="set aside") == [{"a": 1}]
+    assert not beside(read.staged).exists()
+
+
+def test_records_that_are_allowed(read: Reader) -> None:
+    """With `allow` Spark's own options decide, with its column for what it did not understand."""
+    assert read({"a.csv": "a,b\n1\n"}, corrupt="allow") == [{"a": "1"}]
+    assert read({"a.csv": "a,b\n1\n"}, corrupt="allow", schema="a INT, b INT, _corrupt_record STRING") == [
+        {"a": 1, "_corrupt_record": "1"}
+    ]
+    options = {"header": "true", "mode": "DROPMALFORMED", "columnPruning": "false"}
+    assert read({"a.csv": "a,b\n1\n2,3\n"}, corrupt="allow", options=options) == [{"a": "2", "b": "3"}]
+
+
+def test_expected_columns_are_in_every_file(read: Reader) -> None:
+    """`expect` holds for each file of an item: a JSON file whose records all lack a column is told."""
+    good, poor = '{"a": 1}\n{"a": 2, "b": 3}\n', '{"a": 3}\n'
+    assert len(read({"a.jsonl": good, "b.jsonl": good}, "jsonl", expect="a BIGINT, b BIGINT")) == 4
+    said = "'b.jsonl' has no record with 'b', which lanes.lane.expect names"
+    assert read.error({"a.jsonl": good, "b.jsonl": poor}, "jsonl", expect="a BIGINT, b BIGINT") == said
+    assert read.error({"b.jsonl": poor}, "jsonl", expect="b INT", schema="a INT, b INT") == said
+    alone = read.error({"b.jsonl": poor}, "jsonl", expect="a BIGINT, b BIGINT")
+    assert alone == "the columns are not those of lanes.lane.expect: 'b' (bigint) is missing"
+    assert "missing 'customer'" in read.error({"a.csv": A, "b.csv": "kunde,amount\ny,2\n"}, expect="customer STRING")
+
+
+def test_parquet_files_of_other_columns(read: Reader) -> None:
+    """Parquet files that are read together have the same columns, in any order; otherwise it is said which differ."""
+    one, two = {"a": [1], "b": ["x"]}, {"b": ["y"], "a": [2]}
+    assert read({"1.parquet": one, "2.parquet": two}, "parquet") == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    more = {"1.parquet": one, "2.parquet": {**two, "c": [1.5]}}
+    assert read.error(more, "parquet") == (
+        "'2.parquet' has other columns than '1.parquet': too many 'c'; expected 'a', 'b', found 'b', 'a', 'c'"
+    )
+    assert "missing 'b'" in read.error({"1.parquet": one, "2.parquet": {"a": [2]}}, "parquet")
+    other = read.error({"1.parquet": one, "2.parquet": {"a": ["2"], "b": ["y"]}}, "parquet")
+    assert other == "'2.parquet' has 'a' as String; in '1.parquet' it is INT64"
+    said = "'2.parquet' has other columns than lanes.lane.schema: missing 'b'; expected 'a', 'b', found 'a'"
+    assert read.error({"2.parquet": {"a": [2]}}, "parquet", schema="a BIGINT, b STRING") == said
+    assert len(read(more, "parquet", options={"mergeSchema": "true"})) == 2
+    cut = read.error({"1.parquet": one, "2.parquet": b"PAR1 and no more"}, "parquet")
+    assert cut.startswith("'2.parquet' cannot be read as Parquet: Parquet magic bytes not found in footer")
+
+
+def test_a_file_that_changes_while_it_is_read(read: Reader) -> None:
+    """An item one of whose files was written to while it was read is not done: it is tried again."""
+    job = read.work.sections[""].job
+
+    def slow(spark: Any, frames: Any, item: Item) -> Any:
+        rows = job(spark, frames, item).cache()
+        rows.count()
+        (read.base / "a.csv").write_text(A + "more,5\n")
+        return rows
+
+    read.work.sections = {"": Task(slow, read.work.sections[""].sink)}
+    with pytest.raises(PipelineError, match=r"^'a\.csv' has changed while it was read$") as caught:
+        read({"a.csv": A})
+    assert not isinstance(caught.value, JobError)
+
+
+CONFIGURATION = """\
+[lanes.orders]
+files = "in/*.csv"
+format = "csv"
+options = { header = true }
+expect = "customer STRING, amount STRING"
+batch = 8
+[lanes.documents]
+files = "in/*.json"
+format = "json"
+batch = 8
+[lanes.lines]
+files = "in/*.jsonl"
+format = "jsonl"
+corrupt = "set aside"
+[job]
+sql = "SELECT * FROM input"
+[output]
+path = "out"
+format = "json"
+[retry]
+backoff = 0
+"""
+
+INPUT = {
+    "a.csv": A,
+    "b.csv": B,
+    "c.csv": "amount,client\n3,z\n",
+    "a.json": '{"a": 1}',
+    "b.json": "no JSON at all",
+    "a.jsonl": '{"a": 2}\nno JSON\n',
+}
+
+
+def test_a_run_over_files_that_are_not_as_configured(spark: Any, tmp_path: Path) -> None:
+    """A run sets each file aside that is not as configured, alone and with a sentence, and reads the others right; what
+    it sets aside of a file is beside the output and goes when the file is mended."""
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in", INPUT)
+    (tmp_path / "p.toml").write_text(CONFIGURATION)
+    config, reporter = load_config(tmp_path / "p.toml"), Recorder()
+    result = run_pipeline(config, reporter, session=lambda: spark)
+    assert int(result.status) == 1
+    rows = rows_in(tmp_path / "out" / "data")
+    assert sorted(map(str, rows)) == sorted(map(str, [{"a": 1}, {"a": 2}, X, Y]))
+    failed = {ended.item.files[0].path: ended.error for ended in reporter.attempts if ended.state == "failed"}
+    assert failed == {
+        "in/c.csv": "JobError: the columns are not those of lanes.orders.expect: 'customer' (string) is missing",
+        "in/b.json": "JobError: line 1 of 'in/b.json' is not as configured: 'no JSON at all'; "
+        'corrupt = "set aside" keeps such records apart, "allow" reads them as NULL',
+    }
+    (records,) = (tmp_path / "out" / "corrupt" / "lane=lines").rglob(RECORDS)
+    assert json.loads(records.read_text()) == {
+        "file": str(tmp_path / "in" / "a.jsonl"),
+        "line": 2,
+        "record": "no JSON",
+        "attempt": 1,
+    }
+    assert "1 record that is not as configured is set aside in" in "".join(reporter.notes)
+    (tmp_path / "in" / "a.jsonl").write_text('{"a": 7}\n')
+    run_pipeline(config, Silent(), session=lambda: spark)
+    assert not records.exists()
+    assert {"a": 7} in rows_in(tmp_path / "out" / "data")
+
+
+def test_messages_that_name_files(read: Reader) -> None:
+    """The files that messages name are read and checked as those of globs are."""
+    write(read.base, {"a.csv": A, "b.csv": B})
+    read.work.add(
+        Lane(
+            "lane",
+            read.base,
+            (),
+            source="amqp://h/q",
+            section="lane",
+            format="csv",
+            corrupt="error",
+            options={"header": "true"},
+        )
+    )
+    messages = tuple(Payload(name, "", {}, name.encode()) for name in ("a.csv", "b.csv"))
+    files = tuple(FileSeen(f"message://{name}", 1, 0) for name in ("a.csv", "b.csv"))
+    read.work(read.spark, Item("i", "lane", files, read.base, messages=messages), read.staged)
+    assert rows_in(read.staged) == [X, Y]
