@@ -1,4 +1,4 @@
-"""What holds for every test: which slow ones run, and what happens when a peer is missing."""
+"""What holds for every test: which slow ones run, in which process, and what happens when a peer is missing."""
 
 from __future__ import annotations
 
@@ -7,14 +7,27 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from importlib.util import find_spec
-from typing import NoReturn
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
+if TYPE_CHECKING:
+    from rabbitmq_support import Peer
+
 SLOW = ("none", "selected", "all")
+
+# What is dear to start is started once: tests that share it run in one process, one after the other, and every other
+# test goes to the process that is free. Here by their names, for the process that distributes them knows nothing else.
+SHARED = {
+    "rabbitmq": re.compile("::.*rabbitmq|test_interop_differential", re.IGNORECASE),
+    "spark": re.compile("tests/(spark/|pipeline/test_pipeline_cluster)"),
+}
 
 
 def pytest_configure() -> None:
@@ -38,17 +51,50 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Files that are named run in this process: most need less time than another process needs to start."""
+    named = config.args_source is pytest.Config.ArgsSource.ARGS
+    return 0 if named and all(Path(name.partition("::")[0]).is_file() for name in config.args) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect slow tests that were not asked for: they are counted in the summary, not skipped one by one."""
     asked = config.getoption("--slow")
     kept, left_out = [], []
     for item in items:
-        mark = item.get_closest_marker("slow")
-        runs = mark is None or asked == "all" or (asked == "selected" and mark.kwargs.get("selected", False))
+        slow = [mark.kwargs.get("selected", False) for mark in item.iter_markers("slow")]
+        runs = not slow or asked == "all" or (asked == "selected" and all(slow))
         (kept if runs else left_out).append(item)
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
+    """Who gives the tests to the processes."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduler(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            """Tests of one scope run in one process."""
+            return next((name for name, shared in SHARED.items() if shared.search(nodeid)), nodeid)
+
+    return Scheduler(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells how many tests were left out; else the summary would not count them."""
+    output = getattr(session.config, "workeroutput", None)
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if output is not None and reporter is not None:
+        output["left_out"] = len(reporter.stats.get("deselected", ()))
+
+
+def pytest_testnodedown(node: Any) -> None:
+    """Count in the summary how many tests a worker has left out: all workers leave out the same."""
+    left_out = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.pluginmanager.get_plugin("terminalreporter").stats["deselected"] = [SimpleNamespace()] * left_out
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -65,6 +111,19 @@ def do_without(missing: str) -> NoReturn:
     if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
         pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
     pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_peer() -> Iterator[Peer]:
+    """A RabbitMQ node for all tests of a run; without it a test skips at a desk, and fails where peers are required."""
+    from rabbitmq_support import NoPeer, rabbitmq
+
+    with ExitStack() as stack:
+        try:
+            peer = stack.enter_context(rabbitmq())
+        except NoPeer as missing:
+            do_without(str(missing))
+        yield peer
 
 
 @pytest.fixture

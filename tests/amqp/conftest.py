@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from typing import NoReturn
 
 import pytest
 from hypothesis import settings
@@ -17,25 +15,6 @@ settings.register_profile("unhurried", deadline=None)  # a busy machine is no fa
 settings.load_profile("unhurried")
 
 _numbers = itertools.count(1)
-
-
-def _do_without(missing: str) -> NoReturn:
-    """As in the conftest above this one, which cannot be imported beside this."""
-    if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
-        pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
-    pytest.skip(missing)
-
-
-@pytest.fixture(scope="session")
-def _rabbitmq_url() -> Iterator[str]:
-    from rabbitmq_support import NoPeer, rabbitmq
-
-    with ExitStack() as stack:
-        try:
-            peer = stack.enter_context(rabbitmq())
-        except NoPeer as missing:
-            _do_without(str(missing))
-        yield peer.url
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +43,11 @@ def url(broker: Broker) -> str:
 @pytest.fixture(params=["multiqueue", pytest.param("rabbitmq", marks=pytest.mark.slow(selected=True))])
 def any_url(request: pytest.FixtureRequest) -> str:
     """Where our server listens, or RabbitMQ: what is asserted holds for both."""
-    return str(request.getfixturevalue("url" if request.param == "multiqueue" else "_rabbitmq_url"))
+    return str(
+        request.getfixturevalue("url")
+        if request.param == "multiqueue"
+        else request.getfixturevalue("rabbitmq_peer").url
+    )
 
 
 @pytest.fixture

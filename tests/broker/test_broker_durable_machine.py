@@ -366,6 +366,7 @@ def test_a_virtual_host_over_memory_agrees_with_lists() -> None:
     run(DurableMachine, 60, 30)
 
 
+@pytest.mark.slow(selected=True)
 def test_a_virtual_host_over_sqlite_agrees_with_lists() -> None:
     """The same on a disk."""
     run(DiskMachine, 12, 30)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from broker_kernel_support import HandClock
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -354,5 +355,5 @@ class QueueMachine(RuleBasedStateMachine):
             assert not client.willing or self._next_for(client) is None, "an entry waits, and nobody was told"
 
 
-TestQueueMachine = QueueMachine.TestCase
+TestQueueMachine = pytest.mark.slow(selected=True)(QueueMachine.TestCase)
 TestQueueMachine.settings = settings(max_examples=250, stateful_step_count=60, deadline=None)

@@ -206,11 +206,13 @@ class ForgetfulMachine(PagingHostMachine):
     kind = "none"
 
 
+@pytest.mark.slow(selected=True)
 def test_a_paged_host_over_memory_agrees_with_lists() -> None:
     """With a budget of ten messages nothing is lost, doubled or out of order, whoever comes, goes, and crashes."""
     run(PagingHostMachine, 60, 30)
 
 
+@pytest.mark.slow(selected=True)
 def test_a_paged_host_over_sqlite_agrees_with_lists() -> None:
     """The same on a disk."""
     run(PagingDiskMachine, 12, 30)
@@ -299,7 +301,10 @@ def test_a_message_that_the_budget_cannot_take_is_refused(host: VirtualHost) -> 
 def test_a_message_beyond_a_quarter_of_the_memory_is_refused_whatever_it_is_for(
     stored: bool, persistent: bool, arguments: dict[str, object]
 ) -> None:
-    """Transient or not, on whatever queue, in a transaction too: no queue has it, and what is smaller passes."""
+    """Transient or not, on whatever queue, in a transaction too: no queue has it, and what is smaller passes.
+
+    (bounded-memory 15)
+    """
     host = VirtualHost(store=MemoryStore() if stored else None, memory_limit=200_000)
     host.declare_queue("q", durable=True, arguments=arguments)
     host.declare_queue("other")

@@ -15,7 +15,9 @@ from multiqueue.broker._positions import END, Positions
 from multiqueue.broker._target_list import Account, Share
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize(
+    "block", [0, 1, *(pytest.param(block, marks=pytest.mark.slow(selected=True)) for block in range(2, 8))]
+)
 def test_invariants_hold_after_every_step_of_random_histories(block: int) -> None:
     """After any mix of events, with up to three loads in flight, accounts, lists and order are as promised."""
     for seed in range(40 * block, 40 * (block + 1)):

@@ -174,6 +174,7 @@ def _finds(patch: pytest.MonkeyPatch, mutation: Mutation, histories: int) -> boo
     return False
 
 
+@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_oracle_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The histories that the machine passes break as soon as paging is wrong in this way."""

@@ -108,7 +108,10 @@ def test_a_place_that_becomes_free_goes_to_the_next_consumer(broker: Broker) -> 
 
 
 def test_what_a_consumer_has_is_part_of_what_was_set_aside_for_it(broker: Broker) -> None:
-    """A message that a consumer has uses up the room kept for it, and takes none besides; then it is kept again."""
+    """A message that a consumer has uses up the room kept for it, and takes none besides; then it is kept again.
+
+    (bounded-memory 14)
+    """
     broker.memory_limit = MIB // 2
     _publish(broker, range(2000), size=1024)
     first = broker.subscribe("q", prefetch=600)
@@ -151,6 +154,7 @@ def test_what_a_consumer_has_left_behind_counts_until_it_is_settled(broker: Brok
 # -- a budget that changes
 
 
+@pytest.mark.slow(selected=True)
 def test_the_budget_changes_while_the_queue_is_at_work(broker: Broker) -> None:
     """Lowered, the budget is kept at once, by what can be let go; nothing is lost or out of order at any size."""
     published, expected = 0, 0

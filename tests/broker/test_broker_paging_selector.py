@@ -64,6 +64,7 @@ def _behind_what_does_not_match(directory: Path, count: int) -> None:
         _take_blue(broker, 0, 2000)
 
 
+@pytest.mark.slow(selected=True)
 def test_one_match_behind_twenty_thousand_on_a_disk_is_delivered(tmp_path: Path) -> None:
     """A consumer with a selector never starves: its message is found in one scan of the headers of the store."""
     _behind_what_does_not_match(tmp_path, 20_000)
@@ -81,6 +82,7 @@ def test_one_match_behind_a_million_on_a_disk_is_delivered(tmp_path: Path) -> No
     _behind_what_does_not_match(tmp_path, 1_000_000)
 
 
+@pytest.mark.slow(selected=True)
 def test_what_another_consumer_holds_does_not_hide_a_match(tmp_path: Path) -> None:
     """A match is found behind messages that somebody has and does not acknowledge; they come back in their places."""
     with _deep(tmp_path, MANY) as broker:
@@ -93,6 +95,7 @@ def test_what_another_consumer_holds_does_not_hide_a_match(tmp_path: Path) -> No
         _take_blue(broker, 1, 2000)
 
 
+@pytest.mark.slow(selected=True)
 def test_what_another_consumer_takes_meanwhile_does_not_hide_a_match(tmp_path: Path) -> None:
     """A match is found while the messages before it are consumed; each of these comes once, in order."""
     with _deep(tmp_path, MANY) as broker:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from client_contract_support import PEERS
+from rabbitmq_support import Peer
 
 from multiqueue.broker import Broker
 from multiqueue.client import Channel, Connection, connect
@@ -18,19 +19,10 @@ from multiqueue.client import Channel, Connection, connect
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def rabbitmq_url() -> Iterator[str]:
-    """RabbitMQ, started for these tests."""
-    from rabbitmq_support import NoPeer, rabbitmq
-
-    with ExitStack() as stack:
-        try:
-            peer = stack.enter_context(rabbitmq())
-        except NoPeer as missing:
-            if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
-                pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
-            pytest.skip(str(missing))
-        yield peer.url
+@pytest.fixture
+def rabbitmq_url(rabbitmq_peer: Peer) -> str:
+    """Where RabbitMQ listens."""
+    return rabbitmq_peer.url
 
 
 @pytest.fixture

@@ -31,13 +31,16 @@ def hold_when_stopped_twice(scenario: Scenario) -> Exploration:
 
 
 in_every_order = pytest.param(hold_in_every_order, id="every order of locks")
+when_stopped_once = pytest.param(
+    hold_when_stopped_once, id="stopped at any line", marks=pytest.mark.slow(selected=True)
+)
 
 # Two threads: seconds, and some minutes for every pair of stops.
 of_two_threads = pytest.mark.parametrize(
     "hold",
     [
         in_every_order,
-        pytest.param(hold_when_stopped_once, id="stopped at any line"),
+        when_stopped_once,
         pytest.param(
             hold_when_stopped_twice,
             id="stopped at any two lines",
@@ -47,9 +50,7 @@ of_two_threads = pytest.mark.parametrize(
 )
 
 # Three threads: seconds; pairs of stops would take hours.
-of_three_threads = pytest.mark.parametrize(
-    "hold", [in_every_order, pytest.param(hold_when_stopped_once, id="stopped at any line")]
-)
+of_three_threads = pytest.mark.parametrize("hold", [in_every_order, when_stopped_once])
 
 # More, or such as wait and give up: minutes already for one stop.
 of_many_threads = pytest.mark.parametrize(

@@ -427,6 +427,7 @@ def test_a_timeout_passes_its_wake_up_on(hold: Hold) -> None:
     hold(scenario)
 
 
+@pytest.mark.slow(selected=True)
 @of_many_threads
 def test_a_timed_put_that_gives_up_passes_its_wake_up_on(hold: Hold) -> None:
     """Of two putters one gives up just as room is made: the other one uses it."""

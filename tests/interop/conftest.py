@@ -8,12 +8,11 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
-from rabbitmq_support import NoPeer, Peer, rabbitmq
+from rabbitmq_support import Peer
 
 from multiqueue.broker import Broker
 
@@ -36,19 +35,6 @@ if not os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
     ]
 
 BROKERS = ("rabbitmq", "multiqueue")
-
-
-@pytest.fixture(scope="session")
-def rabbitmq_peer() -> Iterator[Peer]:
-    """RabbitMQ; without it the test is skipped at a desk, and fails where peers are required."""
-    with ExitStack() as stack:
-        try:
-            peer = stack.enter_context(rabbitmq())
-        except NoPeer as error:
-            if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
-                pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {error}", pytrace=False)
-            pytest.skip(str(error))
-        yield peer
 
 
 @pytest.fixture(scope="module", params=BROKERS)

@@ -20,6 +20,7 @@ Connect = Callable[..., Wire]
 Alarm = Callable[[bool], None]
 
 
+@pytest.mark.slow(selected=True)
 def test_a_silent_client_is_dropped(connect: Connect) -> None:
     """With a heartbeat of one second the broker sends its own, and ends a connection that sends none."""
     wire = connect(heartbeat=1)
@@ -28,6 +29,7 @@ def test_a_silent_client_is_dropped(connect: Connect) -> None:
     assert wire.heartbeats >= 1
 
 
+@pytest.mark.slow(selected=True)
 def test_any_byte_is_a_sign_of_life(connect: Connect) -> None:
     """A client that works needs no heartbeats: methods do as well."""
     wire = connect(heartbeat=1)
@@ -37,6 +39,7 @@ def test_any_byte_is_a_sign_of_life(connect: Connect) -> None:
         channel.sync()
 
 
+@pytest.mark.slow(selected=True)
 def test_without_a_heartbeat_silence_is_no_reason(connect: Connect) -> None:
     """Zero switches them off, both ways."""
     silent, other = connect(heartbeat=0), connect(heartbeat=1)

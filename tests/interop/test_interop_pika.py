@@ -268,6 +268,7 @@ def test_an_event_driven_program(peer: Peer, name: Name) -> None:
     assert program.returned == [b"lost"]
 
 
+@pytest.mark.slow(selected=True)
 def test_heartbeats_keep_a_quiet_connection(peer: Peer) -> None:
     """With a heartbeat of one second, three seconds of silence from the program are no reason to end it."""
     connection = blocking(peer.url + "?heartbeat=1")

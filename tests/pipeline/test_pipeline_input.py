@@ -114,7 +114,10 @@ X, Y = {"customer": "x", "amount": "1"}, {"customer": "y", "amount": "2"}
 
 
 def test_each_header_counts_for_its_own_file(read: Reader) -> None:
-    """Columns in another order are read by name, with and without a schema, and whatever else differs in the header."""
+    """Columns in another order are read by name, with and without a schema, and whatever else differs in the header.
+
+    (pipeline 13)
+    """
     assert read({"a.csv": A, "b.csv": B}) == [X, Y]
     typed = [{"customer": "x", "amount": 1}, {"customer": "y", "amount": 2}]
     assert read({"a.csv": A, "b.csv": B}, schema="customer STRING, amount INT") == typed
@@ -230,7 +233,10 @@ def test_a_record_of_another_length(spark: Any, tmp_path: Path, query: str, rows
     ],
 )
 def test_a_record_that_is_none(read: Reader, format: str, files: Files, lane: dict[str, Any], said: str) -> None:
-    """A record that cannot be what the configuration says is an error with file, line and text, not a row of NULL."""
+    """A record that cannot be what the configuration says is an error with file, line and text, not a row of NULL.
+
+    (pipeline 13)
+    """
     assert said in read.error(files, format, **lane)
 
 
@@ -298,7 +304,7 @@ def test_parquet_files_of_other_columns(read: Reader) -> None:
 
 
 def test_a_file_that_changes_while_it_is_read(read: Reader) -> None:
-    """An item one of whose files was written to while it was read is not done: it is tried again."""
+    """An item one of whose files was written to while it was read is not done: it is tried again (pipeline 13)."""
     job = read.work.sections[""].job
 
     def slow(spark: Any, frames: Any, item: Item) -> Any:

@@ -66,6 +66,7 @@ class _Forgetful(list[Item]):
         pass
 
 
+@pytest.mark.slow(selected=True)
 def test_more_files_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lanes of 900 files take the memory of lanes of 300, where the slices of a scan are full already."""
     monkeypatch.setattr(_scan, "_SLICE", 100)
@@ -73,6 +74,7 @@ def test_more_files_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.Monke
     assert held_bytes(tmp_path / "large", 2, 900) < small * 1.1
 
 
+@pytest.mark.slow(selected=True)
 def test_following_more_files_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same while following, although all files are looked at again and again."""
     monkeypatch.setattr(_scan, "_SLICE", 100)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pipeline_support import Pipeline, do_without, rows_in, write_names
-from rabbitmq_support import NoPeer, rabbitmq
+from rabbitmq_support import Peer
 
 if find_spec("pamqp") is None:
     do_without("pamqp is not installed: pip install 'multiqueue[amqp]'")
@@ -288,15 +288,10 @@ def test_a_queue_that_is_not_there(tmp_path: Path, host: Host) -> None:
 
 
 @pytest.mark.slow
-def test_over_rabbitmq(tmp_path: Path) -> None:
+def test_over_rabbitmq(tmp_path: Path, rabbitmq_peer: Peer) -> None:
     """With RabbitMQ it is the same: a run dies, its messages come again, poison is dead-lettered, each is done once."""
-    with contextlib.ExitStack() as stack:
-        try:
-            peer = stack.enter_context(rabbitmq())
-        except NoPeer as missing:
-            do_without(str(missing))
-        host = Host(peer.url)
-        stack.callback(host.connection.close)
+    host = Host(rabbitmq_peer.url)
+    with contextlib.closing(host.connection):
         host.publish(*words(200), "poison")
 
         def die(run: Pipeline) -> None:

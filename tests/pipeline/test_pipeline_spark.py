@@ -117,6 +117,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow(selected=True)
 def test_every_format(tmp_path: Path) -> None:
     """Files of every format, with names that Spark would take for globs, are read as what they are.
 

@@ -14,8 +14,8 @@ import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructType
-from rabbitmq_support import NoPeer, rabbitmq
-from spark_streaming_support import PATIENCE, bodies, depth, do_without, numbers, publish, wait_for_depth
+from rabbitmq_support import Peer
+from spark_streaming_support import PATIENCE, bodies, depth, numbers, publish, wait_for_depth
 
 from multiqueue.broker import Broker
 from multiqueue.client import connect
@@ -47,13 +47,10 @@ class Place:
                 channel.queue_delete("lease.s")
 
 
-@pytest.fixture(scope="module")
-def rabbit() -> Iterator[str]:
-    try:
-        with rabbitmq() as peer:
-            yield peer.url
-    except NoPeer as missing:
-        do_without(str(missing))
+@pytest.fixture
+def rabbit(rabbitmq_peer: Peer) -> str:
+    """Where RabbitMQ listens."""
+    return rabbitmq_peer.url
 
 
 RABBITMQ = pytest.param("spool at RabbitMQ", marks=pytest.mark.slow(selected=True))

@@ -150,7 +150,7 @@ class MortalBroker(threading.Thread):
 @pytest.mark.parametrize(
     "lives",
     [
-        pytest.param(3, id="a-few"),
+        pytest.param(3, id="a-few", marks=pytest.mark.slow(selected=True)),
         pytest.param(30, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
     ],
 )

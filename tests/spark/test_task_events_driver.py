@@ -6,11 +6,11 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from rabbitmq_support import Peer
 from spark_support import PATIENCE, FakeSpark
 
 from multiqueue.broker import Broker, Message
@@ -347,28 +347,21 @@ def test_a_broker_that_cannot_be_reached_starts_nothing(desk: Desk) -> None:
 
 
 @pytest.mark.slow(selected=True)
-def test_rabbitmq_does_as_well(desk: Desk) -> None:
+def test_rabbitmq_does_as_well(desk: Desk, rabbitmq_peer: Peer) -> None:
     """Over RabbitMQ: a task that waits for room, a failed run, a driver that leaves."""
-    from rabbitmq_support import NoPeer, rabbitmq
-    from spark_streaming_support import do_without
+    desk.url = rabbitmq_peer.url
+    numbers = [f"{number} {LARGE}" for number in range(2 * PREFETCH)]
 
-    with ExitStack() as stack:
-        try:
-            desk.url = stack.enter_context(rabbitmq()).url
-        except NoPeer as missing:
-            do_without(str(missing))
-        numbers = [f"{number} {LARGE}" for number in range(2 * PREFETCH)]
+    def job() -> dict[int, int]:
+        with pytest.raises(ZeroDivisionError):
+            run(desk, 0, lambda task: [task.send(value) for value in numbers] and 1 / 0)
+        return run(desk, 0, send(*numbers), attempt=1)
 
-        def job() -> dict[int, int]:
-            with pytest.raises(ZeroDivisionError):
-                run(desk, 0, lambda task: [task.send(value) for value in numbers] and 1 / 0)
-            return run(desk, 0, send(*numbers), attempt=1)
-
-        for commit in ("row", "task"):
-            assert [event.value for event in desk.events(job, commit=commit, capacity=2)] == numbers
-        with desk.events(lambda: run(desk, 0, send(*numbers * 9)), commit="row", capacity=2) as events:
-            next(events)
-        assert list(events) == []
+    for commit in ("row", "task"):
+        assert [event.value for event in desk.events(job, commit=commit, capacity=2)] == numbers
+    with desk.events(lambda: run(desk, 0, send(*numbers * 9)), commit="row", capacity=2) as events:
+        next(events)
+    assert list(events) == []
 
 
 @pytest.mark.parametrize(
