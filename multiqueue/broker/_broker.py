@@ -77,7 +77,7 @@ class Broker(VirtualHost):
         self._data = _data_directory(data, durability)
         self._opening_lock = threading.Lock()
         self._servers: list[_Closable] = []  # guarded by _hosts_lock
-        self._housekeeping_thread = Housekeeping(housekeeping_interval)
+        self._housekeeping_thread = Housekeeping(housekeeping_interval, clock=clock)
         self._scheduler_threads = Scheduler(threads)
         try:
             self._open(clock, wall_clock, on_alert, memory_limit)

@@ -20,7 +20,10 @@ from typing import TYPE_CHECKING
 
 from multiqueue.store import Commit, Delete, DropQueue, MessageStore, Operation, StoreClosed, StoreError, StoreFailed
 
+from ._housekeeping import AT_ONCE
+
 if TYPE_CHECKING:
+    from ._housekeeping import Kept
     from ._message import Message
     from ._queue_base import QueueBase
     from ._queue_outcome import DeadLetterReason
@@ -58,6 +61,7 @@ class Journal:
         self._is_closed = False
         self._lock = threading.Lock()
         self._owed: list[Submission] = []  # in the order in which they were refused
+        self._ask: Callable[[Kept, float], object] | None = None
 
     @property
     def may_wait(self) -> bool:
@@ -160,11 +164,16 @@ class Journal:
         """Keep what a full store refused, for another try."""
         with self._lock:
             self._owed.append(submission)
+        ask = self._ask
+        if ask is not None:
+            ask(self, AT_ONCE)
+
+    def attend(self, ask: Callable[[Kept, float], object] | None) -> None:
+        """For `Housekeeping`: from now on, `ask(journal, when)` has `housekeeping` called."""
+        self._ask = ask
 
     def housekeeping(self) -> None:
-        """Hand in again what a full store refused."""
-        if not self._owed:
-            return
+        """Hand in again what a full store refused. What it refuses once more asks once more."""
         with self._lock:
             owed, self._owed = self._owed, []
         for submission in owed:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ._consumer import QueueConsumer
 from ._entry import Entry, EntryState
+from ._housekeeping import AT_ONCE
 from ._paged_core import PagedCore, PagingQueue
 from ._queue_room import FIGURES, After
 from ._queue_settings import QueueKind, QueueSettings
@@ -72,10 +73,19 @@ class OutgrownCore(PagedCore):
         super().end_throttling(after)
         self.may_refuse = True
 
-    def keep_time(self, now: float, after: After) -> None:
-        super().keep_time(now, after)
+    def keep_time(self, now: float, after: After) -> bool:
+        there_is_more = super().keep_time(now, after)
         if not self.depth and not self.deleted:
             after.append(self._outgrown_queue.keep_in_memory)
+        return there_is_more
+
+    def next_visit(self) -> float:
+        return super().next_visit() if self.depth else AT_ONCE
+
+    def _has_left(self, entry: Entry, owner: object, after: After) -> None:
+        super()._has_left(entry, owner, after)
+        if not self.depth:
+            self.queue.visit_by(AT_ONCE)
 
     def delete(self, reason: DeadLetterReason | None, after: After) -> int:
         after.append(self.rows.drop_queue)

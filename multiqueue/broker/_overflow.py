@@ -16,6 +16,7 @@ from typing import Final
 
 from multiqueue.store import SqliteStore, StoreError
 
+from ._housekeeping import Housekeeping
 from ._journal import DeadLetterSubmission, Journal, QueueJournal
 from ._memory import MemoryManager
 from ._stored_expiry import StoredExpiry
@@ -35,11 +36,13 @@ class Overflow:
         *,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
+        housekeeping: Housekeeping | None,
     ) -> None:
         self._memory = memory
         self._bury = bury
         self._clock = clock
         self._wall_clock = wall_clock
+        self._housekeeping = housekeeping
         self._lock = threading.Lock()
         self._journal = journal
         self._is_own = False  # the store was made here
@@ -75,5 +78,7 @@ class Overflow:
         store = WatchedStore(SqliteStore.scratch(), self._memory)
         journal = Journal(store, clock=self._clock, wall_clock=self._wall_clock)
         self._memory.expiry = StoredExpiry(journal, self._memory)
+        if self._housekeeping is not None:
+            self._housekeeping.add(self._memory.expiry)
         self._is_own = True
         return journal

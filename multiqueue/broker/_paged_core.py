@@ -300,6 +300,7 @@ class PagedCore(QueueCore):
             return
         self.feeds.enter_once(self.getter)
         self.last_get = self.clock()
+        self.queue.visit_by(self.last_get + _GETTER_STAYS)
         self.feeds.note_hunger(self.getter, willing=True)
 
     def end_get(self, *, found: bool) -> bool:
@@ -336,10 +337,14 @@ class PagedCore(QueueCore):
             self.remove_consumer(consumer, after)
             after.append(consumer.cancelled)
 
-    def keep_time(self, now: float, after: After) -> None:
-        super().keep_time(now, after)
+    def keep_time(self, now: float, after: After) -> bool:
         if now - self.last_get > _GETTER_STAYS:
             self.feeds.leave(self.getter)
+        return super().keep_time(now, after)
+
+    def next_visit(self) -> float:
+        when = super().next_visit()
+        return when if self.list_for_get is None else min(when, self.last_get + _GETTER_STAYS)
 
     # -- the queue
 

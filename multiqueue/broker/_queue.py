@@ -13,6 +13,7 @@ Source      "Consumer-Queue Interactions" (Apache Qpid wiki) for the algorithm a
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ._consumer import Predicate, QueueConsumer
 from ._errors import AccessRefused, NotFound, PreconditionFailed
+from ._housekeeping import AT_ONCE
 from ._queue_arrival import QueueArrival
 from ._queue_invariants import check_liveness, check_structure
 from ._queue_outcome import DeadLetterReason
@@ -27,6 +29,7 @@ from ._queue_statistics import QueueStatistics, reset_high_water_marks, take_sta
 from ._queue_stock import After
 
 if TYPE_CHECKING:
+    from ._alerts import AlertMonitor
     from ._credit import Credit
 
 
@@ -182,37 +185,55 @@ class BrokerQueue(QueueArrival):
             self._core.delete(None, after)
         self._act(after)
 
-    def housekeeping(self) -> None:
+    def housekeeping(self) -> float | None:
         """Do what time asks for: expire messages, end holds, delete a queue that nobody uses, alert.
 
-        Cheap when nothing is due. Called periodically by `Housekeeping`, or by a test with its own clock.
+        Returns when time asks for something next, on the queue's clock; None: not before something happens to the
+        queue. Called by `Housekeeping`, then and at first, or by a test with its own clock.
         """
         now = self._clock()
         self._expire_stored()
         if self._core.short_of_memory:
             self.relieve()  # what kept it from paging may have ended
+        while self._keep_time(now):
+            pass
+        if self._alerts is not None:
+            self._inspect(self._alerts, now)
+        with self._lock:
+            return self._plan_visit_locked()
+
+    def _keep_time(self, now: float) -> bool:
+        """Some of what is due, in one hold of the lock; True when there may be more."""
         after: After = []
         with self._lock:
             core = self._core
-            core.keep_time(now, after)
+            there_is_more = core.keep_time(now, after)
             expires = self.settings.expires
             is_idle = not core.deleted and not len(core.consumers)
             if expires is not None and is_idle and now - core.last_used >= expires:
                 self._delete_locked(after)
-            oldest = core.oldest_age(now) if self._alerts is not None else 0.0
         self._act(after)
-        if self._alerts is not None:
-            self._alerts.inspected(core.depth, core.depth_bytes, oldest)
+        return there_is_more
+
+    def _inspect(self, alerts: AlertMonitor, now: float) -> None:
+        with self._lock:
+            core = self._core
+            oldest = core.oldest_age(now)
+        alerts.inspected(core.depth, core.depth_bytes, oldest)
+
+    def _plan_visit_locked(self) -> float | None:
+        """From what the queue is now. What happened in the middle of the visit is seen here, so nothing is missed."""
+        core = self._core
+        if core.deleted:
+            return None
+        is_watched = core.short_of_memory or (self._alerts is not None and core.depth > 0)
+        self._next_visit = AT_ONCE if is_watched else core.next_visit()
+        return None if self._next_visit == math.inf else self._next_visit
 
     def touch(self) -> None:
         """The queue is in use: its `expires` counts from now."""
         with self._lock:
             self._core.last_used = self._clock()
-
-    @property
-    def is_deleted(self) -> bool:
-        """True once it was deleted."""
-        return self._core.deleted
 
     @property
     def is_throttled(self) -> bool:

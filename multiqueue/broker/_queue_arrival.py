@@ -23,6 +23,7 @@ from multiqueue.store import Put, StoreDamaged
 from ._consumer import QueueConsumer
 from ._entry import Entry, EntryState
 from ._entry_list_kinds import plain_key
+from ._housekeeping import AT_ONCE
 from ._message_codec import decode_stored
 from ._queue_delivery import QueueDelivery
 from ._queue_outcome import PutOutcome
@@ -33,6 +34,7 @@ from ._submission import Submission
 if TYPE_CHECKING:
     from multiqueue.store import Header, Level
 
+    from ._alerts import AlertMonitor
     from ._message import Message
 
 _PAGE: Final = 1000  # headers read at once when a queue is opened
@@ -80,7 +82,7 @@ class QueueArrival(QueueDelivery):
         if choosy:
             self._offer(entry, choosy)
         if self._alerts is not None:
-            self._alerts.arrived(entry.size, core.depth, core.depth_bytes)
+            self._watch(self._alerts, entry)
         return outcome
 
     # -- durable queues
@@ -265,7 +267,13 @@ class QueueArrival(QueueDelivery):
         if choosy:
             self._offer(entry, choosy)
         if self._alerts is not None:
-            self._alerts.arrived(entry.size, self._core.depth, self._core.depth_bytes)
+            self._watch(self._alerts, entry)
+
+    def _watch(self, alerts: AlertMonitor, entry: Entry) -> None:
+        """Alert of what has arrived, and have housekeeping look as long as something is there."""
+        with self._lock:
+            self.visit_by(AT_ONCE)
+        alerts.arrived(entry.size, self._core.depth, self._core.depth_bytes)
 
     def _stored_entry(self, message: Message) -> Entry:
         entry = Entry(self, message, message.size)  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from threading import Lock  # by name, so that tests can put another one in its 
 from typing import TYPE_CHECKING
 
 from ._alerts import Alert, AlertMonitor
+from ._housekeeping import AT_ONCE
 from ._journal import QueueJournal
 from ._queue_core import QueueCore
 from ._queue_outcome import DeadLetterReason
@@ -35,6 +36,7 @@ from ._submission import Submission
 if TYPE_CHECKING:
     from ._consumer import Predicate
     from ._entry import Entry
+    from ._housekeeping import Kept
     from ._memory import MemoryManager
     from ._message import Message
     from ._queue import BrokerQueue
@@ -113,6 +115,9 @@ class QueueBase:
         self._on_deleted = on_deleted
         self._on_error = on_error
         self._lock = Lock()
+        # When housekeeping is to come next, as far as it was asked to. Guarded by the lock.
+        self._next_visit = AT_ONCE
+        self._request: Callable[[Kept, float], object] | None = None
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
         self._on_the_way = self._on_the_way_bytes = 0
         self._walks: set[object] = set()  # looks at everything on the queue, by position: until they end its core stays
@@ -135,6 +140,26 @@ class QueueBase:
 
     def _new_core(self) -> QueueCore:
         return QueueCore(self, self.settings, self._clock)
+
+    @property
+    def is_deleted(self) -> bool:
+        """True once it was deleted."""
+        return self._core.deleted
+
+    def housekeeping(self) -> float | None:
+        """Do what time asks for. As `BrokerQueue.housekeeping`."""
+        raise NotImplementedError
+
+    def attend(self, ask: Callable[[Kept, float], object] | None) -> None:
+        """For `Housekeeping`: from now on, `ask(queue, when)` has this queue's `housekeeping` called."""
+        self._request = ask
+
+    def visit_by(self, when: float) -> None:
+        """Have housekeeping come at this time at the latest. The lock must be held."""
+        if when < self._next_visit:
+            self._next_visit = when
+            if self._request is not None:
+                self._request(self, when)
 
     def page_out(self) -> bool:
         """Let the store have what is on the queue; False when it cannot have it. Under no lock."""

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from ._housekeeping import AT_ONCE
 from ._message import MESSAGE_BYTES
 from ._queue_outcome import DeadLetterReason, PutOutcome
 from ._queue_settings import Overflow, QueueSettings
@@ -147,6 +148,7 @@ class QueueRoom:
         if self.lacks_memory():
             assert self._lending is not None
             self.short_of_memory = self.throttled = self.may_refuse = True
+            self.queue.visit_by(AT_ONCE)
             self._lending.insist(self)
         elif self.short_of_memory and self.has_room():
             self.end_throttling(after)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ._entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState
@@ -228,15 +229,19 @@ class QueueStock(QueueRoom):
 
     # -- time
 
-    def expire(self, now: float, after: After) -> None:
-        """Drop what is past its time and nobody has."""
-        for entry in self.expiries.due(now):
+    def next_visit(self) -> float:
+        """When time asks for something again, infinity for never."""
+        return min(self.expiries.first, self.holds.first)
+
+    def expire(self, now: float, most: int, after: After) -> None:
+        """Drop what is past its time and nobody has, of the first `most`."""
+        for entry in islice(self.expiries.due(now), most):
             self.drop(entry, DeadLetterReason.EXPIRED, after)
 
-    def end_holds(self, now: float) -> int:
-        """Make available what was held until now; returns how many that are."""
+    def end_holds(self, now: float, most: int) -> int:
+        """Make available what was held until now, of the first `most`; returns how many that are."""
         ended = 0
-        for entry in self.holds.due(now):
+        for entry in islice(self.holds.due(now), most):
             if entry.state is EntryState.HELD:
                 entry.apply(UNHOLD)
                 self.held -= 1
@@ -283,11 +288,13 @@ class QueueStock(QueueRoom):
 
     def _note_expiry(self, when: float, entry: Entry) -> None:
         self.expiries.add(when, entry)
+        self.queue.visit_by(when)
 
     def _hold(self, entry: Entry, until: float) -> None:
         entry.apply(HOLD)
         self.held += 1
         self.holds.add(until, entry)
+        self.queue.visit_by(until)
 
     def _joined_ready(self, entry: Entry) -> None:
         self.ready += 1

@@ -6,6 +6,7 @@ behind; when more than half of the items are such, they are swept, so memory fol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,11 @@ class Deadlines:
 
     def __bool__(self) -> bool:
         return bool(self._heap)
+
+    @property
+    def first(self) -> float:
+        """The soonest deadline, infinity for none; perhaps of an entry that is gone."""
+        return self._heap[0][0] if self._heap else math.inf
 
     def add(self, when: float, entry: Entry) -> None:
         """Remember an entry that is in the list."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from multiqueue.store import StoreError
 
+from ._housekeeping import AT_ONCE
+
 if TYPE_CHECKING:
     from ._journal import Journal
     from ._memory import MemoryManager
@@ -27,20 +29,33 @@ class StoredExpiry:
         self._memory = memory
         self._last = -_LEAST_GAP
 
-    def look(self) -> None:
-        """Drop what is past its time, on every paged queue; nothing when that was done just now."""
+    is_deleted = False  # for `Housekeeping`, which forgets it with its thread
+
+    def attend(self, ask: object) -> None:
+        """For `Housekeeping`: this asks for nothing between two visits."""
+
+    def housekeeping(self) -> float | None:
+        """`look` once an interval, for nothing tells of what comes to the store; None once that is at its end."""
+        return AT_ONCE if self.look() else None
+
+    def look(self) -> bool:
+        """Drop what is past its time, on every paged queue; nothing when that was done just now.
+
+        False when the store is at its end.
+        """
         now = self._journal.clock()
         if now - self._last < _LEAST_GAP:
-            return
+            return True
         self._last = now
         limit = _FIRST_LOOK
         while limit <= _LAST_LOOK and not self._journal.is_at_end:
             try:
                 due = self._journal.store.expired(self._journal.wall_clock(), limit)
             except StoreError:
-                return  # it is at its end, and somebody has been told
+                return False  # somebody has been told
             dropped = self._memory.expire(due)
             if len(due) < limit:
-                return
+                break
             if not dropped:
                 limit *= 4  # consumers have all of these
+        return not self._journal.is_at_end

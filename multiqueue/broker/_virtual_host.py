@@ -101,7 +101,9 @@ class VirtualHost(HostReceiving):
         self._journal = None
         if store is not None:
             self._journal = Journal(WatchedStore(store, self._memory), clock=clock, wall_clock=wall_clock)
-        self._overflow = Overflow(self._memory, self._journal, self._bury, clock=clock, wall_clock=wall_clock)
+        self._overflow = Overflow(
+            self._memory, self._journal, self._bury, clock=clock, wall_clock=wall_clock, housekeeping=housekeeping
+        )
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
         super().__init__(name, self._new_queue, topology)
         self._clock = clock
@@ -120,6 +122,7 @@ class VirtualHost(HostReceiving):
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)
+                housekeeping.add(self._memory.expiry)
             self._pid = os.getpid()
             atexit.register(self._close_at_exit)  # after the store's own, so it comes before that
 
@@ -196,6 +199,11 @@ class VirtualHost(HostReceiving):
 
     def _forget(self, queue: BrokerQueue) -> None:
         self._topology.remove_queue(queue)
+        self._let_be(queue)
+
+    def _let_be(self, queue: BrokerQueue) -> None:
+        if self._housekeeping is not None:
+            self._housekeeping.remove(queue)
 
     def publisher(self, tell: Tell) -> Publisher:
         """A publisher that hands what it publishes to the store in runs.
@@ -251,6 +259,7 @@ class VirtualHost(HostReceiving):
         self._overflow.close()
         for queue in self.queues():
             queue.delete()
+            self._let_be(queue)
 
     def check_closable(self) -> None:
         """Return when `close` may be called on this thread.

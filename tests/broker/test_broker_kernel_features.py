@@ -172,16 +172,19 @@ def test_browsers_see_what_was_held_when_its_time_has_come() -> None:
 def test_housekeeping_looks_after_many_queues_and_forgets_the_deleted() -> None:
     """One failing queue keeps none of the others waiting; a deleted one is let go of."""
     first, second = Bench(message_ttl=1), Bench(message_ttl=1)
-    keeper = Housekeeping()
+    keeper = Housekeeping(clock=(clock := HandClock()))
     for bench in (first, second):
         keeper.add(bench.queue)
         bench.put("a")
         bench.clock.advance(2)
+    clock.advance(2)
     keeper.run_once()
     assert first.dead == second.dead == [("a", "expired")]
+    for bench in (first, second):
+        bench.put("b")
     first.queue.delete()
-    keeper.run_once()
-    assert list(keeper._queues) == [second.queue]
+    keeper.remove(first.queue)
+    assert list(keeper._planned) == [second.queue]
 
 
 def test_housekeeping_runs_on_a_thread_of_its_own_until_closed() -> None:

@@ -1,0 +1,220 @@
+"""Housekeeping: who is visited, when, and that nobody else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from broker_kernel_support import HandClock
+
+from multiqueue.broker import AlertThresholds, Message, QueueSettings, VirtualHost
+from multiqueue.broker._housekeeping import AT_ONCE, Housekeeping, Kept
+
+
+class Desk:
+    """A virtual host, its housekeeping, and a clock that is moved by hand. Visits are counted by queue."""
+
+    def __init__(self, **options: object) -> None:
+        self.clock = HandClock()
+        self.visits: list[str] = []
+        self.keeper = Housekeeping(clock=self.clock)
+        self.host = VirtualHost(
+            clock=self.clock,
+            wall_clock=self.clock,
+            housekeeping=self.keeper,
+            **options,  # type: ignore[arg-type]
+        )
+
+    def declare(self, name: str = "q", **settings: object) -> None:
+        queue = self.host.declare_queue(name, settings=QueueSettings(**settings))  # type: ignore[arg-type]
+        visit = queue.housekeeping
+
+        def visited() -> float | None:
+            self.visits.append(name)
+            return visit()
+
+        queue.housekeeping = visited  # type: ignore[method-assign]
+
+    def pass_time(self, seconds: float) -> list[str]:
+        """Who is visited when so much time has passed."""
+        self.clock.advance(seconds)
+        self.visits.clear()
+        self.keeper.run_once()
+        return list(self.visits)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_idle_queues_are_not_visited(desk: Desk) -> None:
+    """A queue for which time can do nothing is visited once, when it is new, with messages and consumers or without."""
+    for number in range(10):
+        desk.declare(f"q{number}")
+    assert len(desk.pass_time(0.25)) == 10
+    desk.host.publish(Message(b"", routing_key="q3"))
+    subscription = desk.host.subscribe("q3")
+    subscription.get(timeout=60).accept()
+    subscription.close()
+    assert desk.pass_time(1e6) == []
+    assert not desk.keeper._planned
+
+
+def test_a_queue_is_visited_when_its_first_message_expires(desk: Desk) -> None:
+    """The soonest deadline counts, also one that was set after a later one; with the last one visits end."""
+    desk.declare()
+    desk.pass_time(0)
+    for seconds in (50, 10, 30):
+        desk.host.publish(Message(b"", routing_key="q", expiration=seconds))
+    assert desk.pass_time(9) == []
+    for left in (2, 1, 0):
+        assert desk.pass_time(20) == ["q"]
+        assert len(desk.host.queue("q")) == left
+    assert desk.pass_time(1e6) == []
+
+
+def test_a_queue_is_visited_when_a_hold_ends(desk: Desk) -> None:
+    """What is held until its time is available then, without anybody touching the queue."""
+    desk.declare()
+    desk.pass_time(0)
+    desk.host.publish(Message(b"", routing_key="q", delay=5))
+    assert desk.pass_time(4) == []
+    assert desk.host.get("q") is None
+    assert desk.pass_time(1) == ["q"]
+    assert desk.host.get("q") is not None
+
+
+def test_a_queue_that_expires_is_visited_when_nobody_has_used_it_for_so_long(desk: Desk) -> None:
+    """A use puts the visit off, a consumer does away with it, and the last one's end brings it back."""
+    desk.declare(expires=100)
+    desk.pass_time(0)
+    desk.clock.advance(60)
+    desk.host.queue("q").touch()
+    assert desk.pass_time(60) == ["q"]
+    subscription = desk.host.subscribe("q")
+    assert desk.pass_time(60) == ["q"]
+    assert desk.pass_time(1000) == []
+    subscription.close()
+    assert desk.pass_time(99) == []
+    assert desk.pass_time(1) == ["q"]
+    assert desk.host.queues() == []
+    assert not desk.keeper._planned
+
+
+def test_a_queue_with_alerts_is_visited_as_long_as_something_is_on_it() -> None:
+    """The age of the oldest message is looked at every time, and never on an empty queue."""
+    alerts: list[object] = []
+    desk = Desk(on_alert=alerts.append)
+    desk.declare(alerts=AlertThresholds(age=50))
+    desk.pass_time(0)
+    assert desk.pass_time(0.25) == []
+    desk.host.publish(Message(b"", routing_key="q"))
+    assert desk.pass_time(0.25) == ["q"]
+    assert desk.pass_time(50) == ["q"]
+    assert len(alerts) == 1
+    assert desk.host.get("q", auto_accept=True) is not None
+    assert desk.pass_time(0.25) == ["q"]
+    assert desk.pass_time(0.25) == []
+
+
+def test_an_outgrown_queue_is_visited_when_it_becomes_empty() -> None:
+    """A queue that pages is back in memory at the visit after its last message has gone, and has none until then."""
+    desk = Desk(memory_limit=1 << 20)
+    desk.declare()
+    desk.pass_time(0)
+    desk.host.publish(Message(b"", routing_key="q"))
+    queue = desk.host.queue("q")
+    assert queue.page_out()
+    subscription = desk.host.subscribe("q")
+    received = subscription.get(timeout=60)
+    assert desk.pass_time(1000) == []
+    received.accept()
+    assert desk.pass_time(0.25) == ["q"]
+    assert not queue._core.is_paged
+    assert desk.pass_time(1000) == []
+    desk.host.close()
+
+
+def test_what_expires_in_a_temporary_store_is_dropped() -> None:
+    """The rows of a queue that pages have their time too, though nobody visits the queue for them."""
+    desk = Desk(memory_limit=1 << 20)
+    desk.declare()
+    for _ in range(100):
+        desk.host.publish(Message(b"x" * 1000, routing_key="q", expiration=30))
+    queue = desk.host.queue("q")
+    assert queue.page_out()
+    desk.pass_time(31)
+    assert len(queue) == 0
+    desk.host.close()
+
+
+class Asking:
+    """Asks for what it is told to in the middle of a visit."""
+
+    is_deleted = False
+
+    def __init__(self, answer: float | None, asks_for: float | None, fails: bool = False) -> None:
+        self.answer, self.asks_for, self.fails = answer, asks_for, fails
+        self.visits = 0
+
+    def attend(self, ask: Callable[[Kept, float], object] | None) -> None:
+        self.ask = ask
+
+    def housekeeping(self) -> float | None:
+        self.visits += 1
+        if self.asks_for is not None and self.ask is not None:
+            self.ask(self, self.asks_for)
+        if self.fails:
+            raise RuntimeError("on purpose")
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "asks_for", "comes"),
+    [(None, None, None), (None, 1010.0, 1010.0), (1020.0, 1010.0, 1010.0), (1010.0, 1020.0, 1010.0), (AT_ONCE,) * 3],
+)
+def test_of_the_answer_and_what_is_asked_for_meanwhile_the_sooner_counts(
+    answer: float | None, asks_for: float | None, comes: float | None
+) -> None:
+    """A visit is not lost when it is asked for while another is made; nor is one made twice at a time."""
+    clock, kept = HandClock(), Asking(answer, asks_for)
+    keeper = Housekeeping(clock=clock)
+    keeper.add(kept)
+    keeper.run_once()
+    assert (kept.visits, keeper._planned.get(kept)) == (1, comes)
+    kept.asks_for = None
+    for seconds in (0, 9, 1):
+        clock.advance(seconds)
+        keeper.run_once()
+    assert kept.visits == {None: 1, 1010.0: 2, AT_ONCE: 4}[comes]
+
+
+def test_a_visit_that_fails_is_made_again() -> None:
+    """Whoever fails is visited at the next interval, and keeps nobody waiting."""
+    kept, other = Asking(None, None, fails=True), Asking(None, None)
+    keeper = Housekeeping(clock=HandClock())
+    for each in (kept, other):
+        keeper.add(each)
+    keeper.run_once()
+    keeper.run_once()
+    assert (kept.visits, other.visits) == (2, 1)
+
+
+def test_what_was_planned_anew_does_not_pile_up() -> None:
+    """The plan's memory follows how many are planned, however often they were, and whoever went is not kept."""
+    keeper = Housekeeping(clock=HandClock())
+    kept = Asking(None, None)
+    keeper.add(kept)
+    keeper.run_once()
+    for later, sooner in pairwise(range(10_000, 0, -1)):
+        assert sooner < later
+        keeper.ask(kept, 1000.0 + sooner)
+    assert len(keeper._due) < 100
+    for _ in range(1000):
+        gone = Asking(None, None)
+        keeper.add(gone)
+        keeper.remove(gone)
+    assert len(keeper._due) < 100
+    assert list(keeper._planned) == [kept]
