@@ -14,6 +14,7 @@ from ._lane import UNSET as UNSET
 from ._lane import Lane as Lane
 from ._lane import LaneSettings as LaneSettings
 from ._lane import Unset as Unset
+from ._lane_waiting import Ticket as Ticket
 from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
 from ._protocols import Offerable as Offerable
 from ._protocols import Pollable as Pollable

@@ -21,8 +21,8 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from . import _sync
 from ._executor_crew import Crew, Keeper
-from ._executor_job import Job
 from ._lane import UNSET, Lane, LaneSettings, Unset
+from ._lane_waiting import Ticket
 from ._sub_queue import SubQueue
 
 P = ParamSpec("P")
@@ -94,7 +94,8 @@ class MultiQueueExecutor(Executor):
     def lanes(self) -> Mapping[Hashable, Lane]:
         """The lanes by key: a snapshot."""
         with self._lock:
-            return dict(self._lanes)
+            lanes = dict(self._lanes)
+        return lanes
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """`Lane.submit` on the lane `"default"`, made at first use with default settings unless you made it."""
@@ -127,7 +128,7 @@ class MultiQueueExecutor(Executor):
 
     # For the kinds of executors made from this one
 
-    def _make_lane(self, subqueue: SubQueue[Job[Any]], settings: LaneSettings) -> Lane:
+    def _make_lane(self, subqueue: SubQueue[Ticket], settings: LaneSettings) -> Lane:
         return Lane(self._crew, self._keeper, subqueue, settings)
 
     def _lane(self, key: Hashable, settings: Mapping[str, Any]) -> Lane:
@@ -142,26 +143,32 @@ class MultiQueueExecutor(Executor):
 
     def _default_lane(self) -> Lane:
         with self._lock:
-            return self._lanes.get(DEFAULT_LANE) or self._add_lane_locked(DEFAULT_LANE, self._default_settings)
-
-    def _add_lane_locked(self, key: Hashable, settings: LaneSettings) -> Lane:
-        subqueue = self._crew.add_subqueue(
-            key, settings.priority, settings.capacity, settings.max_in_flight, settings.weight
-        )
-        lane = self._lanes[key] = self._make_lane(subqueue, settings)
+            lane = self._lanes.get(DEFAULT_LANE) or self._add_lane_locked(DEFAULT_LANE, self._default_settings)
         return lane
 
-    def _forget_lane(self, subqueue: SubQueue[Job[Any]]) -> None:
+    def _add_lane_locked(self, key: Hashable, settings: LaneSettings) -> Lane:
+        try:
+            subqueue = self._crew.add_subqueue(
+                key, settings.priority, settings.capacity, settings.max_in_flight, settings.weight
+            )
+            lane = self._lanes[key] = self._make_lane(subqueue, settings)
+        except BaseException:  # an interrupt may leave a sub-queue without a lane, and its key in use
+            if key not in self._lanes:
+                self._crew.drop_subqueue(key)
+            raise
+        return lane
+
+    def _forget_lane(self, subqueue: SubQueue[Ticket]) -> None:
         with self._lock:
             lane = self._lanes.get(subqueue.key)
             if lane is not None and lane._subqueue is subqueue:
                 del self._lanes[subqueue.key]
 
 
-def _forgetter(reference: weakref.ref[MultiQueueExecutor]) -> Callable[[SubQueue[Job[Any]]], None]:
+def _forgetter(reference: weakref.ref[MultiQueueExecutor]) -> Callable[[SubQueue[Ticket]], None]:
     """What the crew calls when a lane has left, without holding the executor."""
 
-    def forget(subqueue: SubQueue[Job[Any]]) -> None:
+    def forget(subqueue: SubQueue[Ticket]) -> None:
         executor = reference()
         if executor is not None:
             executor._forget_lane(subqueue)

@@ -3,8 +3,9 @@
 Promise     A job whose put returned is run, cancelled, or refused with the reason that broke the crew; none is
             forgotten. As long as fewer than `max_workers` threads serve, every job that waits or runs has one.
             A worker that dies of an exception outside its job is reported and replaced.
-State       `_lock` guards `_serving`, `_load`, `_closing`, `_broken`, `_shutdown` and every `Job.counted` and
-            `Ending.begun`; `_hiring` guards `_threads` and `_hired`. The jobs wait in `queue`, which has its own locks.
+State       `_lock` guards `_serving`, `_load`, `_lines`, `_closing`, `_broken`, `_shutdown`, the jobs that wait in
+            each line, and every `Job.counted`, `Ending.begun` and `Contract`; `_hiring` guards `_threads` and `_hired`.
+            The lanes are sub-queues of `queue`, which has its own locks.
 Lock order  `_hiring` -> `_lock` -> locks of the multi-queue. No user code runs under them. `_hiring` is held while a
             thread starts, so that whoever sees it in `_threads` can join it. `_lock` is not: a new thread may
             collect garbage before its start is known, and the end of a Keeper takes `_lock`.
@@ -17,7 +18,11 @@ Membership  Counting comes before the put: a put that succeeds finds a worker hi
             the thread.
             A crew does not refer to its executor or lanes. When the last of those is gone its `Keeper` ends
             the crew: what waits is still run, as in the standard library. At interpreter exit the same.
+            A submit that is interrupted has submitted the job or has not, and in the latter case leaves no count
+            behind: nobody counts without a record of it (`Job.counted`, `Contract.holds`) that a handler reads.
             A forked child has none of the threads: there the crew is broken, and says so.
+Hazards     Those of `_take_side`. No call ends the body of a `with`, as in `return f()`: an exception right after it
+            would find the lock held.
 Assumes     `_lock` is re-entrant because the garbage collector may end a Keeper in a thread that holds it.
             `threading._register_atexit` runs before non-daemon threads are joined (tests pin it).
 Source      `concurrent.futures.thread`, for all that its users rely on.
@@ -36,10 +41,11 @@ from typing import Any
 from ..errors import Full, ShutDown
 from . import _sync
 from ._executor_job import Job
+from ._lane_waiting import Ticket, WaitingLine
 from ._multi_queue import LinkedBlockingMultiQueue
 from ._sub_queue import SubQueue
 
-LOGGER = logging.getLogger("multiqueue.executor")
+LOGGER = logging.getLogger("concurrent.futures")  # where programs look for what befalls a thread pool's workers
 
 
 class Crew:
@@ -56,7 +62,7 @@ class Crew:
         initargs: Sequence[Any] = (),
         jobs_per_worker: int | None = None,
     ) -> None:
-        self.queue: LinkedBlockingMultiQueue[Job[Any]] = LinkedBlockingMultiQueue()
+        self.queue: LinkedBlockingMultiQueue[Ticket] = LinkedBlockingMultiQueue()
         self.max_workers = max_workers
         self.name = name
         self._initializer = initializer
@@ -69,10 +75,11 @@ class Crew:
         self._hired = 0  # ever; numbers the names
         # Invariant: _load == jobs put or about to be put whose future has not ended; each is `counted` once.
         self._load = 0
-        self._closing: dict[SubQueue[Job[Any]], Ending] = {}  # lanes that were closed and are not done
+        self._lines: dict[SubQueue[Ticket], WaitingLine] = {}  # of the lanes that are not done
+        self._closing: dict[SubQueue[Ticket], Ending] = {}  # lanes that were closed and are not done
         self._broken: str | None = None
         self._shutdown = False
-        self.on_retired: Callable[[SubQueue[Job[Any]]], object] | None = None
+        self.on_retired: Callable[[SubQueue[Ticket]], object] | None = None
         with _crews_lock:
             _crews.add(self)
 
@@ -80,7 +87,7 @@ class Crew:
 
     def add_subqueue(
         self, key: Hashable, priority: int, capacity: int | None, max_in_flight: int | None, weight: int
-    ) -> SubQueue[Job[Any]]:
+    ) -> SubQueue[Ticket]:
         """A sub-queue that the workers serve.
 
         Raises:
@@ -90,33 +97,64 @@ class Crew:
         with self._lock:
             self._check_open_locked()
         try:
-            return self.queue.add_subqueue(key, priority, capacity, max_in_flight=max_in_flight, weight=weight)
+            subqueue = self.queue.add_subqueue(key, priority, capacity, max_in_flight=max_in_flight, weight=weight)
         except ShutDown:
             raise self._refusal() from None
+        with self._lock:
+            self._lines[subqueue] = WaitingLine(subqueue)
+        return subqueue
 
-    def put(self, subqueue: SubQueue[Job[Any]], job: Job[Any], block: bool, timeout: float | None) -> None:
+    def drop_subqueue(self, key: Hashable) -> None:
+        """Take back what an `add_subqueue` of this key has left that did not come to its end, if anything."""
+        try:
+            subqueue = self.queue.remove_subqueue(key)
+        except KeyError:
+            return
+        with self._lock:
+            self._lines.pop(subqueue, None)
+
+    def put(self, subqueue: SubQueue[Ticket], job: Job[Any], block: bool, timeout: float | None) -> None:
         """Put `job` into a lane and see that somebody will serve it.
 
         Raises:
             Full: the lane stayed full.
             RuntimeError: the crew or the lane was shut down; `BrokenThreadPool` if an initializer failed.
         """
-        self._admit(job)
-        job.future.withdraw = lambda: self._withdraw(subqueue, job)
+        ticket = [job]
         try:
-            subqueue.put(job, block, timeout)
-        except Full:
+            self._admit(job)
+            job.withdraw_from = self, subqueue
+            job.future.withdraw = job.withdraw
+            subqueue.put(ticket, block, timeout)
+        except (Full, ShutDown) as error:
             self._forget(job)
-            raise
-        except ShutDown:
-            self._forget(job)
+            if isinstance(error, Full):
+                raise
             raise self._refusal() from None
-        except BaseException:  # an interrupt: the job may be in the lane already
-            subqueue.remove(job)
-            self._forget(job)
+        except BaseException:  # an interrupt: the ticket may be in the lane already
+            try:
+                self._call_off(ticket, job)
+            except BaseException:  # interrupted again
+                self._call_off(ticket, job)
+                raise
             raise
 
-    def pause(self, subqueue: SubQueue[Job[Any]], reason: Hashable) -> None:
+    def _call_off(self, ticket: Ticket, job: Job[Any]) -> None:
+        """After an interrupted submit: the job does not wait, unless a worker has it. May be repeated."""
+        withdraw = job.future.withdraw
+        if withdraw is not None and withdraw():
+            return
+        with self._lock:
+            try:
+                del ticket[0]  # it was never put, or a worker has it and will find nothing on it
+            except IndexError:
+                return
+            job.future.withdraw = None
+            if job.counted:
+                job.counted = False
+                self._load -= 1
+
+    def pause(self, subqueue: SubQueue[Ticket], reason: Hashable) -> None:
         """Disable a sub-queue for `reason`, unless it or the crew was shut down: then there are no more pauses.
 
         1. This disables, then asks for shutdown; 2. shutdown says so, then enables: one of them sees the other.
@@ -125,34 +163,28 @@ class Crew:
         if self._shutdown or subqueue.is_shutdown:
             subqueue.enable(reason)
 
-    def _end_pauses(self, subqueue: SubQueue[Job[Any]]) -> None:
+    def _end_pauses(self, subqueue: SubQueue[Ticket]) -> None:
         for reason in subqueue._reasons:
             subqueue.enable(reason)
 
-    def clear(self, subqueue: SubQueue[Job[Any]]) -> int:
+    def clear(self, subqueue: SubQueue[Ticket]) -> int:
         """Cancel the jobs that wait in one lane now; how many."""
-        return self._empty(subqueue, lambda job: job.future.cancel_taken())
+        return [job.future.cancel_waiting() for job in self._waiting(subqueue)].count(True)
 
-    def _empty(self, subqueue: SubQueue[Job[Any]], end: Callable[[Job[Any]], object]) -> int:
-        """Take what waits now out of a lane, one by one, and `end` it; how many."""
-        waiting = len(subqueue)
-        for count in range(waiting):
-            job = subqueue.poll()
-            if job is None:  # the workers were faster
-                return count
-            try:
-                end(job)
-            finally:
-                self._done_with(subqueue, job)
-        return waiting
+    def _waiting(self, subqueue: SubQueue[Ticket]) -> list[Job[Any]]:
+        with self._lock:
+            line = self._lines.get(subqueue)
+            jobs = [] if line is None else line.jobs_locked()
+        return jobs
 
-    def _subqueues(self) -> list[SubQueue[Job[Any]]]:
-        subqueues = map(self.queue.subqueues.get, self.queue.subqueues)
-        return [subqueue for subqueue in subqueues if subqueue is not None]
+    def _subqueues(self) -> list[SubQueue[Ticket]]:
+        with self._lock:
+            subqueues = list(self._lines)
+        return subqueues
 
     # The end
 
-    def close(self, subqueue: SubQueue[Job[Any]], ending: Ending) -> None:
+    def close(self, subqueue: SubQueue[Ticket], ending: Ending) -> None:
         """Accept no more jobs in one lane. `ending.gone` is set when all its jobs are done and its key is free."""
         subqueue.shutdown()
         self._end_pauses(subqueue)
@@ -182,7 +214,8 @@ class Crew:
     def threads(self) -> frozenset[threading.Thread]:
         """The threads hired and not known to have ended."""
         with self._hiring:
-            return frozenset(self._threads)
+            threads = frozenset(self._threads)
+        return threads
 
     def _alive(self) -> list[threading.Thread]:
         return [thread for thread in self.threads() if thread.is_alive()]
@@ -190,17 +223,14 @@ class Crew:
     # Hiring
 
     def _admit(self, job: Job[Any]) -> None:
+        """Count the job, and hire for it. If this raises, whoever asked calls the job off."""
         with self._lock:
             self._check_open_locked()
             job.counted = True
             self._load += 1
             short = self._is_short_locked()
         if short:
-            try:
-                self._hire()
-            except BaseException:  # the system refuses a thread: nothing was submitted
-                self._forget(job)
-                raise
+            self._hire()
 
     def _check_open_locked(self) -> None:
         if self._shutdown or self._broken is not None or _exiting:
@@ -211,22 +241,38 @@ class Crew:
 
     def _hire(self) -> None:
         """Start one more worker if one is wanted. Raises what `Thread.start` raises."""
-        with self._hiring:
-            with self._lock:
-                if not self._is_short_locked():
-                    return
-                self._serving += 1
-            try:
-                name = f"{self.name}_{self._hired}"
-                thread = threading.Thread(target=_serve, args=(self,), name=name, daemon=False)
-                thread.start()
-            except BaseException:
+        contract = Contract()
+        try:
+            with self._hiring:
                 with self._lock:
-                    self._serving -= 1
+                    if not self._is_short_locked():
+                        return
+                    contract.holds = True
+                    self._serving += 1
+                name = f"{self.name}_{self._hired}"
+                thread = threading.Thread(target=_serve, args=(self, contract), name=name, daemon=False)
+                self._threads = {thread, *self._alive()}
+                thread.start()
+                self._hired += 1
+        except BaseException:
+            try:
+                self._end(contract, unless_begun=True)
+            except BaseException:  # interrupted again
+                self._end(contract, unless_begun=True)
                 raise
-            self._hired += 1
-            self._threads = {other for other in self._threads if other.is_alive()}
-            self._threads.add(thread)
+            raise
+
+    def begin(self, contract: Contract) -> bool:
+        """This thread serves from now on. False if an interrupt has struck in its hiring: then it never does."""
+        with self._lock:
+            contract.begun = True
+            return contract.holds
+
+    def _end(self, contract: Contract, unless_begun: bool = False) -> None:
+        with self._lock:
+            if contract.holds and not (unless_begun and contract.begun):
+                contract.holds = False
+                self._serving -= 1
 
     def _discount(self, job: Job[Any]) -> None:
         with self._lock:
@@ -239,20 +285,37 @@ class Crew:
         job.future.withdraw = None
         self._discount(job)
 
-    def _withdraw(self, subqueue: SubQueue[Job[Any]], job: Job[Any]) -> bool:
-        if not subqueue.remove(job):
-            return False
-        self._discount(job)
-        self._retire_if_done(subqueue)
-        return True
+    def withdraw(self, subqueue: SubQueue[Ticket], job: Job[Any], left: list[Job[Any]] | None = None) -> bool:
+        """Take `job` out of its lane; `left` has it then, also when an interrupt ends this."""
+        if left is None:
+            left = []
+        try:
+            with self._lock:
+                line = self._lines.get(subqueue)
+                if line is not None:
+                    line.leave_locked(job, left)
+            if left:
+                self._withdrawn(subqueue, job)
+        except BaseException:
+            if left:
+                self._withdrawn(subqueue, job)
+            raise
+        return bool(left)
 
-    def _done_with(self, subqueue: SubQueue[Job[Any]], job: Job[Any]) -> None:
+    def _withdrawn(self, subqueue: SubQueue[Ticket], job: Job[Any]) -> None:
+        """A job has left its lane without being run. May be repeated."""
+        self._discount(job)
+        subqueue._wake_putter()
+        self._retire_if_done(subqueue)
+
+    def _done_with(self, subqueue: SubQueue[Ticket], job: Job[Any] | None) -> None:
         """After the end of a job that was taken: only now is its place among the running ones free."""
         subqueue.task_done()
-        self._discount(job)
+        if job is not None:
+            self._discount(job)
         self._retire_if_done(subqueue)
 
-    def _retire_if_done(self, subqueue: SubQueue[Job[Any]]) -> None:
+    def _retire_if_done(self, subqueue: SubQueue[Ticket]) -> None:
         """Let go of a lane that was closed and is done. Whoever ends a job of it comes by here; one does it."""
         if subqueue not in self._closing:
             return
@@ -264,6 +327,7 @@ class Crew:
             if ending is None:
                 return
             ending.begun = True
+            self._lines.pop(subqueue, None)
         self.queue.remove_subqueue(subqueue.key)
         if self.on_retired is not None:
             self.on_retired(subqueue)
@@ -282,17 +346,31 @@ class Crew:
         """Take and run jobs until the multi-queue is drained or this thread has run its share."""
         share = self._jobs_per_worker
         while share is None or share > 0:
-            taken = self.queue.take()
+            subqueue, ticket = self.queue.take()
+            job = None
             try:
-                taken.item.run()
+                try:
+                    job = ticket[0]
+                    del ticket[0]
+                except IndexError:  # it brings no job of its own
+                    job = self._first(subqueue)
+                    if job is None:  # it was cancelled meanwhile
+                        continue
+                job.run()
             except BaseException as error:
-                taken.item.refuse(error)  # nobody waits for ever because of our mistake
+                if job is not None:
+                    job.refuse(error)  # nobody waits for ever because of our mistake
                 raise
             finally:
-                self._done_with(taken.subqueue, taken.item)
-                del taken  # an idle worker keeps no job alive
+                self._done_with(subqueue, job)
+                del subqueue, job  # an idle worker keeps no job alive
             if share is not None:
                 share -= 1
+
+    def _first(self, subqueue: SubQueue[Ticket]) -> Job[Any] | None:
+        with self._lock:
+            job = self._lines[subqueue].first_locked()
+        return job
 
     def initialize(self) -> bool:
         """Run the initializer in this thread; if it fails, break the crew and refuse all that waits."""
@@ -306,10 +384,9 @@ class Crew:
             return False
         return True
 
-    def leave(self, replace: bool) -> None:
+    def leave(self, contract: Contract, replace: bool) -> None:
         """This thread serves no more. With `replace`, another one does if there is something to do."""
-        with self._lock:
-            self._serving -= 1
+        self._end(contract)
         if replace:
             try:
                 self._hire()
@@ -321,7 +398,10 @@ class Crew:
             self._broken = reason
         self.shutdown()
         for subqueue in self._subqueues():
-            self._empty(subqueue, lambda job: job.refuse(BrokenThreadPool(reason)))
+            for job in self._waiting(subqueue):
+                withdraw = job.future.withdraw
+                if withdraw is not None and withdraw():
+                    job.refuse(BrokenThreadPool(reason))
 
     def after_fork_in_child(self) -> None:
         """The threads stayed in the parent, and so did the jobs."""
@@ -344,6 +424,16 @@ class Ending:
         self.gone = threading.Event()
 
 
+class Contract:
+    """Between the crew and one thread: it `holds` from the hiring on, and is counted in `_serving` as long."""
+
+    __slots__ = ("begun", "holds")
+
+    def __init__(self) -> None:
+        self.begun = False  # by the thread; both are guarded by the crew's lock
+        self.holds = False
+
+
 class Keeper:
     """Ends a crew when the executor and all its lanes, which hold this, are gone."""
 
@@ -351,8 +441,10 @@ class Keeper:
         weakref.finalize(self, crew.shutdown)
 
 
-def _serve(crew: Crew) -> None:
+def _serve(crew: Crew, contract: Contract) -> None:
     """A worker's life. `crew` is all it holds: neither executor nor lane."""
+    if not crew.begin(contract):
+        return
     replace = False
     try:
         if crew.initialize():
@@ -363,7 +455,7 @@ def _serve(crew: Crew) -> None:
     except BaseException:
         LOGGER.critical("worker %s died and is replaced", _my_name(), exc_info=True)
     finally:
-        crew.leave(replace)
+        crew.leave(contract, replace)
 
 
 def _my_name() -> str:

@@ -15,21 +15,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from concurrent.futures._base import CANCELLED
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from ._executor_crew import Crew
+    from ._sub_queue import SubQueue
 
 T = TypeVar("T")
+
+
+class Withdraw(Protocol):
+    """Takes a job out of its lane, and appends it to `left`; False if somebody else did."""
+
+    def __call__(self, left: list[Job[Any]] | None = None) -> bool: ...
 
 
 class LaneFuture(Future[T]):
     """A future whose place in the lane is free as soon as it is cancelled."""
 
     # Not None while the job waits in its lane. Takes the job out of the lane; False if somebody else did.
-    withdraw: Callable[[], bool] | None = None
+    withdraw: Withdraw | None = None
 
     def cancel(self) -> bool:
         """Cancel the job if it has not started, and free its place in the lane.
-
-        Costs the time to find the job in its lane, which grows with the number of jobs waiting before it.
 
         Returns False when the job is running or done.
         """
@@ -38,24 +47,39 @@ class LaneFuture(Future[T]):
     def cancel_waiting(self) -> bool:
         """Cancel the job if it waits in its lane. False, and nothing changed, when it has left the lane."""
         withdraw = self.withdraw
-        if withdraw is None or not withdraw():
+        if withdraw is None:
             return False
-        self.cancel_taken()
-        return True
+        left: list[Job[Any]] = []
+        try:
+            withdraw(left)
+            if left:
+                self.cancel_taken()
+        except BaseException:
+            if left and self.withdraw is not None:  # interrupted before it was cancelled, and nobody else will end it
+                self.cancel_taken()
+            raise
+        return True if left else False  # noqa: SIM210 - a call could be interrupted
 
     def cancel_taken(self) -> None:
         """Cancel the job that the caller took out of its lane."""
         self.withdraw = None
         try:
-            super().cancel()
-        finally:
+            self._cancel_for_all()
+        except BaseException:  # an interrupt
+            self._cancel_for_all()
+            raise
+
+    def _cancel_for_all(self) -> None:
+        """End as cancelled, and tell those who wait. May be repeated."""
+        super().cancel()
+        if self._state == CANCELLED:
             self.set_running_or_notify_cancel()  # no worker will do it: `wait` and `as_completed` depend on it
 
 
 class Job(Generic[T]):
     """What to call, and the future that gets its end."""
 
-    __slots__ = ("args", "counted", "fn", "future", "kwargs")
+    __slots__ = ("args", "counted", "fn", "future", "kwargs", "withdraw_from")
 
     def __init__(self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self.fn = fn
@@ -63,6 +87,12 @@ class Job(Generic[T]):
         self.kwargs = kwargs
         self.future: LaneFuture[T] = self.new_future()
         self.counted = False
+        self.withdraw_from: tuple[Crew, SubQueue[list[Job[Any]]]]  # set by the crew when it is put
+
+    def withdraw(self, left: list[Job[Any]] | None = None) -> bool:
+        """Take it out of the lane that it was put into, as `LaneFuture.withdraw` says."""
+        crew, subqueue = self.withdraw_from
+        return crew.withdraw(subqueue, self, left)
 
     def new_future(self) -> LaneFuture[T]:
         """The future of this job."""

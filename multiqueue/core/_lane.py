@@ -22,6 +22,7 @@ from ..errors import Full
 from ._executor_crew import Crew, Ending, Keeper
 from ._executor_job import Job
 from ._lane_map import ordered_results
+from ._lane_waiting import Ticket
 from ._sub_queue import SubQueue
 
 P = ParamSpec("P")
@@ -56,7 +57,7 @@ class Lane(Executor):
     All methods may be called from any thread.
     """
 
-    def __init__(self, crew: Crew, keeper: Keeper, subqueue: SubQueue[Job[Any]], settings: LaneSettings) -> None:
+    def __init__(self, crew: Crew, keeper: Keeper, subqueue: SubQueue[Ticket], settings: LaneSettings) -> None:
         self._crew = crew
         self._keeper = keeper
         self._subqueue = subqueue

@@ -43,36 +43,45 @@ def ordered_results(
     pending: deque[Future[T]] = deque()
     try:
         pending.extend(islice(submitted, look_ahead))
+        return _results(submitted, pending, deadline)
     except BaseException:
-        _cancel(pending)
+        try:
+            _cancel(pending)
+        except BaseException:  # interrupted again
+            _cancel(pending)
+            raise
         raise
-    return _results(submitted, pending, deadline)
 
 
 def _results(
     submitted: Iterator[Future[T]], pending: deque[Future[T]], deadline: float | None
 ) -> Generator[T, None, None]:
     try:
-        while pending:
-            yield _result(pending.popleft(), deadline)
+        while True:  # not `while pending`, whose jump back is outside of the handler from CPython 3.12 on
+            if not pending:
+                break
+            yield _first_result(pending, deadline)
             pending.extend(islice(submitted, 1))
-    finally:
-        _cancel(pending)
-
-
-def _result(future: Future[T], deadline: float | None) -> T:
-    try:
-        return future.result(_seconds_left(deadline))
     except BaseException:
-        future.cancel()
+        try:
+            _cancel(pending)
+        except BaseException:  # interrupted again
+            _cancel(pending)
+            raise
         raise
-    finally:
-        del future  # an error's traceback holds this frame
 
 
-def _cancel(pending: Iterable[Future[T]]) -> None:
-    for future in pending:
-        future.cancel()
+def _first_result(pending: deque[Future[T]], deadline: float | None) -> T:
+    result = pending[0].result(_seconds_left(deadline))
+    del pending[0]  # now, for what strikes before finds it in there
+    return result
+
+
+def _cancel(pending: deque[Future[T]]) -> None:
+    """Cancel and let go of them: the traceback of an error holds this deque. May be repeated."""
+    while pending:
+        pending[0].cancel()
+        del pending[0]
 
 
 def _seconds_left(deadline: float | None) -> float | None:

@@ -58,7 +58,9 @@ def _completed(
 
     try:
         submit_up_to(look_ahead)
-        while under_way:
+        while True:  # not `while under_way`, whose jump back is outside of the `finally` from CPython 3.12 on
+            if not under_way:
+                break
             try:
                 future = ended.get(timeout=_seconds_left(deadline))
             except queue.Empty:

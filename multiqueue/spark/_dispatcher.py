@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
-from ..core import UNSET, Job, LaneSettings, MultiQueueExecutor, SubQueue, Unset
+from ..core import UNSET, LaneSettings, MultiQueueExecutor, SubQueue, Ticket, Unset
 from ._backend import backend_of
 from ._future import SparkFuture
 from ._job import Berth, Dock
@@ -172,7 +172,7 @@ class SparkDispatcher(MultiQueueExecutor):
         self._running.close()
         self.shutdown(wait=True, cancel_futures=True)
 
-    def _make_lane(self, subqueue: SubQueue[Job[Any]], settings: LaneSettings) -> SparkLane:
+    def _make_lane(self, subqueue: SubQueue[Ticket], settings: LaneSettings) -> SparkLane:
         lane = SparkLane(self._crew, self._keeper, subqueue, settings)
         lane.berth = Berth(self._dock, self._backend.session_for(lane.pool))
         return lane

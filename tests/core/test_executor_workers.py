@@ -118,7 +118,8 @@ def test_the_initializer_runs_once_in_each_worker() -> None:
 
 
 def test_a_failing_initializer_breaks_the_executor(caplog: pytest.LogCaptureFixture) -> None:
-    """What waits, who waits for room and what comes later gets `BrokenThreadPool`; the failure is logged once."""
+    """What waits, who waits for room and what comes later gets `BrokenThreadPool`; the failure is logged once, where
+    the standard library logs it."""
     go_on = threading.Event()
 
     def initialize() -> None:
@@ -138,7 +139,7 @@ def test_a_failing_initializer_breaks_the_executor(caplog: pytest.LogCaptureFixt
         assert isinstance(waiting.exception(PATIENCE), BrokenThreadPool)
         with pytest.raises(BrokenExecutor, match="initializer failed"):
             pool.submit(int)
-    assert [record.name for record in caplog.records] == ["multiqueue.executor"]
+    assert [record.name for record in caplog.records] == ["concurrent.futures"]
     assert "no licence" in caplog.text
 
 
@@ -146,7 +147,7 @@ def test_a_worker_that_dies_is_reported_and_replaced(caplog: pytest.LogCaptureFi
     """A failure outside the job ends its worker, is logged, and another worker serves what waits."""
     with executor(1) as pool:
         dying = Busy(pool)
-        with dying, caplog.at_level(logging.CRITICAL, "multiqueue.executor"):
+        with dying, caplog.at_level(logging.CRITICAL, "concurrent.futures"):
             dead = next(iter(pool._crew.threads()))
             waiting = pool.submit(threading.current_thread)
             dying.future.set_result(None)  # the worker's own attempt will fail: a future ends once
