@@ -16,6 +16,7 @@ from . import _scan
 from ._errors import ConfigError
 from ._graph import in_order, mistakes
 from ._items import ALLOW, ERROR, Lane, Step
+from ._scan import PassedOver
 from ._sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
 
 
@@ -68,15 +69,34 @@ class PipelineConfig:
         Raises:
             ConfigError: two lanes would have one name.
         """
+        return self.look()[0]
+
+    def look(self) -> tuple[list[Lane], dict[str, PassedOver]]:
+        """The lanes as they are now, and what was met while the directories of sections were listed, by section.
+
+        Raises:
+            ConfigError: two lanes would have one name.
+        """
         found: dict[str, Lane] = {}
+        met: dict[str, PassedOver] = {}
         for name, section in self.settings.lanes.items():
-            for lane in _lanes_of(name, section, self.base):
+            for lane in _lanes_of(name, section, self.base, met):
                 if lane.name in found:
                     raise ConfigError(_two_of_one_name(lane, found[lane.name]))
                 found[lane.name] = lane
         for name in self.settings.steps.keys() & found.keys():
             raise ConfigError(f"steps.{name}: there is a lane {name!r} already; rename the step")
-        return list(found.values())
+        return list(found.values()), met
+
+    def section_of(self, lane: str, path: Path) -> str | None:
+        """The section of whose directories one made this lane, which has a file of this path; None when none did."""
+        for name, section in self.settings.lanes.items():
+            if section.directories is not None:
+                pattern = _scan.absolute(section.directories, self.base)
+                directory = _scan.is_directory_of(path, pattern, strings(section.exclude))
+                if directory is not None and lane == _lane_name(section, directory):
+                    return name
+        return None
 
     def steps(self) -> list[Step]:
         """The steps, each after those that it needs."""
@@ -126,17 +146,21 @@ def _two_of_one_name(second: Lane, first: Lane) -> str:
     )
 
 
-def _lanes_of(name: str, section: LaneSection, base: Path) -> list[Lane]:
+def _lanes_of(name: str, section: LaneSection, base: Path, met: dict[str, PassedOver]) -> list[Lane]:
     if section.directories is None:
         return [_lane(name, name, section, base)]
     pattern = _scan.absolute(section.directories, base)
     root, _ = _scan.fixed_root(pattern)
-    roots = _scan.directories(pattern, strings(section.exclude))
-    named = section.name or DIRECTORY
+    passed_over = met[name] = PassedOver()
     return [
-        _lane(named.replace(DIRECTORY, directory.relative_to(root).as_posix()), name, section, directory)
-        for directory in roots
+        _lane(_lane_name(section, directory.relative_to(root)), name, section, directory)
+        for directory in _scan.directories(pattern, strings(section.exclude), passed_over)
     ]
+
+
+def _lane_name(section: LaneSection, directory: Path) -> str:
+    """The name of the lane that a directory makes, which is relative to where the glob starts."""
+    return (section.name or DIRECTORY).replace(DIRECTORY, directory.as_posix())
 
 
 def _lane(name: str, section_name: str, section: LaneSection, root: Path) -> Lane:
@@ -153,6 +177,7 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path) -> Lan
         schema=section.schema_,
         expect=section.expect,
         corrupt=_corrupt(section),
+        allow_empty=section.allow_empty,
         batch=section.batch,
         batch_bytes=section.batch_bytes,
         batch_s=section.batch_seconds,

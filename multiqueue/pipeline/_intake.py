@@ -6,6 +6,7 @@ at most `_SLICE` files, and lanes take turns. What a scan finds waits on disk, n
 Following   The lanes are scanned again and again, `poll_s` after the last scan has ended. A file is taken when nobody
             has written to it for `settle_s`, told by its time of modification: nothing is remembered per file. A batch
             that is not full at the end of a scan is found again by the next one, until the lane's `batch_s` is over.
+Lost        At the end of a lane's scan it is known whether its input is whole: `lost` has those of the last scans.
 Memory      A slice per lane while it is scanned; while following, a moment per lane besides.
 """
 
@@ -21,6 +22,7 @@ from pathlib import Path
 from . import _scan
 from ._items import FileSeen, Lane
 from ._ledger import Ledger, Scanned
+from ._presence import Lost, lost_lane
 
 # 256 files are looked up and recorded in a few milliseconds: short enough for jobs that end in between.
 _SLICE = 256
@@ -48,6 +50,7 @@ class Follow:
 class _LaneScan:
     lane: Lane
     files: Iterator[FileSeen]
+    met: _scan.PassedOver
     rest: list[FileSeen] = field(default_factory=list)
 
 
@@ -61,7 +64,10 @@ class Intake:
         avoid: Collection[Path],
         ledger: Ledger,
         follow: Follow | None = None,
+        lost: Sequence[Lost] = (),
     ) -> None:
+        self._lost_sections = tuple(lost)
+        self._lost_lanes: dict[str, Lost] = {}
         self.passed_over = _scan.PassedOver()
         self._base = base
         self._avoid = avoid
@@ -88,6 +94,16 @@ class Intake:
     def finished(self) -> bool:
         """Whether every lane with files was read to its end for good."""
         return self.stands_still and self._follow is None
+
+    @property
+    def lost(self) -> list[Lost]:
+        """The sections and lanes whose input is not whole: sections as they were at first, lanes as last scanned."""
+        return [*self._lost_sections, *self._lost_lanes.values()]
+
+    def is_gone(self, lane: str) -> bool:
+        """Whether the lane has no files any more: its items that wait would only fail."""
+        lost = self._lost_lanes.get(lane)
+        return lost is not None and lost.is_gone
 
     @property
     def is_following(self) -> bool:
@@ -129,7 +145,18 @@ class Intake:
             self._scans.append(scan)
         elif not self._scans and self._follow is not None:
             self._next_s = self._follow.monotonic() + self._follow.poll_s
+        if len(files) < _SLICE:
+            self._judge(scan)
         found(lane.name, scanned)
+
+    def _judge(self, scan: _LaneScan) -> None:
+        """The lane was read to its end: note whether that was all of it."""
+        self.passed_over.include(scan.met)
+        lost = lost_lane(scan.lane, scan.met, self._ledger, following=self._follow is not None)
+        if lost is None:
+            self._lost_lanes.pop(scan.lane.name, None)
+        else:
+            self._lost_lanes[scan.lane.name] = lost
 
     def _is_to_go(self, lane: Lane, rest: Sequence[FileSeen]) -> bool:
         """Whether these last files of a lane are an item as they are, or wait for others."""
@@ -143,10 +170,11 @@ class Intake:
         return True
 
     def _scan_of(self, lane: Lane) -> _LaneScan:
-        files = _scan.scan(lane, self._base, self.passed_over, self._avoid)
+        met = _scan.PassedOver()
+        files = _scan.scan(lane, self._base, met, self._avoid)
         if self._follow is not None:
             files = filter(self._follow.has_settled, files)
-        return _LaneScan(lane, files)
+        return _LaneScan(lane, files, met)
 
 
 def _with_files(lanes: Sequence[Lane]) -> list[Lane]:

@@ -73,6 +73,8 @@ class Lane:
     """The columns that the files must have, as DDL."""
     corrupt: str = ALLOW
     """What becomes of records that are not as configured: `ERROR`, `SET_ASIDE` or `ALLOW`."""
+    allow_empty: bool = False
+    """It may have no files, and the places in its globs need not exist."""
     batch: int = 1
     """The most files of an item."""
     batch_bytes: int | None = None

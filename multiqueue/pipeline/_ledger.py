@@ -93,6 +93,20 @@ class Ledger:
     def is_empty(self) -> bool:
         return self._connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is None
 
+    def has_files(self, lane: str) -> bool:
+        """Whether the lane ever had a file that still counts."""
+        return self._connection.execute("SELECT 1 FROM files WHERE lane = ? LIMIT 1", (lane,)).fetchone() is not None
+
+    def lanes_with_files(self) -> Iterator[tuple[str, str]]:
+        """Every lane that ever had files, with the path of one; neither messages nor steps. A few look-ups per lane."""
+        lane = ""
+        while row := self._connection.execute(
+            "SELECT lane, path FROM files WHERE lane > ? ORDER BY lane, path LIMIT 1", (lane,)
+        ).fetchone():
+            lane, path = row
+            if "://" not in path:
+                yield lane, path
+
     def counts(self) -> list[LaneCount]:
         """A row per lane and state that has items."""
         return lane_counts(self._connection)

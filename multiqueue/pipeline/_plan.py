@@ -23,6 +23,7 @@ from ._items import Item, Lane, Step
 from ._ledger import Ledger, Scanned, open_ledger
 from ._ledger_file import LaneCount, connect_read_only, in_sentences
 from ._lifecycle import ItemState
+from ._presence import Lost, lost_directories, require_input
 from ._publish import Publisher
 from ._steps import Steps
 
@@ -71,6 +72,8 @@ class Plan:
     first: list[Item]
     """The first items in the order in which they would be submitted."""
     passed_over: list[str]
+    lost: list[str]
+    """Why the input of lanes is not whole: a sentence each. A run would do the rest and end with status 2."""
 
     @property
     def to_run(self) -> int:
@@ -82,18 +85,23 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
     """What a run would do, with its first so many items.
 
     Raises:
-        ConfigError: two lanes would have one name.
-        StateMismatch: the state is something else.
+        ConfigError: two lanes would have one name, or a first run has no files.
+        StateMismatch: the state is something else, or knows nothing of the results.
     """
-    lanes, steps = config.lanes(), config.steps()
+    (lanes, met), steps = config.look(), config.steps()
     with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
         copy = Path(scratch) / "state.sqlite"
         _copy_state(config.state, copy)
         with open_ledger(copy, config.base) as ledger:
-            ledger.recover(Publisher(config.output).is_published)
+            publisher = Publisher(config.output)
+            publisher.check(ledger_is_empty=ledger.is_empty())
+            ledger.recover(publisher.is_published)
+            require_input(config, ledger, lanes)
             known = _by_lane(ledger.counts(), ItemState.WAITING)
-            intake, found = _read_all(config, lanes, ledger)
-            Steps(steps, lanes, ledger).take_in(0.0, lambda name, scanned: None)
+            intake, found = _read_all(config, lanes, ledger, lost_directories(config, met, lanes, ledger))
+            planned = Steps(steps, lanes, ledger)
+            planned.incomplete = {one.name for one in intake.lost}
+            planned.take_in(0.0, lambda name, scanned: None)
             counts = {(count.lane, count.state): count for count in ledger.counts()}
             plans = [_lane_plan(lane, known.get(lane.name, 0), found[lane.name], counts) for lane in lanes]
             return Plan(
@@ -101,6 +109,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
                 _step_plans(steps, plans, ledger),
                 _first_items([*lanes, *(step.as_lane(config.base) for step in steps)], ledger, first),
                 intake.passed_over.sentences(),
+                [one.why for one in intake.lost],
             )
 
 
@@ -115,7 +124,9 @@ def _copy_state(state: Path, copy: Path) -> None:
         source.backup(target)
 
 
-def _read_all(config: PipelineConfig, lanes: list[Lane], ledger: Ledger) -> tuple[Intake, dict[str, Counter[str]]]:
+def _read_all(
+    config: PipelineConfig, lanes: list[Lane], ledger: Ledger, lost: list[Lost]
+) -> tuple[Intake, dict[str, Counter[str]]]:
     """Scan everything; per lane, how many items are new and how many are changed."""
     found: dict[str, Counter[str]] = {lane.name: Counter() for lane in lanes}
 
@@ -123,7 +134,7 @@ def _read_all(config: PipelineConfig, lanes: list[Lane], ledger: Ledger) -> tupl
         found[lane]["new"] += scanned.added
         found[lane]["changed"] += scanned.reopened.total()
 
-    intake = Intake(lanes, config.base, config.written, ledger)
+    intake = Intake(lanes, config.base, config.written, ledger, lost=lost)
     while not intake.finished:
         intake.step(0.0, note)
     return intake, found

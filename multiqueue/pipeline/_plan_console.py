@@ -33,6 +33,8 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
         console.print(f"     and {hidden:,} more")
     for sentence in plan.passed_over:
         console.print(escape(sentence), style="dim", soft_wrap=True)
+    for sentence in plan.lost:
+        console.print(escape(sentence), style="red", soft_wrap=True)
 
 
 def plan_values(plan: Plan) -> dict[str, Any]:
@@ -45,6 +47,7 @@ def plan_values(plan: Plan) -> dict[str, Any]:
             {"lane": item.lane, "item": item.id, "files": [one.path for one in item.files]} for item in plan.first
         ],
         "passed_over": plan.passed_over,
+        "lost": plan.lost,
     }
 
 

@@ -84,13 +84,9 @@ class Publisher:
 
         Raises:
             Unprepared: the output cannot be written.
-            StateMismatch: there is data that the ledger knows nothing of.
+            StateMismatch: as `check`.
         """
-        if ledger_is_empty and _has_entries(self.data):
-            raise StateMismatch(
-                f"{str(self.data)!r} has results that the state knows nothing of; "
-                "bring the state back, delete the results, or choose another [output] path"
-            )
+        self.check(ledger_is_empty=ledger_is_empty)
         try:
             shutil.rmtree(self._staging, ignore_errors=True)
             self._staging.mkdir(parents=True, exist_ok=True)
@@ -99,6 +95,18 @@ class Publisher:
             raise Unprepared(
                 f"cannot write the output {str(self.output)!r}: {error.strerror}; choose another [output] path"
             ) from error
+
+    def check(self, *, ledger_is_empty: bool) -> None:
+        """Return if the ledger knows of what is there.
+
+        Raises:
+            StateMismatch: there is data that it knows nothing of.
+        """
+        if ledger_is_empty and _has_entries(self.data):
+            raise StateMismatch(
+                f"{str(self.data)!r} has results that the state knows nothing of; "
+                "bring the state back, delete the results, or choose another [output] path"
+            )
 
     @contextlib.contextmanager
     def attempt(self, item: Item) -> Iterator[Path]:

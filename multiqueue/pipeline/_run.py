@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import _scan
 from ._attempt import Attempts, Dispatcher
 from ._config import PipelineConfig
 from ._dead_letters import DeadLetters
@@ -24,6 +23,7 @@ from ._items import Lane
 from ._ledger import Ledger, open_ledger
 from ._ledger_file import exclusive
 from ._mailbox import Mailbox, StopRequested
+from ._presence import lost_directories, require_input
 from ._progress import Reporter
 from ._publish import Publisher
 from ._queues import Queues
@@ -50,6 +50,8 @@ class RunResult:
     report: Path
     resumed: bool
     """Whether an earlier run had left something done."""
+    lost: tuple[str, ...] = ()
+    """Why the input of lanes was not whole: a sentence each."""
 
 
 def run_pipeline(
@@ -75,19 +77,20 @@ def run_pipeline(
         StateDamaged: the state is not as it was written.
         SessionLost: the Spark session ended in the middle.
     """
-    lanes = config.lanes()
+    lanes, met = config.look()
     work = work_of(config, lanes)
     mailbox = Mailbox()
     with ExitStack() as stack:
         stack.enter_context(exclusive(config.state))
         ledger = stack.enter_context(open_ledger(config.state, config.base))
         publisher = _prepared(config, ledger, reporter)
-        if not follow and not any(lane.source for lane in lanes):
-            _check_input(config, ledger, lanes)
+        if not follow:
+            require_input(config, ledger, lanes)
         resumed = not ledger.is_empty()
         clock = WorkClock(ledger.seconds_at_work())
         stack.enter_context(_stop_signals_post_to(mailbox))
         following = _follow(config, reporter) if follow else None
+        lost = [] if follow else lost_directories(config, met, lanes, ledger)
         steps = config.steps()
         queues = Queues(lanes, ledger, follow=follow)
         stack.enter_context(queues.open())
@@ -95,7 +98,7 @@ def run_pipeline(
         runner = Runner(
             scheduled,
             ledger,
-            Intake(lanes, config.base, config.written, ledger, following),
+            Intake(lanes, config.base, config.written, ledger, following, lost),
             lambda: _dispatcher(config, scheduled, session, work, reporter, stack),
             Attempts(work, publisher, mailbox.post, clock),
             Settlement(ledger, publisher, _backoff(config), DeadLetters(config.dead_letters)),
@@ -110,12 +113,13 @@ def run_pipeline(
         try:
             snapshot = runner.run()
         finally:
-            for sentence in (*runner.intake.passed_over.sentences(), *runner.steps.held_back()):
+            told = tuple(one.why for one in runner.intake.lost)
+            for sentence in (*runner.intake.passed_over.sentences(), *runner.steps.held_back(), *told):
                 reporter.note(sentence)
             if runner.corrupt_records:
                 reporter.note(_corrupt_sentence(runner.corrupt_records, publisher))
             report = write_report(config)
-    return RunResult(snapshot, _status(runner, snapshot), report, resumed)
+    return RunResult(snapshot, _status(runner, snapshot), report, resumed, told)
 
 
 def _prepared(config: PipelineConfig, ledger: Ledger, reporter: Reporter) -> Publisher:
@@ -129,18 +133,6 @@ def _prepared(config: PipelineConfig, ledger: Ledger, reporter: Reporter) -> Pub
     return publisher
 
 
-def _check_input(config: PipelineConfig, ledger: Ledger, lanes: list[Lane]) -> None:
-    """Raise if this is a first run and no lane has any file: better said before Spark starts."""
-    if not ledger.is_empty():
-        return
-    passed_over = _scan.PassedOver()
-    if any(True for lane in lanes for _ in _scan.scan(lane, config.base, passed_over, config.written)):
-        return
-    globs = ", ".join(f"lanes.{name}.files = {section.files!r}" for name, section in config.settings.lanes.items())
-    why = "".join(f"; {sentence}" for sentence in passed_over.sentences())
-    raise ConfigError(f"no input files below {str(config.base)!r}: {globs}{why}")
-
-
 def _follow(config: PipelineConfig, reporter: Reporter) -> Follow:
     last: list[Lane] = []
     told: set[str] = set()
@@ -149,11 +141,16 @@ def _follow(config: PipelineConfig, reporter: Reporter) -> Follow:
         """The lanes now; those of the last time, and a sentence, when a new directory makes no good lane."""
         nonlocal last
         try:
-            last = config.lanes()
+            last, met = config.look()
+            sentences = [
+                f"lanes.{name}.directories: cannot read {one.unread}" for name, one in met.items() if one.unread
+            ]
         except ConfigError as error:
-            if str(error) not in told:
-                told.add(str(error))
-                reporter.note(str(error))
+            sentences = [str(error)]
+        for sentence in sentences:
+            if sentence not in told:
+                told.add(sentence)
+                reporter.note(sentence)
         return last
 
     return Follow(config.settings.follow.poll, config.settings.follow.settle, lanes)
@@ -216,4 +213,6 @@ def _stop_signals_post_to(mailbox: Mailbox) -> Iterator[None]:
 def _status(runner: Runner, snapshot: Snapshot) -> ExitStatus:
     if runner.was_interrupted:
         return ExitStatus.INTERRUPTED
+    if runner.intake.lost:
+        return ExitStatus.NOT_READY
     return ExitStatus.SET_ASIDE if snapshot.total.failed else ExitStatus.DONE

@@ -144,7 +144,11 @@ class Runner:
     def _is_over(self) -> bool:
         if self._flights:
             return False
-        return self._tally.stopping or (self.intake.finished and self.queues.finished and self._tally.waiting == 0)
+        return self._tally.stopping or (self.intake.finished and self.queues.finished and self._waiting() == 0)
+
+    def _waiting(self) -> int:
+        """How many items wait that can be run: those of a lane whose input is gone would only fail."""
+        return sum(one.waiting for name, one in self._tally.lanes.items() if not self.intake.is_gone(name))
 
     def _patience_s(self) -> float:
         now_s = self.clock()
@@ -163,6 +167,7 @@ class Runner:
         self.intake.step(known_s, self._found_in_lane)
         self.queues.step(self.clock(), self._found_in_lane)
         self._tally.scanning = self._tally.scanning and not self.intake.stands_still
+        self.steps.incomplete = {one.name for one in self.intake.lost}
         if self.intake.stands_still and self.queues.stands_still:
             self.steps.take_in(self.clock(), self._found)
 
@@ -203,7 +208,7 @@ class Runner:
         room = feed.lane.capacity - feed.queued
         now_s = self.clock()
         half_full = room < feed.lane.capacity and 2 * room <= feed.lane.capacity
-        if half_full or feed.dry_until_s > now_s:
+        if half_full or feed.dry_until_s > now_s or self.intake.is_gone(feed.lane.name):
             return []
         if self.fifo:
             items = self.ledger.next_of_any_lane(now_s, room)

@@ -1,7 +1,9 @@
 """The files of a lane, one at a time: a million of them pass through without being held.
 
 Promise     Each file that matches one of the lane's globs is yielded exactly once per scan, however many globs
-            match it, and whatever is passed over is counted with an example, never silently dropped.
+            match it, and whatever is passed over is counted with an example, never silently dropped. What cannot be
+            read is told apart from what does not match: a directory or a file that refuses, a link to nothing, a name
+            that is no text; and where a glob starts is told when it does not exist.
 State       One open directory per level of the tree, and at most `_SLICE` names of each.
 Order       Names are sorted in slices of `_SLICE`: directories with fewer entries come in order.
 Symlinks    A named component follows them, `**` does not: a link to a parent would never end.
@@ -15,6 +17,7 @@ import fnmatch
 import glob
 import os
 import re
+import stat
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -37,10 +40,27 @@ class PassedOver:
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)
+    unread: str | None = None
+    """Something that may be input and cannot be read: the first, and why."""
+    missing: str | None = None
+    """A place without wildcards that does not exist: the first."""
+    matched: int = 0
+    """Files that the scan has yielded."""
 
     def add(self, reason: str, path: str) -> None:
         self.counts[reason] = self.counts.get(reason, 0) + 1
         self.examples.setdefault(reason, path)
+
+    def refuse(self, reason: str, path: str) -> None:
+        """Something cannot be read, for this reason."""
+        self.add(reason, path)
+        self.unread = self.unread or f"{path!r}: {reason}"
+
+    def include(self, other: PassedOver) -> None:
+        """Count also what another scan has passed over."""
+        for reason, count in other.counts.items():
+            self.counts[reason] = self.counts.get(reason, 0) + count
+            self.examples.setdefault(reason, other.examples[reason])
 
     def sentences(self) -> list[str]:
         """`passed over 3 files: hidden from Spark ... (for example a/_b.csv)`, a sentence per reason."""
@@ -52,9 +72,13 @@ class PassedOver:
 
 def scan(lane: Lane, base: Path, passed_over: PassedOver, avoid: Collection[Path] = frozenset()) -> Iterator[FileSeen]:
     """The lane's files, lazily. The directories in `avoid` (the output's) are not entered."""
-    top, patterns = common_root([absolute(pattern, lane.root) for pattern in lane.globs])
     walk = _Walk(lane, str(base), passed_over, frozenset(map(str, avoid)))
-    yield from walk.directory(top, _closure(patterns))
+    for top, patterns in roots([absolute(pattern, lane.root) for pattern in lane.globs]):
+        for parts in patterns:
+            walk.look_for(top, parts)
+        for seen in walk.directory(top, _closure(patterns), is_root=True):
+            passed_over.matched += 1
+            yield seen
 
 
 def fixed_root(pattern: str) -> tuple[Path, Parts]:
@@ -64,26 +88,44 @@ def fixed_root(pattern: str) -> tuple[Path, Parts]:
     return Path(*parts[:first]), parts[first:]
 
 
-def directories(pattern: str, exclude: tuple[str, ...]) -> list[Path]:
+def directories(pattern: str, exclude: tuple[str, ...], passed_over: PassedOver) -> list[Path]:
     """The directories that match an absolute glob, sorted."""
     root, rest = fixed_root(pattern)
     found = [root]
-    for part in rest:
+    for depth, part in enumerate(rest):
         found = [
             Path(entry)
             for parent in found
-            for entry in _listing(str(parent))
-            if entry.is_dir() and _matches(entry.name, part) and not _excluded(entry.name, exclude)
+            for entry in _listing(str(parent), passed_over, is_root=depth == 0)
+            if _matches(entry.name, part) and not _excluded(entry.name, exclude) and _is_directory(entry, passed_over)
         ]
     return sorted(found)
 
 
-def common_root(patterns: list[str]) -> tuple[str, list[Parts]]:
-    """One directory from which every glob can be walked, and each glob's components from there."""
-    roots = [str(fixed_root(pattern)[0]) for pattern in patterns]
-    top = os.path.commonpath(roots)
-    depth = len(Path(top).parts)
-    return top, [Path(pattern).parts[depth:] for pattern in patterns]
+def is_directory_of(path: Path, pattern: str, exclude: tuple[str, ...]) -> Path | None:
+    """The directory above this path that matches the glob, relative to where that starts; it need not be there."""
+    root, rest = fixed_root(pattern)
+    if not path.is_relative_to(root):
+        return None
+    names = path.relative_to(root).parts
+    if len(names) <= len(rest):
+        return None
+    fits = all(_matches(name, part) and not _excluded(name, exclude) for name, part in zip(names, rest, strict=False))
+    return Path(*names[: len(rest)]) if fits else None
+
+
+def roots(patterns: list[str]) -> list[tuple[str, list[Parts]]]:
+    """The directories from which all globs can be walked, none below another, each with what is left of its globs."""
+    starts = {pattern: str(fixed_root(pattern)[0]) for pattern in patterns}
+    tops: list[str] = []
+    for start in sorted(set(starts.values())):
+        if not any(start == top or start.startswith(top.rstrip(os.sep) + os.sep) for top in tops):
+            tops.append(start)
+    found: dict[str, list[Parts]] = {top: [] for top in tops}
+    for pattern, start in starts.items():
+        top = next(top for top in tops if start == top or start.startswith(top.rstrip(os.sep) + os.sep))
+        found[top].append(Path(pattern).parts[len(Path(top).parts) :])
+    return list(found.items())
 
 
 class _Walk:
@@ -95,16 +137,18 @@ class _Walk:
         self._passed_over = passed_over
         self._avoid = avoid
 
-    def directory(self, path: str, patterns: frozenset[Parts]) -> Iterator[FileSeen]:
-        try:
-            entries = os.scandir(path)
-        except OSError as error:
-            self._passed_over.add(f"directory not readable ({error.strerror})", path)
-            return
-        with entries:
-            while names := sorted(islice(entries, _SLICE), key=lambda entry: entry.name):
-                for entry in names:
-                    yield from self._entry(entry, patterns)
+    def look_for(self, top: str, parts: Parts) -> None:
+        """Note the first part of a glob that has no wildcard and does not exist."""
+        first = next((place for place, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
+        place = os.path.join(top, *parts[:first])
+        if first and self._passed_over.missing is None and os.path.lexists(top) and not os.path.lexists(place):
+            self._passed_over.missing = place
+
+    def directory(self, path: str, patterns: frozenset[Parts], *, is_root: bool = False) -> Iterator[FileSeen]:
+        # A slice is read before anything below it: what fails is this directory.
+        for names in _slices(path, self._passed_over, is_root=is_root):
+            for entry in sorted(names, key=lambda entry: entry.name):
+                yield from self._entry(entry, patterns)
 
     def _entry(self, entry: os.DirEntry[str], patterns: frozenset[Parts]) -> Iterator[FileSeen]:
         if _excluded(entry.name, self._lane.exclude):
@@ -112,7 +156,7 @@ class _Walk:
         matching = [rest for rest in patterns if _matches(entry.name, rest[0])]
         if not matching:
             return
-        if entry.is_dir():
+        if _is_directory(entry, self._passed_over):
             below = self._below(entry, matching)
             if below and entry.path not in self._avoid:
                 yield from self.directory(entry.path, below)
@@ -135,10 +179,18 @@ class _Walk:
             path.encode()
             status = entry.stat()
         except UnicodeEncodeError:
-            self._passed_over.add("the name is not UTF-8", os.fsencode(path).decode("utf-8", "backslashreplace"))
+            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+            self._passed_over.refuse("the name is not UTF-8", shown)
+            return None
+        except FileNotFoundError:
+            if entry.is_symlink():  # otherwise somebody has removed it in this moment
+                self._passed_over.refuse("a link to nothing", path)
             return None
         except OSError as error:
-            self._passed_over.add(f"file not readable ({error.strerror})", path)
+            self._passed_over.refuse(f"file not readable ({error.strerror})", path)
+            return None
+        if not stat.S_ISREG(status.st_mode):
+            self._passed_over.refuse("not a file but a pipe, a socket or a device", path)
             return None
         return FileSeen(path, status.st_size, status.st_mtime_ns)
 
@@ -173,12 +225,30 @@ def _excluded(name: str, exclude: tuple[str, ...]) -> bool:
     return any(_compiled(part).match(name) is not None for part in exclude)
 
 
-def _listing(path: str) -> list[os.DirEntry[str]]:
+def _slices(path: str, passed_over: PassedOver, *, is_root: bool) -> Iterator[list[os.DirEntry[str]]]:
+    """The entries of a directory, a slice at a time; that it cannot be read is noted."""
     try:
         with os.scandir(path) as entries:
-            return list(entries)
-    except OSError:
-        return []
+            while names := list(islice(entries, _SLICE)):
+                yield names
+    except FileNotFoundError:
+        if is_root:  # otherwise somebody has removed it in this moment
+            passed_over.add("directory not readable (No such file or directory)", path)
+            passed_over.missing = passed_over.missing or path
+    except OSError as error:
+        passed_over.refuse(f"directory not readable ({error.strerror})", path)
+
+
+def _listing(path: str, passed_over: PassedOver, *, is_root: bool) -> list[os.DirEntry[str]]:
+    return [entry for names in _slices(path, passed_over, is_root=is_root) for entry in names]
+
+
+def _is_directory(entry: os.DirEntry[str], passed_over: PassedOver) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:  # a link into what cannot be read
+        passed_over.refuse(f"not readable ({error.strerror})", entry.path)
+        return False
 
 
 def absolute(pattern: str, root: Path) -> str:

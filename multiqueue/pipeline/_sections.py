@@ -52,6 +52,7 @@ class LaneSection(_Section):
     directories: str | None = None
     name: str | None = None
     exclude: Globs = Field(default_factory=list)
+    allow_empty: bool = False
     source: str | None = None
     prefetch: int = Field(default=100, ge=1, le=65_535)
     format: InputFormat

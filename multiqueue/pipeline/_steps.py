@@ -13,7 +13,7 @@ Cost        A look asks a few indexed questions for each part behind a change. T
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from ._items import STEP, FileSeen, Lane, Step
 from ._ledger import Ledger, Scanned
@@ -33,6 +33,8 @@ class Steps:
         self._ledger = ledger
         self._lanes: dict[str, list[str]] = {}
         self._changed: set[Source] = set()
+        # Lanes and sections whose input is not whole: what comes after them waits.
+        self.incomplete: Container[str] = ()
         # At first everything is looked at: a dead run may have ended between what a step needs and the step.
         self._looked = False
         for lane in lanes:
@@ -60,11 +62,16 @@ class Steps:
 
     def held_back(self) -> list[str]:
         """Why steps did not run: a sentence each. Ask at the end of a run."""
-        return [
+        held = [
+            f"step {step.name!r} was held back: the input of {source!r} is not whole"
+            for step in self._steps.values()
+            if (source := self._incomplete_before(step)) is not None
+        ]
+        return held + [
             f"step {step.name!r} was held back: items of {self._failed_before(step)!r} are set aside; "
             "put them back with `retry`, or set allow_failed"
             for step in self._steps.values()
-            if self._failed_before(step) is not None
+            if self._failed_before(step) is not None and self._incomplete_before(step) is None
         ]
 
     def _look_at(self, step: Step, now_s: float, found: Callable[[str, Scanned], None]) -> None:
@@ -105,8 +112,12 @@ class Steps:
         return found
 
     def _is_ready(self, step: Step, part: str) -> bool:
+        if any(name in self.incomplete for name in step.after):
+            return False
         for lane, lane_part in self._sources(step, part):
             standing = self._ledger.standing(lane, lane_part or None)
+            if lane in self.incomplete:
+                return False
             if standing.is_open or (standing.has_failed and not step.allow_failed):
                 return False
             if lane in self._steps and not self._is_up_to_date(self._steps[lane], lane_part):
@@ -130,6 +141,10 @@ class Steps:
                 digest.update(f"{identity} {attempt}\n".encode())
                 count += 1
         return FileSeen(STEP + part, count, int.from_bytes(digest.digest())) if count else None
+
+    def _incomplete_before(self, step: Step) -> str | None:
+        names = (name for source in step.after for name in (source, *sorted(self._names(source))))
+        return next((name for name in names if name in self.incomplete), None)
 
     def _failed_before(self, step: Step) -> str | None:
         if step.allow_failed:

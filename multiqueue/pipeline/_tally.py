@@ -98,10 +98,6 @@ class Tally:
             return
         self._note_end(at_s)
 
-    @property
-    def waiting(self) -> int:
-        return sum(lane.waiting for lane in self.lanes.values())
-
     def snapshot(self, worked_s: float, elapsed_s: float) -> Snapshot:
         total = LaneProgress("all lanes")
         for lane in self.lanes.values():

@@ -43,7 +43,9 @@ def pipeline() -> None:
     """
 
 
-@pipeline.command(epilog="Exit status: 0 all done, 1 items were set aside, 2 not started, 3 broken off, 130 Ctrl-C.")
+@pipeline.command(
+    epilog="Exit status: 0 all done, 1 items were set aside, 2 not ready or input lost, 3 broken off, 130 Ctrl-C."
+)
 @_FILE
 @click.option(
     "--on",
@@ -83,7 +85,8 @@ def run(ctx: click.Context, file: str, url: str | None, follow: bool, metrics: P
 @_FILE
 @_JSON
 @click.option("--items", default=10, show_default=True, type=click.IntRange(min=0), help="How many to show, in order.")
-def plan(file: str, as_json: bool, items: int) -> None:
+@click.pass_context
+def plan(ctx: click.Context, file: str, as_json: bool, items: int) -> None:
     """Show what `run` would do: lanes, items, steps, what comes first. Nothing is started, nothing is written."""
     config = load_config(file)
     found = plan_of(config, items)
@@ -91,6 +94,7 @@ def plan(file: str, as_json: bool, items: int) -> None:
         click.echo(json.dumps(plan_values(found), ensure_ascii=False))
     else:
         show_plan(new_console(), config, found)
+    ctx.exit(int(ExitStatus.NOT_READY if found.lost else ExitStatus.DONE))
 
 
 @pipeline.command()
@@ -184,6 +188,9 @@ def _sentence(result: RunResult, file: str) -> str:
     total = result.snapshot.total
     if result.status is ExitStatus.INTERRUPTED:
         return f"stopped with {counted(total.waiting, 'item')} waiting; `multiqueue pipeline run {file}` goes on"
+    if result.lost:
+        aside = f", {counted(total.failed, 'item')} set aside" if total.failed else ""
+        return f"not all input was read: {counted(total.done, 'item')} done{aside}; {'; '.join(result.lost)}"
     if result.status is ExitStatus.SET_ASIDE:
         return f"{counted(total.failed, 'item')} set aside; `multiqueue pipeline retry {file}` puts them back"
     return f"all done: {counted(total.done, 'item')}, {duration(result.snapshot.elapsed_s)} of this run"
@@ -221,5 +228,6 @@ def _result_values(config: PipelineConfig, result: RunResult) -> dict[str, objec
         "status": int(result.status),
         "output": str(config.output / "data"),
         "report": str(result.report),
+        "lost": list(result.lost),
         **snapshot_values(result.snapshot),
     }
