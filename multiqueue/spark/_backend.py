@@ -68,6 +68,9 @@ class Backend(Protocol):
     def is_stop(self, error: BaseException) -> bool:
         """Whether this is what a job gets whose session was stopped."""
 
+    def is_gone(self, error: BaseException) -> bool:
+        """Whether this says that nobody answers for the session any more. Another attempt may find it again."""
+
 
 def backend_of(spark: SparkSession) -> Backend:
     """The backend for a session.
@@ -87,6 +90,32 @@ def backend_of(spark: SparkSession) -> Backend:
 def is_connect(spark: SparkSession) -> bool:
     """Whether the session is one of Spark Connect, told without importing what may not be installed."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+# A mistake in the function or in its data: another attempt would end the same way, and it has nothing to do with the
+# session. By name, for classic and Connect each have classes of their own.
+MISTAKES = frozenset({"AnalysisException", "ParseException", "PythonException"})
+
+
+def is_sparks_own(error: BaseException) -> bool:
+    """Whether PySpark has raised this, and not for a mistake of the function's."""
+    if any(cls.__name__ in MISTAKES for cls in type(error).__mro__):
+        return False
+    return _is_of_spark(type(error).__module__) or _is_of_spark(_raised_in(error))
+
+
+def _is_of_spark(module: str) -> bool:
+    return module.partition(".")[0] in ("pyspark", "py4j", "grpc")
+
+
+def _raised_in(error: BaseException) -> str:
+    """The module of the code that raised it."""
+    traceback = error.__traceback__
+    if traceback is None:
+        return ""
+    while traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return str(traceback.tb_frame.f_globals.get("__name__", ""))
 
 
 def with_causes(error: BaseException) -> Iterator[BaseException]:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from ._backend import TAG_PREFIX, Marks, java_messages
+from ._backend import TAG_PREFIX, Marks, is_sparks_own, java_messages
 from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
 from ._jvm_threads import JvmThreads
 from ._progress import NOTHING, Progress, total
@@ -124,6 +124,8 @@ class ClassicBackend:
         return self._context.statusTracker()
 
     def cancel(self, tag: str) -> None:
+        if self._context._jsc is None:
+            raise SparkSessionStopped(STOPPED_BEFORE)
         # Not `spark.interruptTag`: from another thread than the job's it finds nothing (SPARK-50366).
         self._context.cancelJobsWithTag(tag)
 
@@ -136,9 +138,16 @@ class ClassicBackend:
         return CANCELLED in str(error) and type(error).__module__.startswith("pyspark.")
 
     def is_stop(self, error: BaseException) -> bool:
-        if isinstance(error, Py4JJavaError):
-            return any(words in message for message in java_messages(error) for words in STOPPED)
-        return isinstance(error, SYMPTOMS) and self._is_stopped()
+        # Its words are as many as places in Spark that find something gone: a null, a bug to be reported, a session
+        # that should be created first. That the session is stopped says more, and is so before anything is gone.
+        if isinstance(error, Py4JJavaError) and any(
+            words in message for message in java_messages(error) for words in STOPPED
+        ):
+            return True
+        return (isinstance(error, SYMPTOMS) or is_sparks_own(error)) and self._is_stopped()
+
+    def is_gone(self, error: BaseException) -> bool:
+        return False  # a JVM that is gone is a session that is stopped
 
     def _is_stopped(self) -> bool:
         # `_jsc` is None after `stop()`; there is no public question that does not fail then.

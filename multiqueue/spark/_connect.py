@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pyspark import inheritable_thread_target
 from pyspark.errors import PySparkException
 
-from ._backend import TAG_PREFIX, Marks
+from ._backend import TAG_PREFIX, Marks, is_sparks_own
 from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
 from ._progress import Progress, total
 
@@ -22,7 +22,14 @@ T = TypeVar("T")
 LOGGER = logging.getLogger("multiqueue.spark")
 
 CANCELLED = "OPERATION_CANCELED"
-STOPPED = ("INVALID_HANDLE.SESSION_CLOSED", "NO_ACTIVE_SESSION")
+# The last two: a server was started anew where the session's was.
+STOPPED = (
+    "INVALID_HANDLE.SESSION_CLOSED",
+    "NO_ACTIVE_SESSION",
+    "INVALID_HANDLE.SESSION_NOT_FOUND",
+    "INVALID_HANDLE.SESSION_CHANGED",
+)
+UNAVAILABLE = "StatusCode.UNAVAILABLE"  # gRPC's word when nobody answers, and the client has tried long enough
 # What gRPC says, in a ValueError, of a channel that `stop()` has closed and does not yet report as closed.
 CLOSED_CHANNEL = "Cannot invoke RPC"
 
@@ -110,10 +117,15 @@ class ConnectBackend:
         return CANCELLED in _condition(error)
 
     def is_stop(self, error: BaseException) -> bool:
+        if any(words in _condition(error) for words in STOPPED):
+            return True
+        if isinstance(error, ValueError) and str(error).startswith(CLOSED_CHANNEL):
+            return True
         # The server may be gone before it can say so; then the client's errors have no condition.
-        if isinstance(error, PySparkException):
-            return self._is_stopped() or any(words in _condition(error) for words in STOPPED)
-        return isinstance(error, ValueError) and str(error).startswith(CLOSED_CHANNEL)
+        return is_sparks_own(error) and self._is_stopped()
+
+    def is_gone(self, error: BaseException) -> bool:
+        return is_sparks_own(error) and UNAVAILABLE in str(error)
 
     def _is_stopped(self) -> bool:
         return bool(self._spark.is_stopped)  # type: ignore[attr-defined] # Spark Connect's sessions have it

@@ -27,7 +27,7 @@ class SparkDeadlineMissed(SparkDispatchError, TimeoutError):
 
 
 class SparkSessionStopped(SparkDispatchError):
-    """The Spark session or context was stopped under the job. Make a new session and a new dispatcher."""
+    """The Spark session or context was stopped under the job, or is gone. Make a new session and a new dispatcher."""
 
 
 class SparkEnvironmentError(SparkDispatchError):

@@ -32,7 +32,7 @@ from time import monotonic
 from typing import TypeVar
 
 from ..core import LaneFuture
-from ._errors import SparkDeadlineMissed
+from ._errors import SparkDeadlineMissed, SparkSessionStopped
 from ._progress import NOTHING, Progress
 
 T = TypeVar("T")
@@ -219,6 +219,11 @@ class SparkFuture(LaneFuture[T]):
             while not self._left.is_set():
                 self._cancel_job(self.tag)
                 self._left.wait(ASK_AGAIN)
+        except SparkSessionStopped as error:
+            if not self._left.is_set():
+                LOGGER.warning(
+                    "the job with tag %s can not be cancelled, and its function goes on: %s", self.tag, error
+                )
         except Exception:  # Spark is gone, and the job with it
             if not self._left.is_set():
                 LOGGER.warning("Spark could not be asked to cancel the job with tag %s", self.tag, exc_info=True)

@@ -183,6 +183,11 @@ class SparkJob(Job[T]):
                 f"job {self._name!r} ran longer than its timeout of {self._options.timeout:g} s and was cancelled in "
                 "Spark; give it more time or less work"
             )
+        elif backend.is_gone(error):
+            named = SparkSessionStopped(
+                f"the server of the Spark session could not be reached any more while job {self._name!r} ran; when it is "
+                "back, make a new session and dispatcher"
+            )
         elif backend.is_stop(error):
             named = SparkSessionStopped(
                 f"the Spark session was stopped while job {self._name!r} ran; make a new session and dispatcher"

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ._backend import java_messages, with_causes
-
-# Another attempt would end the same way. By name: classic and Connect each have classes of their own.
-FOR_GOOD = frozenset({"AnalysisException", "ParseException", "PythonException"})
+from ._backend import MISTAKES, java_messages, with_causes
 
 # Spark has run the task again by itself before it says these; what lies between is the time that a backoff gives.
 WORDS = (
@@ -31,7 +28,7 @@ def is_transient(error: BaseException) -> bool:
     raised from or during counts too.
     """
     chain = list(with_causes(error))
-    if any(cls.__name__ in FOR_GOOD for one in chain for cls in type(one).__mro__):
+    if any(cls.__name__ in MISTAKES for one in chain for cls in type(one).__mro__):
         return False
     return any(isinstance(one, ConnectionError) or _says_so(one) for one in chain)
 

@@ -26,6 +26,10 @@ class Stopped(Exception):
     """What the fake Spark's jobs raise when the session was stopped."""
 
 
+class Gone(ConnectionError):
+    """What the fake Spark's jobs raise when nobody answers."""
+
+
 class FakeSpark:
     """A session and its backend: jobs run until they are cancelled by tag, and cancelling finds only active ones."""
 
@@ -103,6 +107,9 @@ class FakeSpark:
 
     def is_stop(self, error: BaseException) -> bool:
         return isinstance(error, Stopped)
+
+    def is_gone(self, error: BaseException) -> bool:
+        return isinstance(error, Gone)
 
 
 @contextmanager

@@ -7,14 +7,32 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from py4j.protocol import Py4JNetworkError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import AnalysisException, PySparkRuntimeError, PythonException
 
-from multiqueue.spark import SparkSessionStopped
+from multiqueue.spark import SparkFuture, SparkSessionStopped
 from multiqueue.spark._classic import ClassicBackend
 
 
 def session(java_context: Any) -> Any:
     return SimpleNamespace(sparkContext=SimpleNamespace(_jsc=java_context))
+
+
+def java_error(message: str) -> Py4JJavaError:
+    """What py4j makes of a Java exception, without a JVM."""
+    java = SimpleNamespace(getMessage=lambda: message, getCause=lambda: None, _target_id="o1", _gateway_client=None)
+    error = Py4JJavaError.__new__(Py4JJavaError)
+    error.java_exception = java
+    return error
+
+
+def raised_by(module: str, error: Exception) -> Exception:
+    """The error, raised in a module of that name."""
+    try:
+        exec("raise error", {"__name__": module, "error": error})
+    except Exception as raised:  # noqa: BLE001
+        return raised
+    raise AssertionError
 
 
 RUNNING = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
@@ -27,6 +45,34 @@ def test_symptoms_of_a_stop_need_a_stopped_session(error: Exception) -> None:
     assert ClassicBackend(session(None)).is_stop(error)
     assert not ClassicBackend(session(RUNNING)).is_stop(error)
     assert not ClassicBackend(session(None)).is_stop(ValueError())
+
+
+def test_whatever_spark_raises_once_it_is_stopped_is_a_stop() -> None:
+    """A null of Spark's, a session that "should be created first": the words are many, the stopped session counts."""
+    nulls = java_error('Cannot invoke "DAGScheduler.runJob(...)" because "this.dagScheduler" is null')
+    first = PySparkRuntimeError("[SESSION_OR_CONTEXT_NOT_EXISTS] SparkContext or SparkSession should be created first.")
+    for error in (nulls, first, raised_by("pyspark.core.rdd", TypeError("'NoneType' object is not callable"))):
+        assert ClassicBackend(session(None)).is_stop(error)
+        assert not ClassicBackend(session(RUNNING)).is_stop(error)
+
+
+def test_a_mistake_stays_one_when_the_session_is_stopped() -> None:
+    """An analysis error, an error in a Python worker, and what the function itself raises arrive as they are."""
+    for error in (AnalysisException("no column"), PythonException("ZeroDivisionError"), raised_by("mine", TypeError())):
+        assert not ClassicBackend(session(None)).is_stop(error)
+
+
+def test_cancelling_in_a_stopped_session_is_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    """A function that goes on without Spark can not be cancelled: the log says so, without a traceback."""
+    future: SparkFuture[None] = SparkFuture("t", ClassicBackend(session(None)).cancel, lambda tag: None)
+    assert future.begin()
+    future.cancel()
+    assert future._asker is not None
+    future._asker.join()
+    future.leave(cancelled=True)
+    (record,) = caplog.records
+    assert "its function goes on: the Spark session was stopped" in record.getMessage()
+    assert record.exc_info is None
 
 
 def test_submitting_to_a_stopped_session_says_so() -> None:
@@ -42,6 +88,8 @@ def test_a_channel_that_a_stop_has_closed_is_a_stop(need_module: Callable[[str, 
     need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
     import grpc
 
+    from pyspark.errors.exceptions.connect import SparkConnectGrpcException
+
     from multiqueue.spark._connect import ConnectBackend
 
     backend = ConnectBackend(cast("Any", SimpleNamespace(is_stopped=False)))
@@ -50,4 +98,12 @@ def test_a_channel_that_a_stop_has_closed_is_a_stop(need_module: Callable[[str, 
     with pytest.raises(ValueError) as caught:
         channel.unary_unary("/service/method")(b"")
     assert backend.is_stop(caught.value)
+    gone = SparkConnectGrpcException(
+        "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE"
+    )
+    assert backend.is_gone(gone)
+    assert not backend.is_stop(gone)
+    anew = SparkConnectGrpcException("[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid.")
+    assert backend.is_stop(anew)
+    assert not backend.is_gone(ValueError("StatusCode.UNAVAILABLE"))
     assert not backend.is_stop(ValueError("invoke"))

@@ -9,9 +9,9 @@ import weakref
 from concurrent.futures import CancelledError, as_completed, wait
 
 import pytest
-from spark_support import PATIENCE, Cancelled, FakeSpark, dispatcher
+from spark_support import PATIENCE, Cancelled, FakeSpark, Gone, dispatcher
 
-from multiqueue.spark import SparkFuture, SparkJobCancelled, SparkSessionStopped
+from multiqueue.spark import Retry, SparkFuture, SparkJobCancelled, SparkSessionStopped
 from multiqueue.testing import wait_until_blocked
 
 
@@ -129,6 +129,21 @@ def test_a_stopped_session_is_another_outcome() -> None:
         spark.wait_until_active()
         spark.stop()
         assert isinstance(future.exception(PATIENCE), SparkSessionStopped)
+
+
+def test_a_server_that_is_gone_may_be_tried_again() -> None:
+    """When nobody answers, another attempt may help; without one the future ends with `SparkSessionStopped`."""
+
+    def meet_nobody(spark: FakeSpark) -> None:
+        raise Gone
+
+    with dispatcher(FakeSpark()) as dock:
+        future = dock.lane("a", retry=Retry(attempts=2, first_pause=0.0)).submit(meet_nobody)
+        error = future.exception(PATIENCE)
+        assert isinstance(error, SparkSessionStopped)
+        assert "could not be reached any more" in str(error)
+        assert isinstance(error.__cause__, Gone)
+        assert future.attempts == 2
 
 
 def test_the_users_exception_arrives_unchanged() -> None:
