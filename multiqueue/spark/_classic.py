@@ -108,26 +108,31 @@ class ClassicBackend:
 
     def progress(self, tag: str) -> Progress | None:
         try:
-            return total(self._job_progress(job) for job in self._tracker().getJobIdsForGroup(tag))
+            jobs = self._jobs_of(tag)
+            # A stage that another job has begun belongs to both: it is counted once, and runs while one of them does.
+            runs: dict[int, bool] = {}
+            for job in jobs:
+                for stage in job.stageIds:
+                    runs[stage] = runs.get(stage, False) or job.status == "RUNNING"
+            tracker = self._context.statusTracker()
+            stages = (_stage_progress(tracker.getStageInfo(stage), its) for stage, its in runs.items())
+            return Progress(jobs=len(jobs)) + total(stages)
         except SYMPTOMS:
             return None
 
-    def _job_progress(self, job: int) -> Progress:
-        tracker = self._tracker()
-        info = tracker.getJobInfo(job)
-        if info is None:  # Spark has forgotten it
-            return NOTHING
-        stages = (tracker.getStageInfo(stage) for stage in info.stageIds)
-        return Progress(jobs=1) + total(_stage_progress(stage, info.status) for stage in stages)
-
-    def _tracker(self) -> Any:
-        return self._context.statusTracker()
+    def _jobs_of(self, tag: str) -> list[Any]:
+        """What Spark knows of the item's jobs, one by one: a function may set a group of its own, or clear its tags."""
+        tracker = self._context.statusTracker()
+        by_tag = self._java_context.statusTracker().getJobIdsForTag(tag)  # not in PySpark
+        numbers = {*tracker.getJobIdsForGroup(tag), *by_tag}
+        return [info for info in map(tracker.getJobInfo, sorted(numbers)) if info is not None]
 
     def cancel(self, tag: str) -> None:
         if self._context._jsc is None:
             raise SparkSessionStopped(STOPPED_BEFORE)
         # Not `spark.interruptTag`: from another thread than the job's it finds nothing (SPARK-50366).
         self._context.cancelJobsWithTag(tag)
+        self._context.cancelJobGroup(tag)  # of a function that clears its tags
 
     def close(self) -> None:
         self._threads.forget()
@@ -158,10 +163,18 @@ class ClassicBackend:
             return True  # no JVM to ask
 
 
-def _stage_progress(stage: Any, job_status: str) -> Progress:
-    """One stage, None if it has not begun or is not to begin: its rows are those of an earlier job."""
+def _stage_progress(stage: Any, runs: bool) -> Progress:
+    """One stage of a job that runs or has ended; None is one that has not begun, or that Spark has forgotten.
+
+    What a job that has ended did not run is not counted: a stage whose rows an earlier job has made, the tasks behind a
+    limit or a failure.
+    """
     if stage is None:
-        return Progress(stages=1, stages_done=int(job_status == "SUCCEEDED"))
+        return Progress(stages=1) if runs else NOTHING
+    if not runs:
+        done, failed = stage.numCompletedTasks, stage.numFailedTasks
+        ran = int(done > 0)
+        return Progress(stages=ran, stages_done=ran, tasks=done, tasks_done=done, tasks_failed=failed)
     return Progress(
         stages=1,
         stages_done=int(stage.numCompletedTasks >= stage.numTasks),

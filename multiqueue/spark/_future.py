@@ -4,7 +4,7 @@ Promise     `cancel` on a running job asks Spark at once and again every 0.2 s u
             cancel that finds no active Spark job is forgotten by Spark. If the function returns first, its result
             stands. Otherwise the future ends cancelled, and `wait`, `as_completed` and `await` see it like any other.
             A timeout asks in the same way; a cancel that comes after it counts more.
-State       `_lock` guards `_phase`, `_ask` and `_asker`:
+State       `_lock` guards `_progress` and `_returned`, and `_phase`, `_ask` and `_asker`:
 
             phase      begin()           cancel()                  time_out()               expire()  the end
             WAITING    RUNNING           CANCELLED                 -                        ENDED     -
@@ -71,7 +71,8 @@ class SparkFuture(LaneFuture[T]):
         self.attempts = 0  # begun up to now; written by the job's thread alone
         self._cancel_job = cancel_job
         self._ask_progress = ask_progress
-        self._progress = NOTHING  # the last that was told
+        self._progress = NOTHING  # the last that was told. Its share never falls
+        self._returned = False
         self._lock = threading.RLock()  # a signal handler may cancel what the thread it interrupts is cancelling
         self._phase = Phase.WAITING
         # Invariant: `_ask` is not NOT only if `_phase` is not WAITING, and goes NOT -> TIMEOUT -> CANCEL only.
@@ -110,12 +111,19 @@ class SparkFuture(LaneFuture[T]):
         """How far its Spark jobs have come, asked of Spark now; what was last told if Spark can not be asked.
 
         In a classic session this is some calls of the JVM, about 2 ms for each stage, and Spark forgets jobs that
-        ended long ago (`spark.ui.retainedJobs`). On Spark Connect it is what the server has told by itself.
+        ended long ago (`spark.ui.retainedJobs`). Jobs count that have the item's tag or its group, so a function may
+        set a group or tags of its own; not those of threads that it starts without either (`InheritableThread` has
+        them). On Spark Connect it is what the server has told by itself.
         """
-        told = self._ask_progress(self.tag)
-        if told is not None:
-            self._progress = told
-        return self._progress
+        return self._note(self._ask_progress(self.tag))
+
+    def _note(self, told: Progress | None) -> Progress:
+        """Keep what Spark has told, if anything."""
+        with self._lock:
+            last = self._progress
+            told = last if told is None else told
+            self._progress = told.returned() if self._returned else told.going_on(last.share)
+            return self._progress
 
     def watch(self, every: float = 0.5) -> Generator[Progress, None, None]:
         """Its progress whenever that is seen to have changed, asked every so many seconds, up to that at its end.
@@ -173,11 +181,11 @@ class SparkFuture(LaneFuture[T]):
         """Wait between two attempts. False as soon as the job is asked to end."""
         return not self._woken.wait(seconds)
 
-    def leave(self, cancelled: bool, progress: Progress | None = None) -> None:
+    def leave(self, cancelled: bool, progress: Progress | None = None, returned: bool = False) -> None:
         """The function has left. When this returns, nobody asks Spark for this job any more."""
-        if progress is not None:
-            self._progress = progress
         with self._lock:
+            self._returned = returned
+            self._note(progress)
             self._phase = Phase.CANCELLED if cancelled else Phase.ENDED
             asked = self._ask is not Ask.NOT
         self._left.set()

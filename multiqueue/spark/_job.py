@@ -146,15 +146,15 @@ class SparkJob(Job[T]):
                     future.set_exception(outcome)
                 del self, future, outcome  # the traceback holds this frame, and the error would hold itself
                 return
-            self._leave(future, cancelled=False)
+            self._leave(future, cancelled=False, returned=True)
             future.set_result(result)
             return
 
-    def _leave(self, future: SparkFuture[T], cancelled: bool) -> None:
+    def _leave(self, future: SparkFuture[T], cancelled: bool, returned: bool = False) -> None:
         """The function has left for the last time."""
         if self._begun_at is not None:
             self._berth.tally.left(monotonic() - self._begun_at)
-        future.leave(cancelled, self._berth.dock.backend.leave(self._tag))
+        future.leave(cancelled, self._berth.dock.backend.leave(self._tag), returned)
 
     def _pause_after(self, error: BaseException) -> float | None:
         """How long to wait before another attempt; None for no other one."""
@@ -185,8 +185,8 @@ class SparkJob(Job[T]):
             )
         elif backend.is_gone(error):
             named = SparkSessionStopped(
-                f"the server of the Spark session could not be reached any more while job {self._name!r} ran; when it is "
-                "back, make a new session and dispatcher"
+                f"the server of the Spark session could not be reached any more while job {self._name!r} ran; when it "
+                "is back, make a new session and dispatcher"
             )
         elif backend.is_stop(error):
             named = SparkSessionStopped(

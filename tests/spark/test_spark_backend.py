@@ -87,7 +87,6 @@ def test_a_channel_that_a_stop_has_closed_is_a_stop(need_module: Callable[[str, 
     """On Connect a call in the moment of the stop meets gRPC's closed channel; any other ValueError is the item's."""
     need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
     import grpc
-
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
 
     from multiqueue.spark._connect import ConnectBackend

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import wait
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -192,9 +193,42 @@ def test_progress_is_what_spark_told_last() -> None:
             assert next(watch).share == done / 4
         spark.told[tag] = last = Progress(jobs=1, stages=1, tasks=4, tasks_done=3)
         future.cancel()
+        last = replace(last, share=0.75)
         assert list(watch) == [last]
         del spark.told[tag]
         assert future.progress() == last
+
+
+def test_progress_never_falls_and_ends_at_one() -> None:
+    """Further jobs, skipped and forgotten stages take nothing off the share; it is 1 once the function has returned."""
+    spark, go_on = FakeSpark(), threading.Event()
+    told = [(0, 0, 0.0), (0, 8, 0.0), (8, 8, 0.99), (8, 17, 0.99), (9, 17, 0.99), (0, 0, 0.99)]
+    with dispatcher(spark) as dock:
+        future = dock.submit(lambda session: go_on.wait(PATIENCE))
+        wait_until_blocked(future.running)
+        for done, tasks, share in told:
+            spark.told[future.tag] = Progress(jobs=1, stages=2, tasks=tasks, tasks_done=done, tasks_active=1)
+            assert future.progress().share == share
+        spark.told[future.tag] = Progress(jobs=2, stages=3, stages_done=2, tasks=17, tasks_done=16, tasks_active=1)
+        go_on.set()
+        assert future.result(PATIENCE)
+        assert future.progress() == Progress(2, 3, 3, 17, 0, 17, 0, share=1.0)
+
+
+def test_progress_of_an_item_without_a_job_or_a_result() -> None:
+    """An item that asks Spark for nothing ends at 1; one that fails stays below, however much of its tasks was done."""
+    spark = FakeSpark()
+
+    def fail(session: FakeSpark) -> None:
+        session.told[session.local.tag] = Progress(jobs=1, stages=1, stages_done=1, tasks=4, tasks_done=4)
+        raise ValueError
+
+    with dispatcher(spark) as dock:
+        nothing, failing = dock.submit(lambda session: None), dock.submit(fail)
+        assert [progress.share for progress in nothing.watch()][-1] == 1.0
+        assert [progress.share for progress in failing.watch()][-1] == 0.99
+    halves = Progress(tasks=6, tasks_done=3, share=0.5) + Progress(tasks=2, tasks_done=2, share=1.0)
+    assert halves == Progress(tasks=8, tasks_done=5, share=0.625)
 
 
 def test_items_are_labelled_with_their_lane_and_function() -> None:

@@ -12,6 +12,7 @@ import pytest
 from py4j.clientserver import ClientServerConnection
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from spark_support import PATIENCE, dispatcher
 
 from multiqueue.spark import SparkJobCancelled
@@ -243,3 +244,46 @@ def test_many_items_leave_no_jvm_threads(spark: SparkSession) -> None:
         before = threads()
         list(dock.lane("many").map(lambda session, n: n, range(200)))
         wait_until_blocked(lambda: threads() <= before + 4, PATIENCE)
+
+
+def test_progress_ends_at_one_though_spark_skips_stages(spark: SparkSession) -> None:
+    """A query whose later jobs skip what the earlier made ends with all its tasks done, and its share never falls."""
+
+    def join(session: SparkSession) -> int:
+        left = session.range(0, 1000, 1, 4).groupBy((F.col("id") % 10).alias("k")).count()
+        right = session.range(0, 100, 1, 3).selectExpr("id % 10 as k", "id as n").groupBy("k").sum("n")
+        return len(left.join(right.hint("merge"), "k").orderBy("k").collect())
+
+    with dispatcher(spark) as dock:
+        future = dock.submit(join)
+        shares = [progress.share for progress in future.watch(every=0.01)]
+        assert future.result(PATIENCE) == 10
+        wait_until_blocked(lambda: not active_jobs(spark), PATIENCE)
+        last = future.progress()
+        assert shares == sorted(shares)
+        assert last.share == shares[-1] == 1.0
+        assert last.jobs > 1
+        assert last.tasks == last.tasks_done >= 7
+        assert last.stages == last.stages_done >= 3
+
+
+def test_progress_and_cancel_find_jobs_of_another_group_or_tag(spark: SparkSession) -> None:
+    """A function may set a job group of its own, or clear its job tags: it is seen and cancelled all the same."""
+
+    def in_a_group(session: SparkSession) -> None:
+        session.sparkContext.setJobGroup("mine", "of my own")
+        long_job(session)
+
+    def without_tags(session: SparkSession) -> None:
+        session.sparkContext.clearJobTags()
+        long_job(session)
+
+    with dispatcher(spark) as dock:
+        for function in (in_a_group, without_tags):
+            future = dock.submit(function)
+            wait_for_active_jobs(spark, 1)
+            assert future.progress().tasks == 2
+            future.cancel()
+            with pytest.raises(CancelledError):
+                future.result(PATIENCE)
+            wait_for_active_jobs(spark, 0)
