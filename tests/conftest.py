@@ -79,6 +79,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
             """Tests of one scope run in one process."""
             return next((name for name, shared in SHARED.items() if shared.search(nodeid)), nodeid)
 
+        def remove_node(self, node: Any) -> str | None:
+            """The test that a process died of has failed; without this the next process would be given it again."""
+            units = self.assigned_work[node]
+            left = [(scope, test) for scope, unit in units.items() for test, is_done in unit.items() if not is_done]
+            units.clear()
+            for scope, test in left[1:]:
+                units.setdefault(scope, {})[test] = False
+            super().remove_node(node)
+            return left[0][1] if left else None
+
+        def _reschedule(self, node: Any) -> None:
+            """A process begins a test when it knows the next one, or that there is none."""
+            super()._reschedule(node)
+            if self._pending_of(self.assigned_work[node]) < 2:
+                super()._reschedule(node)
+
     return Scheduler(config, log)
 
 

@@ -1,0 +1,45 @@
+"""The suite in several processes: what is dear is shared in one, and a test that kills its process fails once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+SUITE = """
+import os, time, pytest
+
+@pytest.mark.parametrize("broker", ["rabbitmq", "ours"])
+@pytest.mark.parametrize("number", range(4))
+def test_process(broker, number):
+    print(f"{broker} in {os.getpid()}")
+
+def test_kills_its_process():
+    os._exit(3)
+
+@pytest.mark.timeout(5)
+def test_hangs():
+    time.sleep(600)
+
+@pytest.mark.slow
+def test_for_hours():
+    raise AssertionError
+"""
+
+
+@pytest.mark.slow(selected=True)
+def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
+    """One that ends or blocks its process fails once, with the stacks of a blocked one; every other test runs."""
+    (tmp_path / "conftest.py").write_text((HERE / "conftest.py").read_text())
+    (tmp_path / "test_suite.py").write_text(SUITE)
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\nfaulthandler_timeout = 4\n")
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-rP", "--timeout-method", "thread", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines()[-1].strip("= ").startswith("2 failed, 8 passed, 1 deselected"), done.stdout
+    processes = {line for line in done.stdout.splitlines() if line.startswith("rabbitmq in ")}
+    assert len(processes) == 1
+    assert "in test_hangs" in done.stderr + done.stdout
