@@ -13,6 +13,7 @@ from ._errors import AmqpError as AmqpError
 from ._errors import ChannelFault as ChannelFault
 from ._errors import ConfigError as ConfigError
 from ._errors import ConnectionFault as ConnectionFault
+from ._errors import FixedUser as FixedUser
 from ._errors import FrameError as FrameError
 from ._errors import MalformedFrame as MalformedFrame
 from ._errors import ServerError as ServerError
@@ -20,6 +21,9 @@ from ._fields import decode_table as decode_table
 from ._fields import encode_short_string as encode_short_string
 from ._fields import encode_table as encode_table
 from ._fields import shortened as shortened
+from ._figures import ChannelFigures as ChannelFigures
+from ._figures import ConnectionFigures as ConnectionFigures
+from ._figures import ConsumerFigures as ConsumerFigures
 from ._frames import DEFAULT_FRAME_MAX as DEFAULT_FRAME_MAX
 from ._frames import FRAME_BODY as FRAME_BODY
 from ._frames import FRAME_HEADER as FRAME_HEADER
@@ -57,10 +61,17 @@ from ._properties import encode_properties as encode_properties
 from ._replies import REPLY_PREFIX as REPLY_PREFIX
 from ._replies import REPLY_TO as REPLY_TO
 from ._replies import reply_queues as reply_queues
+from ._security import RABBITMQ_HASH as RABBITMQ_HASH
+from ._security import Access as Access
 from ._security import Permissions as Permissions
+from ._security import Rights as Rights
 from ._security import User as User
+from ._security import check_hash as check_hash
+from ._security import guest as guest
 from ._security import hash_password as hash_password
+from ._security import is_loopback as is_loopback
 from ._server import Server as Server
+from ._server import memory_used_bytes as memory_used_bytes
 from ._server import serve as serve
 from ._settings import ServerSettings as ServerSettings
 from ._tls import server_tls as server_tls

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._channel_machine import ChannelMachine
 from ._confirms import Confirms
+from ._figures import ChannelFigures
 from ._methods import encode_method
 from ._window import ChannelWindow
 
@@ -63,6 +64,21 @@ class ChannelBase:
         """The delivery tag of the next delivery."""
         self._last_tag = tag = self._last_tag + 1
         return tag
+
+    def figures(self) -> ChannelFigures:
+        """The channel in figures. Any thread."""
+        confirms = self.confirms
+        return ChannelFigures(
+            number=self.number,
+            confirm=confirms is not None,
+            transactional=self.transaction is not None,
+            prefetch=self.prefetch or 0,
+            global_prefetch=self.window.limit or 0,
+            unacked=len(self.unacked),
+            unconfirmed=0 if confirms is None else confirms.unconfirmed,
+            delivered=self._last_tag,
+            consumers=tuple(each.figures() for each in list(self.consumers.values())),
+        )
 
     def __repr__(self) -> str:
         return f"<channel {self.number} of {self.connection!r}>"

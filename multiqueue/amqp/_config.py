@@ -43,6 +43,13 @@ class ListenSection(_Section):
     port: int = Field(default=5672, ge=0, le=65535)
 
 
+class HttpSection(_Section):
+    """`[http]`: where tools look in."""
+
+    host: Text = "127.0.0.1"
+    port: int = Field(default=15672, ge=0, le=65535)
+
+
 class DataSection(_Section):
     """`[data]`: what survives, and how much memory messages may take."""
 
@@ -96,6 +103,7 @@ class UserSection(_Section):
 
     password_hash: str | None = None
     loopback_only: bool = False
+    tags: list[Literal["administrator", "monitoring", "policymaker", "management"]] = Field(default_factory=list)
     permissions: dict[Text, PermissionsSection] = Field(default_factory=dict)
 
     @field_validator("password_hash")
@@ -108,6 +116,7 @@ class ConfigFile(_Section):
     """The whole file."""
 
     listen: ListenSection = Field(default_factory=ListenSection)
+    http: HttpSection | None = None
     data: DataSection = Field(default_factory=DataSection)
     tls: TlsSection | None = None
     limits: LimitsSection = Field(default_factory=LimitsSection)
@@ -150,6 +159,7 @@ class BrokerConfig:
                 section.password_hash,
                 {host: Permissions(**each.model_dump()) for host, each in section.permissions.items()},
                 section.loopback_only,
+                frozenset(section.tags),
             )
             for name, section in self.file.users.items()
         ]
@@ -218,6 +228,7 @@ def disk_bytes(directory: Path) -> int:
 
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "listen": ListenSection,
+    "http": HttpSection,
     "data": DataSection,
     "tls": TlsSection,
     "limits": LimitsSection,

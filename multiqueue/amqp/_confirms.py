@@ -34,6 +34,11 @@ class Confirms:
         (self._nacked if refused else self._acked).append(number)
 
     @property
+    def unconfirmed(self) -> int:
+        """How many publishes are not done yet."""
+        return len(self._open)
+
+    @property
     def is_waiting(self) -> bool:
         """True while something is to be told."""
         return bool(self._acked or self._nacked)

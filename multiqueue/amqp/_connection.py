@@ -42,6 +42,8 @@ class ServerConnection(ConnectionReading):
         self._transport = cast(asyncio.Transport, transport)
         peer, here = (transport.get_extra_info(key) or ("", 0) for key in ("peername", "sockname"))
         self._address = str(peer[0])
+        self._peer, self._here = (str(peer[0]), int(peer[1])), (str(here[0]), int(here[1]))
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
         self.name = self.owner.name = f"{peer[0]}:{peer[1]} -> {here[0]}:{here[1]}"
         high = self.settings.write_buffer_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
@@ -123,6 +125,7 @@ class ServerConnection(ConnectionReading):
 
     def _log_in(self, method: Any) -> None:
         self.client_properties = method.client_properties
+        self._mechanism = method.mechanism
         try:
             certificate = self._transport.get_extra_info("peercert")
             who = claim(method.mechanism, method.response, self._offered, common_name(certificate))
@@ -206,6 +209,11 @@ class ServerConnection(ConnectionReading):
             self.flush()
         else:
             self._close_transport()
+
+    def close_by_operator(self, why: str) -> None:
+        """Somebody who may closes it."""
+        self.fault(ConnectionFault(320, why))
+        self.flush()
 
     def abort(self) -> None:
         """Cut the connection."""

@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -23,6 +24,7 @@ from ._connection_machine import ConnectionMachine, ConnectionState, HeartbeatMo
 from ._ending import Step, end_each
 from ._errors import AmqpError, ConnectionFault
 from ._fields import shortened
+from ._figures import ConnectionFigures
 from ._frames import MIN_FRAME_MAX, Frame, FrameSplitter
 from ._message import Digests
 from ._methods import commands, encode_method
@@ -95,6 +97,14 @@ class ConnectionBase(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._channel_max = self.settings.channel_max
         self._offered: tuple[str, ...] = ()
+        # For those who look from outside.
+        self._peer: tuple[str, int] = ("", 0)
+        self._here: tuple[str, int] = ("", 0)
+        self._is_tls = False
+        self._mechanism = ""
+        self._connected_at = time.time()
+        self._received_bytes = 0
+        self._sent_bytes = 0
         self.name = f"#{next(_numbers)}"
         self.owner = Owner(self.name)
 
@@ -114,6 +124,7 @@ class ConnectionBase(asyncio.Protocol):
             data = b"".join(self._out)
             self._out.clear()
             self._monitor.said = True
+            self._sent_bytes += len(data)
             if self.is_held_back:
                 self._count_unread(len(data))
             self._transport.write(data)
@@ -129,6 +140,34 @@ class ConnectionBase(asyncio.Protocol):
         if not self._holds and not self._transport.is_closing():
             self._transport.pause_reading()
         self._holds.add(reason)
+
+    @property
+    def is_open(self) -> bool:
+        """True once the client has opened a virtual host."""
+        return hasattr(self, "host")
+
+    def figures(self) -> ConnectionFigures:
+        """A connection that is open in figures. Any thread."""
+        return ConnectionFigures(
+            name=self.name,
+            user=self.user.name,
+            virtual_host=self.host.name,
+            state=self.machine.state.value,
+            peer_host=self._peer[0],
+            peer_port=self._peer[1],
+            host=self._here[0],
+            port=self._here[1],
+            tls=self._is_tls,
+            mechanism=self._mechanism,
+            client_properties=self.client_properties,
+            connected_at=self._connected_at,
+            heartbeat=self._heartbeat,
+            frame_max=self.frame_max,
+            channel_max=self._channel_max,
+            received_bytes=self._received_bytes,
+            sent_bytes=self._sent_bytes,
+            channels=tuple(each.figures() for each in list(self.channels.values())),
+        )
 
     def can(self, capability: str) -> bool:
         """Whether the client said that it knows an extension."""

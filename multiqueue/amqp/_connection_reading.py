@@ -48,6 +48,7 @@ class ConnectionReading(ConnectionHolding):
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
         self._monitor.heard = True
+        self._received_bytes += len(data)
         if self._is_deaf:
             self._listen_for_close_ok(data)
             return

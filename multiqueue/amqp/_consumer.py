@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from ._figures import ConsumerFigures
 from ._hot import deliver_prefix
 from ._replies import reply_queues
 
@@ -76,6 +77,20 @@ class ServerConsumer:
         finally:
             if self.is_reply:
                 reply_queues(self.channel.connection.host).close(self.queue)
+
+    def figures(self) -> ConsumerFigures:
+        """The consumer in figures. Any thread."""
+        window, mine = self.window, self.consumer
+        return ConsumerFigures(
+            tag=self.tag,
+            queue=self.queue.name,
+            ack_required=not self.no_ack,
+            exclusive=mine.exclusive,
+            prefetch=0 if window is None else window.limit or 0,
+            priority=mine.priority,
+            active=mine.active,
+            unacked=0 if window is None else window.taken,
+        )
 
     def __repr__(self) -> str:
         return f"<consumer {self.tag!r} of {self.channel!r}>"

@@ -77,6 +77,10 @@ class ServerError(MultiQueueError):
     exit_status = 2
 
 
+class FixedUser(MultiQueueError):
+    """A user that was given when the server was started cannot be changed while it runs."""
+
+
 class ConfigError(MultiQueueError):
     """The configuration does not fit; one sentence per line, each with file and key. Nothing was started."""
 

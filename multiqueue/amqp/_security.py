@@ -4,6 +4,8 @@ Promise     A password is kept as a scrypt hash, and compared in constant time. 
             as a wrong password. What is not permitted is refused with RabbitMQ's words.
 State       `Access` remembers passwords that were verified, as keyed hashes whose key this process made up: scrypt
             costs 50 ms by design, and a client that reconnects has paid them. `_lock` guards that set; a leaf.
+            The users are one dictionary that is replaced, never changed. `_changing` is held by those who replace it,
+            over the write of the users' file too: nobody else waits for it.
 Who runs    `verify` takes its time and runs on a thread of its own; everything else is a look-up.
 """
 
@@ -16,14 +18,16 @@ import ipaddress
 import os
 import re
 import threading
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Final, Literal
 
-from ._errors import ChannelFault, ConnectionFault
+from ._errors import ChannelFault, ConnectionFault, FixedUser
 
 _N, _R, _P = 2**14, 8, 1  # 16 MiB and some 50 ms
+RABBITMQ_HASH: Final = "rabbit_password_hashing_sha256"  # of its definitions: salted SHA-256, with a salt of 4 bytes
+_SALT: Final = 4
 _BYTES: Final = 64  # of what scrypt derives
 _REMEMBERED: Final = 1024
 
@@ -47,25 +51,36 @@ def _text(raw: bytes) -> str:
 
 
 def _matches(password: bytes, hashed: str) -> bool:
-    _, n, r, p, salt, expected = hashed.split("$")
+    scheme, _, rest = hashed.partition("$")
+    if scheme == RABBITMQ_HASH:
+        raw = base64.b64decode(rest)
+        derived, expected = hashlib.sha256(raw[:_SALT] + password).digest(), raw[_SALT:]
+        _matches(password, _nobodys_hash())  # or a fast answer would tell how the password is kept
+        return hmac.compare_digest(derived, expected)
+    _, n, r, p, salt, kept = hashed.split("$")
     derived = hashlib.scrypt(password, salt=base64.b64decode(salt), n=int(n), r=int(r), p=int(p), maxmem=2**27)
-    return hmac.compare_digest(derived, base64.b64decode(expected))
+    return hmac.compare_digest(derived, base64.b64decode(kept))
 
 
 def check_hash(hashed: str) -> str:
     """The hash itself.
 
     Raises:
-        ValueError: it is none of `hash_password`.
+        ValueError: it is none of `hash_password`, and none that RabbitMQ exported.
     """
     try:
+        if hashed.startswith(f"{RABBITMQ_HASH}$"):
+            if len(base64.b64decode(hashed.partition("$")[2], validate=True)) == _SALT + 32:
+                return hashed
+            raise ValueError("it is a salt of 4 bytes and 32 bytes, in Base64")
         scheme, n, r, p, salt, derived = hashed.split("$")
         is_power = int(n) > 1 and int(n).bit_count() == 1  # or scrypt itself refuses, when somebody logs in
         fits = scheme == "scrypt" and is_power and 1 <= int(r) <= 2**19 // int(n) and 1 <= int(p) <= 16
         if fits and base64.b64decode(salt, validate=True) and len(base64.b64decode(derived, validate=True)) == _BYTES:
             return hashed
-    except ValueError:
-        pass
+    except ValueError as error:
+        if hashed.startswith(RABBITMQ_HASH):
+            raise ValueError(f"no {RABBITMQ_HASH}: {error}") from None
     raise ValueError("no scrypt hash; make one with `multiqueue broker hash-password`")
 
 
@@ -98,12 +113,16 @@ class Permissions:
 
 @dataclass(frozen=True)
 class User:
-    """A user: a password's hash (None: no password lets anybody in), and permissions by virtual host, `*` for all."""
+    """A user: a password's hash (None: no password lets anybody in), and permissions by virtual host, `*` for all.
+
+    `tags` say what the user may see and do over HTTP: `administrator`, `monitoring`, `policymaker`, `management`.
+    """
 
     name: str
     password_hash: str | None = None
     permissions: Mapping[str, Permissions] = field(default_factory=dict)
     loopback_only: bool = False
+    tags: frozenset[str] = frozenset()
 
     @classmethod
     def with_password(
@@ -113,10 +132,11 @@ class User:
         permissions: Mapping[str, Permissions] | None = None,
         *,
         loopback_only: bool = False,
+        tags: Iterable[str] = (),
     ) -> User:
         """A user with this password; without permissions, with all of them in every virtual host."""
         allowed = {"*": Permissions()} if permissions is None else permissions
-        return cls(name, hash_password(password), allowed, loopback_only)
+        return cls(name, hash_password(password), allowed, loopback_only, frozenset(tags))
 
     def permissions_in(self, host: str) -> Permissions | None:
         """What the user may do in a virtual host; None where it has no business."""
@@ -126,7 +146,7 @@ class User:
 @cache
 def guest() -> User:
     """RabbitMQ's default user: `guest` with the password `guest`, all permissions, from loopback only."""
-    return User.with_password("guest", "guest", loopback_only=True)
+    return User.with_password("guest", "guest", loopback_only=True, tags=["administrator"])
 
 
 def is_loopback(address: str) -> bool:
@@ -142,11 +162,56 @@ def is_loopback(address: str) -> bool:
 class Access:
     """The users of a server."""
 
-    def __init__(self, users: Iterable[User]) -> None:
-        self._users = {user.name: user for user in users}
+    def __init__(
+        self, users: Iterable[User], *, fixed: Iterable[User] = (), keep: Callable[[list[User]], None] | None = None
+    ) -> None:
+        self._fixed = {user.name: user for user in fixed}
+        self._users = {user.name: user for user in users} | self._fixed
+        self._keep = keep
+        self._changing = threading.Lock()
         self._key = os.urandom(32)
         self._lock = threading.Lock()
         self._verified: dict[bytes, None] = {}
+
+    def users(self) -> list[User]:
+        """All users, by name."""
+        return [self._users[name] for name in sorted(self._users)]
+
+    def put(self, user: User) -> None:
+        """Let this user in from now on, in place of any of the same name.
+
+        Raises:
+            FixedUser: the configuration file names it.
+            OSError: it cannot be kept; nothing was changed.
+        """
+        with self._changing:
+            self._check_changeable(user.name)
+            self._replace({**self._users, user.name: user})
+
+    def remove(self, name: str) -> None:
+        """Let nobody of this name in any more; connections that are open stay. Raises as `put`."""
+        with self._changing:
+            self._check_changeable(name)
+            self._replace({each: user for each, user in self._users.items() if each != name})
+
+    def permit(self, name: str, host: str, permissions: Permissions | None) -> None:
+        """Say what a user may do in a virtual host from now on; None for nothing. Raises as `put`, and KeyError."""
+        with self._changing:
+            self._check_changeable(name)
+            user = self._users[name]
+            others = {each: allowed for each, allowed in user.permissions.items() if each != host}
+            allowed = others if permissions is None else {**others, host: permissions}
+            self._replace({**self._users, name: replace(user, permissions=allowed)})
+
+    def _check_changeable(self, name: str) -> None:
+        if name in self._fixed:
+            raise FixedUser(f"user '{name}' is in the configuration of the server; change it there")
+
+    def _replace(self, users: dict[str, User]) -> None:
+        """Keep the users, then let everybody see them: what was answered survives."""
+        if self._keep is not None:
+            self._keep([users[name] for name in sorted(users) if name not in self._fixed])
+        self._users = users
 
     def user(self, name: str) -> User | None:
         """The user of this name."""
@@ -154,8 +219,12 @@ class Access:
 
     def remembered(self, name: str, password: bytes) -> bool:
         """True when `verify` has said yes to these before. Costs microseconds."""
+        user = self._users.get(name)
+        if user is None or user.password_hash is None:
+            return False
+        mark = self._mark(user, password)
         with self._lock:
-            return self._mark(name, password) in self._verified
+            return mark in self._verified
 
     def verify(self, name: str, password: bytes) -> bool:
         """Whether the password is the user's. Takes some 50 ms, known name or not."""
@@ -166,11 +235,13 @@ class Access:
         with self._lock:
             if len(self._verified) >= _REMEMBERED:
                 self._verified.clear()
-            self._verified[self._mark(name, password)] = None
+            self._verified[self._mark(user, password)] = None
         return True
 
-    def _mark(self, name: str, password: bytes) -> bytes:
-        parts = len(name.encode()).to_bytes(4) + name.encode() + password
+    def _mark(self, user: User, password: bytes) -> bytes:
+        """What is remembered: the hash is in it, so that another password makes it worthless."""
+        texts = (user.name.encode(), str(user.password_hash).encode())
+        parts = b"".join(len(text).to_bytes(4) + text for text in texts) + password
         return hashlib.blake2b(parts, key=self._key).digest()
 
 

@@ -35,10 +35,12 @@ from ..broker import NotAllowed
 from ._catching_up import catch_up
 from ._connection import ServerConnection
 from ._errors import ServerError
+from ._figures import ConnectionFigures
 from ._handshake import server_properties
 from ._io import IoThread
 from ._security import Access, User, guest
 from ._settings import ServerSettings
+from ._users_file import UsersFile
 
 if TYPE_CHECKING:
     from ..broker import Broker, VirtualHost
@@ -53,7 +55,7 @@ class Server:
         self,
         broker: Broker,
         settings: ServerSettings,
-        users: Iterable[User],
+        access: Access,
         *,
         tls: ssl.SSLContext | None,
         data: Path | None,
@@ -61,7 +63,7 @@ class Server:
     ) -> None:
         self.broker = broker
         self.settings = settings
-        self.access = Access(users)
+        self.access = access
         self.properties = server_properties(_version())
         self.alarms: frozenset[str] = frozenset()
         self._tls = tls
@@ -124,6 +126,14 @@ class Server:
         on an I/O thread.
         """
         return catch_up(self.connections(), timeout)
+
+    def connection_figures(self) -> list[ConnectionFigures]:
+        """Every connection whose virtual host is open, in figures; each at a moment of its own."""
+        return [each.figures() for each in self.connections() if each.is_open]
+
+    def close_connection(self, connection: ServerConnection, why: str) -> None:
+        """Close a client's connection, as an operator does: it is told `why`. Any thread; does not wait."""
+        connection.io.post(connection.close_by_operator, why)
 
     def status(self) -> dict[str, Any]:
         """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""
@@ -277,16 +287,26 @@ def serve(
     """Let AMQP 0-9-1 clients reach a broker; port 0 is a free one. Returns when they can.
 
     Without `users` there is `guest`, from loopback only. `data` is the directory whose file system the disk limit is
-    about; `measure` tells what the process is low on (`{"memory", "disk"}`), by default what `settings` say.
+    about, and where users are kept that are made or changed over HTTP; `users` cannot be changed so. `measure` tells
+    what the process is low on (`{"memory", "disk"}`), by default what `settings` say.
 
     Raises:
-        ServerError: the address cannot be had.
+        ServerError: the address cannot be had, or the file of users cannot be read.
     """
-    known = [guest()] if users is None else list(users)
     directory = None if data is None else Path(data)
-    server = Server(broker, settings or ServerSettings(), known, tls=tls, data=directory, measure=measure)
+    access = _access(users, directory)
+    server = Server(broker, settings or ServerSettings(), access, tls=tls, data=directory, measure=measure)
     server.start(host, port)
     return server
+
+
+def _access(users: Iterable[User] | None, directory: Path | None) -> Access:
+    """Who may come in: `users`, and those that were made while a server ran on the directory before."""
+    file = None if directory is None else UsersFile(directory)
+    kept = None if file is None else file.load()
+    if kept is None:
+        kept = [guest()] if users is None else []
+    return Access(kept, fixed=users or (), keep=None if file is None else file.save)
 
 
 def low_resources(settings: ServerSettings, data: Path | None) -> set[str]:

@@ -38,6 +38,11 @@ class Window(Credit):
         self.taken = 0
 
     @property
+    def limit(self) -> int | None:
+        """How many messages may be outstanding at once by the consumer's own limit; None is unlimited."""
+        return self._limit
+
+    @property
     def is_open(self) -> bool:
         """True when one more may be taken."""
         limit, channel = self._limit, self._channel

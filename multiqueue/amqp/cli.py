@@ -26,10 +26,10 @@ from .._words import counted, duration
 from ..broker import Broker
 from ..errors import MultiQueueError
 from ._collector import patient_collector
-from ._config import BrokerConfig, load_config
+from ._config import BrokerConfig, HttpSection, load_config
 from ._errors import ServerError
 from ._security import hash_password
-from ._server import serve
+from ._server import Server, serve
 from ._status import fetch_status
 
 
@@ -37,21 +37,28 @@ from ._status import fetch_status
 @click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 is a free one.  [default: 5672]")
 @click.option("--data", type=click.Path(path_type=Path), help="A directory for what must survive.")
+@click.option("--http", type=click.IntRange(0, 65535), help="A port for HTTP: RabbitMQ's management API, metrics.")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file; options here win over it.")
 @click.option("--verbose", is_flag=True, help="Log every connection, not only what goes wrong.")
 @click.pass_context
 def broker(
-    context: click.Context, host: str | None, port: int | None, data: Path | None, config: Path | None, verbose: bool
+    context: click.Context,
+    host: str | None,
+    port: int | None,
+    data: Path | None,
+    http: int | None,
+    config: Path | None,
+    verbose: bool,
 ) -> None:
     """Run an AMQP 0-9-1 broker until Ctrl-C or SIGTERM."""
     if context.invoked_subcommand is None:
         logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
         for handler in logging.getLogger().handlers:
             handler.addFilter(OneLine())  # of asyncio's logger too
-        _run(load_config(config), host, port, data)
+        _run(load_config(config), host, port, data, http)
 
 
-def _run(config: BrokerConfig, host: str | None, port: int | None, data: Path | None) -> None:
+def _run(config: BrokerConfig, host: str | None, port: int | None, data: Path | None, http: int | None) -> None:
     listen = config.file.listen
     directory = data or config.data
     tls = config.tls()
@@ -62,16 +69,42 @@ def _run(config: BrokerConfig, host: str | None, port: int | None, data: Path | 
             started,
             listen.host if host is None else host,
             listen.port if port is None else port,
-            users=config.users(),
+            users=None if config.file.users is None else config.users(),
             tls=tls,
             settings=config.settings(),
             data=directory,
         )
         with server, patient_collector():
             where = f"messages that must survive are in {directory}" if directory else "messages are in memory"
+            _listen_http(started, server, config, host, http, directory)
             click.echo(f"listening on {server.url.rpartition('@')[2].partition('/')[0]}; {where}; Ctrl-C ends it")
             signals.recv(1)
             click.echo("closing")
+
+
+def _listen_http(
+    started: Broker, server: Server, config: BrokerConfig, host: str | None, port: int | None, directory: Path | None
+) -> None:
+    """Open the windows, where the command or the file asks for them; closing the broker closes them."""
+    section, tls = config.file.http, config.file.tls
+    if port is None and section is None:
+        return
+    listen = section or HttpSection()
+    files = None
+    if tls is not None:
+        key = None if tls.key is None else str(config.base / tls.key)
+        files = (str(config.base / tls.certificate), key)
+    try:
+        http = started.listen_http(
+            listen.host if host is None else host,
+            listen.port if port is None else port,
+            amqp=server,
+            data=directory,
+            tls=files,
+        )
+    except ImportError as error:
+        raise ServerError(f"HTTP needs {error.name}: pip install 'multiqueue[monitor]'") from error
+    click.echo(f"HTTP on {http.url}")
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from .._logs import one_line_each as _one_line_each
 from ._alerts import Alert as Alert
 from ._arguments import ConsumerArguments as ConsumerArguments
 from ._arguments import consumer_arguments as consumer_arguments
+from ._binding import Binding as Binding
 from ._broker import Broker as Broker
 from ._consumer import QueueConsumer as QueueConsumer
 from ._credit import Credit as Credit
@@ -61,6 +62,7 @@ from ._subscription import PullSubscription as PullSubscription
 from ._subscription import Subscription as Subscription
 from ._target import ConsumerTarget as ConsumerTarget
 from ._target import Delivery as Delivery
+from ._topology import DeclaredQueue as DeclaredQueue
 from ._transaction import Transaction as Transaction
 from ._virtual_host import VirtualHost as VirtualHost
 from ._virtual_host import VirtualHostStatistics as VirtualHostStatistics

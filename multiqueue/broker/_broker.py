@@ -177,13 +177,31 @@ class Broker(VirtualHost):
         """
         self.check_open()
         # By name: this room may not know the one above it.
-        server = importlib.import_module("multiqueue.amqp").serve(self, host, port, **options)
+        return self._keep_server(importlib.import_module("multiqueue.amqp").serve(self, host, port, **options))
+
+    def _keep_server(self, server: Any) -> Any:
+        """Close the server with the broker, or now if the broker was closed meanwhile."""
         with self._hosts_lock:
             self._servers.append(server)
         if self.is_closed:
             server.close()
             self.check_open()
         return server
+
+    def listen_http(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Any:
+        """Let tools look in over HTTP: a `multiqueue.monitor.HttpServer` with `port`, `url` and `close`.
+
+            with Broker() as broker, broker.listen() as server, broker.listen_http(amqp=server) as http:
+                urllib.request.urlopen(f"{http.url}/metrics")
+
+        Port 0 is a free one. `options` are those of `multiqueue.monitor.serve_http`; with `amqp=server` the server's
+        connections are shown, and its users ask. Closing the broker closes it too.
+
+        Raises:
+            ImportError: `multiqueue[monitor]` is not installed.
+            MonitorError: the address cannot be had.
+        """
+        return self._keep_server(importlib.import_module("multiqueue.monitor").serve_http(self, host, port, **options))
 
     def close(self, timeout: float | None = None) -> None:
         """Close every server and virtual host, and end the threads. Closing twice is harmless.

@@ -25,7 +25,7 @@ from ._arguments import (
 )
 from ._binding import Binding, Destination, frozen
 from ._errors import AccessRefused, BrokerClosed, NotFound, PreconditionFailed, ResourceLocked
-from ._exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Exchange, binding_condition
+from ._exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Exchange, ExchangeStatistics, binding_condition
 from ._queue import BrokerQueue
 from ._queue_settings import QueueSettings
 from ._topology import DeclaredQueue, Topology
@@ -134,6 +134,14 @@ class Declarations:
             raise PreconditionFailed(f"{self._label('exchange', name)} in use")
         self._topology.wait_for_commits()
         return True
+
+    def exchanges(self) -> list[Exchange]:
+        """All exchanges, the predeclared ones first."""
+        return self._topology.exchanges()
+
+    def exchange_statistics(self) -> list[ExchangeStatistics]:
+        """Every exchange in figures."""
+        return self._topology.exchange_statistics()
 
     # Queues
 
@@ -249,6 +257,10 @@ class Declarations:
     def queues(self) -> list[BrokerQueue]:
         """All queues, in the order they were declared."""
         return [declared.queue for declared in self._topology.queues()]
+
+    def declared_queues(self) -> list[DeclaredQueue]:
+        """All queues with the arguments they were declared with, and their owners."""
+        return self._topology.queues()
 
     def release_owner(self, owner: object) -> None:
         """The owner is gone: its exclusive queues go too, each of them whatever becomes of the others."""

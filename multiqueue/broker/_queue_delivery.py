@@ -44,6 +44,7 @@ class QueueDelivery(QueueManagement):
                 self._begin_pull_locked(consumer)
             else:
                 entry = self._core.pull(consumer, rivals, after)
+                self._core.delivered += entry is not None
         if after:
             self._act(after)
         if asks:
@@ -75,6 +76,7 @@ class QueueDelivery(QueueManagement):
                     break
                 entries.append(entry)
                 left -= entry.size
+            self._core.delivered += len(entries)
         if asks:
             entry = self.deliver_single_message(consumer)
             return [] if entry is None else [entry]
@@ -126,6 +128,7 @@ class QueueDelivery(QueueManagement):
             if entry is not None:
                 core.pass_over(reader, entry)
                 core.acquire(entry, owner, after, locked=False)
+                core.delivered += 1
                 if auto_accept:
                     core.accept(entry, owner, after)
             may_come = core.end_get(found=entry is not None)
@@ -167,6 +170,7 @@ class QueueDelivery(QueueManagement):
                 # A queue that has begun to page meanwhile finds it again.
                 paged_since = self._core is not core
                 pull = Pull.AGAIN if paged_since else core.pull_matched(consumer, matched, rivals, claimants, after)
+                self._core.delivered += pull is Pull.TAKEN
             self._act(after)
             if pull is not Pull.AGAIN:
                 return matched if pull is Pull.TAKEN else None

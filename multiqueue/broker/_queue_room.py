@@ -38,6 +38,8 @@ FIGURES: Final = (
     "dead_lettered",
     "rejected",
     "redelivered",
+    "delivered",
+    "acked",
     "highest_depth",
     "highest_depth_bytes",
     "highest_ready",
@@ -59,6 +61,7 @@ class QueueRoom:
         self.held = 0
         self.enqueued = self.enqueued_bytes = 0
         self.expired = self.dead_lettered = self.rejected = self.redelivered = 0
+        self.delivered = self.acked = 0
         # Invariants: none of these is lower than its gauge.
         self.highest_depth = self.highest_depth_bytes = 0
         self.highest_ready = self.highest_ready_bytes = 0

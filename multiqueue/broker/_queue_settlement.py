@@ -40,6 +40,7 @@ class QueueSettlement(QueueBase):
             owned = self._owned_locked(entries, consumer)
             for entry in owned:
                 core.accept(entry, consumer, after)
+            core.acked += len(owned)
             if core.groups is not None:
                 core.pass_baton(after)
         if after:

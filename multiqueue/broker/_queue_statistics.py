@@ -14,7 +14,8 @@ class QueueStatistics:
     """One moment of a broker queue, taken under its lock. `_bytes` are sizes of bodies.
 
     The first block are gauges; `unacked` entries are with consumers, `available_bytes` includes what is held.
-    The second block counts since the queue was made. The third holds the highest values that gauges had since
+    The second block counts since the queue was made; `delivered` counts what consumers and gets had, `acked` what they
+    accepted by a call. The third holds the highest values that gauges had since
     then, or since `reset_statistics`; `highest_ready` is of available and held together, as limits count them.
     """
 
@@ -33,6 +34,8 @@ class QueueStatistics:
     enqueued_bytes: int
     dequeued: int
     dequeued_bytes: int
+    delivered: int
+    acked: int
     redelivered: int
     expired: int
     dead_lettered: int
@@ -63,6 +66,8 @@ def take_statistics(core: QueueCore) -> QueueStatistics:
         enqueued_bytes=core.enqueued_bytes,
         dequeued=core.enqueued - core.depth,
         dequeued_bytes=core.enqueued_bytes - core.depth_bytes,
+        delivered=core.delivered,
+        acked=core.acked,
         redelivered=core.redelivered,
         expired=core.expired,
         dead_lettered=core.dead_lettered,

@@ -1,0 +1,64 @@
+"""A server's connections, channels and consumers in figures, for those who look from outside.
+
+Who runs    Any thread may read. The I/O thread of a connection goes on meanwhile: each figure is of a moment of its
+            own, and a connection that ends in between is left out or shown as it was.
+Cost        Nothing is counted for the sake of these figures but bytes, once a turn of the I/O loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerFigures:
+    """One consumer. `prefetch` is its own limit of unacked messages, 0 for none."""
+
+    tag: str
+    queue: str
+    ack_required: bool
+    exclusive: bool
+    prefetch: int
+    priority: int
+    active: bool
+    unacked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelFigures:
+    """One channel. `prefetch` is what consumers that start from now on get, 0 for no limit."""
+
+    number: int
+    confirm: bool
+    transactional: bool
+    prefetch: int
+    global_prefetch: int
+    unacked: int
+    unconfirmed: int
+    delivered: int
+    consumers: tuple[ConsumerFigures, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionFigures:
+    """One connection. Times are seconds since 1970, `heartbeat` is seconds, sizes are bytes."""
+
+    name: str
+    user: str
+    virtual_host: str
+    state: str
+    peer_host: str
+    peer_port: int
+    host: str
+    port: int
+    tls: bool
+    mechanism: str
+    client_properties: Mapping[str, object]
+    connected_at: float
+    heartbeat: int
+    frame_max: int
+    channel_max: int
+    received_bytes: int
+    sent_bytes: int
+    channels: tuple[ChannelFigures, ...]
