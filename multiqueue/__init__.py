@@ -17,6 +17,7 @@ sockets, no files, no Spark. The other rooms, along the path of a message, are i
     client     the front office: connections and channels, over a wire or in process
     spark      the loading dock: the executor with Spark behind it; the only room that imports pyspark
     pipeline   the main job: files to Spark jobs to output, restartable
+    monitor    the windows: RabbitMQ's HTTP API and metrics of a running broker
     bench      what we claim, measured beside its rivals
     testing    public tools for deterministic tests of threaded code
     cli        the command line

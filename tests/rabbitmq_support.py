@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +58,7 @@ def server_program() -> str:
 
 
 @contextmanager
-def rabbitmq(configuration: str = "") -> Iterator[Peer]:
+def rabbitmq(configuration: str = "", plugins: Sequence[str] = ()) -> Iterator[Peer]:
     """A RabbitMQ node for the length of the block; `configuration` is appended to its rabbitmq.conf.
 
     Raises:
@@ -67,8 +67,9 @@ def rabbitmq(configuration: str = "") -> Iterator[Peer]:
     program = server_program()
     with ExitStack() as stack:
         base = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rabbitmq-", ignore_cleanup_errors=True)))
-        port, mapper_port, distribution_port = _free_ports(3)
+        port, mapper_port, distribution_port = free_ports(3)
         environment = _environment(base, port, mapper_port, distribution_port, configuration)
+        (base / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
         stack.enter_context(_child(["epmd", "-port", str(mapper_port), "-address", "127.0.0.1"], environment, base))
         node = stack.enter_context(_child([program], environment, base))
         _wait_until_it_answers(port, node, base / "rabbitmq-server.out")
@@ -81,7 +82,6 @@ def _environment(base: Path, port: int, mapper_port: int, distribution_port: int
         "log.console = true\nlog.console.level = warning\nlog.file = false\n"
         "vm_memory_high_watermark.relative = 0.6\ndisk_free_limit.absolute = 50MB\n" + configuration
     )
-    (base / "enabled_plugins").write_text("[].\n")
     cookie = base / ".erlang.cookie"
     cookie.write_text(secrets.token_hex(16))
     cookie.chmod(0o600)
@@ -151,7 +151,7 @@ def _wait_until_it_answers(port: int, node: subprocess.Popen[bytes], output: Pat
     raise NoPeer(f"RabbitMQ did not answer on port {port} within {STARTS_WITHIN:g} s; it said:\n{said}")
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with ExitStack() as stack:
         listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
         for listener in listeners:

@@ -1,0 +1,14 @@
+"""The windows: a running broker seen from outside, by the tools people already have.
+
+Promises RabbitMQ's HTTP API and Prometheus names for what the broker has, and that looking costs the broker nothing
+that grows with the number of those who look. Sees all rooms through their doors; no room imports this one. Needs
+Starlette, uvicorn and prometheus-client (`blocking-multiqueue[monitor]`).
+"""
+
+from ._errors import MonitorError as MonitorError
+from ._samples import Sample as Sample
+from ._samples import Sampler as Sampler
+from ._server import HttpServer as HttpServer
+from ._server import serve_http as serve_http
+
+__all__ = ["HttpServer", "MonitorError", "Sample", "Sampler", "serve_http"]

@@ -1,0 +1,159 @@
+"""The ASGI application: it authenticates, finds the handler, runs it on a thread, and writes the answer.
+
+Promise     Every answer is JSON, text of a known kind or empty; no error of ours shows its traceback to a client.
+            A browser on another site can neither read an answer (no CORS header is ever sent) nor cause a change: a
+            request that says it comes from elsewhere is refused before it is looked at.
+Who runs    The event loop parses and answers; handlers run on the pool's threads, so none may hold the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..amqp import is_loopback
+from ._access import Authenticator
+from ._asking import LARGEST_BODY, Answer, Ask, MethodNotAllowed, Table
+from ._errors import Refused, not_found
+from ._metrics import CONTENT_TYPE, Metrics
+
+_log = logging.getLogger("multiqueue.monitor")
+_REALM: Final = 'Basic realm="multiqueue"'
+_HEADERS: Final = {
+    "cache-control": "no-cache",
+    "content-security-policy": "default-src 'self'; object-src 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+}
+_THREADS: Final = 8  # handlers that run at once
+
+
+class Application:
+    """The windows of one broker, to be served by any ASGI server."""
+
+    def __init__(self, table: Table, authenticator: Authenticator, metrics: Metrics) -> None:
+        self._table = table
+        self._authenticator = authenticator
+        self._metrics = metrics
+        self._threads: anyio.CapacityLimiter | None = None  # belongs to the event loop, so made there
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except ClientDisconnect:
+            return
+        except Refused as refused:
+            response = _refusal(refused)
+        except Exception as error:  # noqa: BLE001  # the client gets a status, the log the cause
+            _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+            response = _refusal(Refused(500, "internal_server_error", "see the broker's log"))
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        path = _raw_path(request.scope)
+        if path == "/metrics" or path.startswith("/metrics/"):
+            return await self._exposition(request, path)
+        if not path.startswith("/api/"):
+            raise not_found()
+        if request.method == "OPTIONS":
+            return Response(status_code=200, headers=dict(_HEADERS))
+        if request.method not in ("GET", "HEAD") and _is_from_elsewhere(request.headers):
+            raise Refused(403, "forbidden", "a request of another site's page is refused")
+        address = request.client.host if request.client is not None else ""
+        caller = await self._authenticator.caller(request.headers.get("authorization"), address)
+        handler, parts = self._table.find(request.method, path)
+        ask = Ask(caller, parts, dict(request.query_params), await _body(request))
+        found = await anyio.to_thread.run_sync(handler, ask, limiter=self._limiter())
+        answer = found if isinstance(found, Answer) else Answer(200, found)
+        if answer.content is None:
+            return Response(status_code=answer.status, headers={**_HEADERS, **answer.headers})
+        text = await anyio.to_thread.run_sync(_as_json, answer.content, limiter=self._limiter())
+        return _json(answer.status, text, answer.headers)
+
+    async def _exposition(self, request: Request, path: str) -> Response:
+        """Metrics. From this machine they need no password, as at RabbitMQ's port for them; from elsewhere they do."""
+        address = request.client.host if request.client is not None else ""
+        if not (is_loopback(address) and _names_this_machine(request.headers.get("host", ""))):
+            caller = await self._authenticator.caller(request.headers.get("authorization"), address)
+            caller.check_monitor()
+        if request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowed("GET, HEAD")
+        families = request.query_params.getlist("family")
+        text = await anyio.to_thread.run_sync(self._metrics.exposition, path, families, limiter=self._limiter())
+        if text is None:
+            raise not_found()
+        return Response(text, headers={**_HEADERS, "content-type": CONTENT_TYPE})
+
+    def _limiter(self) -> anyio.CapacityLimiter:
+        if self._threads is None:
+            self._threads = anyio.CapacityLimiter(_THREADS)
+        return self._threads
+
+
+def _names_this_machine(host: str) -> bool:
+    """Whether a `Host` header names loopback. A page whose name was made to lead here cannot say so."""
+    name = host.rpartition(":")[0] if host.count(":") == 1 or host.startswith("[") else host
+    name = name.strip("[]").lower()
+    return name == "localhost" or is_loopback(name)
+
+
+def _raw_path(scope: Scope) -> str:
+    raw = scope.get("raw_path")
+    return str(scope["path"]) if raw is None else raw.decode("ascii", "replace").partition("?")[0]
+
+
+def _is_from_elsewhere(headers: Mapping[str, str]) -> bool:
+    """Whether a browser says that another site's page made this request. Programs say nothing of the kind."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return True
+    origin = headers.get("origin")
+    return origin is not None and origin.partition("://")[2] != headers.get("host", "")
+
+
+async def _body(request: Request) -> bytes:
+    length = request.headers.get("content-length", "0")
+    if length.isdecimal() and int(length) > LARGEST_BODY:
+        raise Refused(413, "bad_request", f"a body of {length} bytes; the most is {LARGEST_BODY}")
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in request.stream():
+        size += len(piece)
+        if size > LARGEST_BODY:
+            raise Refused(413, "bad_request", f"a body of more than {LARGEST_BODY} bytes")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _as_json(content: Any) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
+def _json(status: int, text: bytes, headers: Mapping[str, str]) -> Response:
+    return Response(text, status_code=status, headers={**_HEADERS, **headers, "content-type": "application/json"})
+
+
+def _refusal(refused: Refused) -> Response:
+    headers = {}
+    if refused.status == 401 and refused.error in ("", "not_authorized"):
+        headers["www-authenticate"] = _REALM
+    if isinstance(refused, MethodNotAllowed):
+        headers["allow"] = refused.allowed
+    if not refused.error:
+        return Response(status_code=refused.status, headers={**_HEADERS, **headers})
+    return _json(refused.status, _as_json({"error": refused.error, "reason": refused.reason}), headers)
+
+
+def asgi(application: Application) -> ASGIApp:
+    """The application under the type that ASGI servers ask for."""
+    return application

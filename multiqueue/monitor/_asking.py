@@ -1,0 +1,136 @@
+"""A request as handlers see it, the table that finds its handler, and the answer.
+
+Paths are matched on their raw segments: the name of a virtual host is `%2F` as often as not, and must not be taken
+for two segments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+from ._access import Caller
+from ._errors import Refused, bad_request, not_found
+
+LARGEST_BODY: Final = 32 * 2**20  # bytes of a request
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One request of a known user. `parts` are the variable segments of its path, decoded."""
+
+    caller: Caller
+    parts: Mapping[str, str]
+    query: Mapping[str, str]
+    raw: bytes = b""
+
+    def __getitem__(self, name: str) -> str:
+        """A variable segment of the path."""
+        return self.parts[name]
+
+    def body(self) -> dict[str, Any]:
+        """The request's JSON object; empty when nothing was sent.
+
+        Raises:
+            Refused: it is none.
+        """
+        if not self.raw.strip():
+            return {}
+        try:
+            found = json.loads(self.raw)
+        except (ValueError, RecursionError):
+            raise bad_request("not_json") from None
+        if not isinstance(found, dict):
+            raise bad_request("not_json")
+        return found
+
+    def required(self, *names: str) -> dict[str, Any]:
+        """The JSON object, which must have these keys.
+
+        Raises:
+            Refused: it lacks one.
+        """
+        found = self.body()
+        missing = [name for name in names if name not in found]
+        if missing:
+            keys = ",\n ".join(f"{{key_missing,{name}}}" for name in missing)
+            raise bad_request(f"[{keys}]")
+        return found
+
+    def flag(self, name: str) -> bool:
+        """A switch of the query."""
+        return self.query.get(name) == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is answered: a status, and an object for JSON, or text of another kind."""
+
+    status: int = 200
+    content: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Handler = Callable[[Ask], Any]  # returns an Answer, or the content of one with status 200
+
+
+class Table:
+    """Which handler answers which method and path."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, list[tuple[tuple[str, ...], dict[str, Handler]]]] = {}
+
+    def add(self, method: str, path: str, handler: Handler) -> None:
+        """Answer `path`, whose `{name}` segments stand for anything."""
+        pattern = tuple(path.strip("/").split("/"))
+        rows = self._known.setdefault(len(pattern), [])
+        for known, methods in rows:
+            if known == pattern:
+                methods[method] = handler
+                return
+        rows.append((pattern, {method: handler}))
+        rows.sort(key=lambda row: sum(part.startswith("{") for part in row[0]))  # a literal segment goes first
+
+    def find(self, method: str, raw_path: str) -> tuple[Handler, dict[str, str]]:
+        """The handler, and the variable segments.
+
+        Raises:
+            Refused: no such path, or not with this method.
+        """
+        segments = raw_path.strip("/").split("/")
+        for pattern, methods in self._known.get(len(segments), ()):
+            parts = _match(pattern, segments)
+            if parts is None:
+                continue
+            handler = methods.get("GET" if method == "HEAD" else method)
+            if handler is None:
+                allowed = sorted({*methods, "HEAD", "OPTIONS"} if "GET" in methods else {*methods, "OPTIONS"})
+                raise MethodNotAllowed(", ".join(allowed))
+            return handler, parts
+        raise not_found()
+
+    def paths(self) -> list[tuple[str, str]]:
+        """Every method and path, in order."""
+        rows = [row for rows in self._known.values() for row in rows]
+        return sorted((f"/{'/'.join(pattern)}", method) for pattern, methods in rows for method in methods)
+
+
+class MethodNotAllowed(Refused):
+    """The path is known, and the method is none of its."""
+
+    def __init__(self, allowed: str) -> None:
+        super().__init__(405, "method_not_allowed", f"one of {allowed}")
+        self.allowed = allowed
+
+
+def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
+    parts: dict[str, str] = {}
+    for expected, segment in zip(pattern, segments, strict=True):
+        if expected.startswith("{"):
+            parts[expected[1:-1]] = unquote(segment)
+        elif expected != segment:
+            return None
+    return parts

@@ -1,0 +1,279 @@
+"""Prometheus metrics: RabbitMQ's names for what the broker has.
+
+`/metrics` sums over all objects, `/metrics/per-object` has a line for each queue, connection and channel, and
+`/metrics/detailed?family=...` has those of some families under `rabbitmq_detailed_...`. All of them read the latest
+sample. A program that has a registry of its own registers `BrokerCollector` there.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ..amqp import Server, memory_used_bytes
+from ..broker import QueueStatistics
+from ._samples import QueueSample, Sample, Sampler
+from ._views import API_VERSION, NODE, channel_name
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+Read = Callable[[QueueStatistics], float]
+
+_QUEUE_GAUGES: Final[dict[str, dict[str, tuple[str, Read]]]] = {
+    "queue_coarse_metrics": {
+        "queue_messages_ready": ("Messages ready to be delivered to consumers", lambda q: q.available + q.held),
+        "queue_messages_unacked": ("Messages delivered to consumers but not yet acknowledged", lambda q: q.unacked),
+        "queue_messages": ("Sum of ready and unacknowledged messages - total queue depth", lambda q: q.depth),
+    },
+    "queue_consumer_count": {"queue_consumers": ("Consumers on a queue", lambda q: q.consumers)},
+    "queue_metrics": {
+        "queue_consumer_capacity": ("Consumer capacity", lambda q: _capacity(q)),
+        "queue_consumer_utilisation": ("Same as consumer capacity", lambda q: _capacity(q)),
+        "queue_messages_bytes": ("Size in bytes of ready and unacknowledged messages", lambda q: q.depth_bytes),
+        "queue_messages_ready_bytes": ("Size in bytes of ready messages", lambda q: q.available_bytes),
+        "queue_messages_unacked_bytes": ("Size in bytes of all unacknowledged messages", lambda q: q.unacked_bytes),
+    },
+}
+_QUEUE_COUNTERS: Final[dict[str, tuple[str, Read]]] = {
+    "queue_messages_published": ("Total number of messages published to queues", lambda q: q.enqueued),
+    "queue_messages_delivered": ("Total number of messages that consumers and gets had", lambda q: q.delivered),
+    "queue_messages_acked": ("Total number of messages acknowledged", lambda q: q.acked),
+    "queue_messages_redelivered": ("Total number of messages redelivered", lambda q: q.redelivered),
+    "queue_messages_expired": ("Total number of messages whose time to live ended", lambda q: q.expired),
+    "queue_messages_dead_lettered": ("Total number of messages dead-lettered", lambda q: q.dead_lettered),
+}
+_SHARES: Final = ("queue_consumer_capacity", "queue_consumer_utilisation")  # of no meaning as sums
+_FAMILIES: Final = (*_QUEUE_GAUGES, "queue_delivery_metrics", "connection_coarse_metrics", "channel_metrics")
+
+
+def _capacity(figures: QueueStatistics) -> float:
+    return figures.consumers_willing / figures.consumers if figures.consumers else 0.0
+
+
+class BrokerCollector(Collector):
+    """A broker's metrics for a registry; `per_object` gives each queue, connection and channel a line of its own."""
+
+    def __init__(self, sampler: Sampler, server: Server | None, version: str, *, per_object: bool = False) -> None:
+        self._sampler = sampler
+        self._server = server
+        self._version = version
+        self._per_object = per_object
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand: a registry need not look into the broker to know its names."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, of the latest sample."""
+        sample = self._sampler.look().latest
+        yield from self._process(sample)
+        yield from self._totals(sample)
+        for families in _QUEUE_GAUGES.values():
+            yield from _queue_gauges("rabbitmq_", families, sample, self._per_object)
+        yield from _queue_counters("rabbitmq_", sample, self._per_object)
+        yield from _connections("rabbitmq_", sample, self._per_object)
+        yield from _channels("rabbitmq_", sample, self._per_object)
+
+    def _process(self, sample: Sample) -> Iterator[Metric]:
+        build = GaugeMetricFamily(
+            "rabbitmq_build_info",
+            "The server, and the version of RabbitMQ whose names these are",
+            labels=["rabbitmq_version", "prometheus_plugin_version", "product_name", "product_version"],
+        )
+        build.add_metric([API_VERSION, API_VERSION, "multiqueue", self._version], 1)
+        yield build
+        identity = GaugeMetricFamily(
+            "rabbitmq_identity_info",
+            "RabbitMQ node & cluster identity info",
+            labels=["rabbitmq_node", "rabbitmq_cluster", "rabbitmq_cluster_permanent_id"],
+        )
+        identity.add_metric([NODE, NODE, NODE], 1)
+        yield identity
+        limits = None if self._server is None else self._server.settings
+        figures: dict[str, tuple[str, float | None]] = {
+            "process_resident_memory_bytes": ("Memory used in bytes", memory_used_bytes()),
+            "process_max_fds": ("Open file descriptors limit", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            "process_open_tcp_sockets": ("Open TCP sockets", len(sample.connections)),
+            "resident_memory_limit_bytes": (
+                "Memory high watermark in bytes",
+                None if limits is None else limits.memory_limit_bytes,
+            ),
+            "disk_space_available_bytes": ("Disk space available in bytes", _disk_free()),
+            "disk_space_available_limit_bytes": (
+                "Free disk space low watermark in bytes",
+                None if limits is None else limits.disk_free_limit_bytes,
+            ),
+            "alarms_memory_used_watermark": (
+                "is 1 if VM memory watermark alarm is in effect",
+                float("memory" in sample.alarms),
+            ),
+            "alarms_free_disk_space_watermark": (
+                "is 1 if free disk space watermark alarm is in effect",
+                float("disk" in sample.alarms),
+            ),
+            "alarms_file_descriptor_limit": ("is 1 if file descriptor limit alarm is in effect", 0),
+        }
+        for name, (text, value) in figures.items():
+            if value is not None:
+                yield GaugeMetricFamily(f"rabbitmq_{name}", text, value=value)
+
+    def _totals(self, sample: Sample) -> Iterator[Metric]:
+        channels = sum(len(each.channels) for each in sample.connections.values())
+        consumers = sum(each.figures.consumers for each in sample.queues.values())
+        for name, text, value in (
+            ("connections", "Connections currently open", len(sample.connections)),
+            ("channels", "Channels currently open", channels),
+            ("consumers", "Consumers currently connected", consumers),
+            ("queues", "Queues available", len(sample.queues)),
+        ):
+            yield GaugeMetricFamily(f"rabbitmq_{name}", text, value=value)
+        total = sample.total
+        for name, text, count in (
+            ("received", "Total number of messages received from publishers", total.published),
+            ("routed", "Total number of messages routed to queues or streams", total.published - total.returned),
+            ("delivered", "Total number of messages delivered to consumers", total.delivered),
+            ("acknowledged", "Total number of messages acknowledged by consumers", total.acked),
+            ("redelivered", "Total number of messages redelivered to consumers", total.redelivered),
+            ("dead_lettered", "Total number of messages dead-lettered", total.dead_lettered),
+        ):
+            metric = CounterMetricFamily(f"rabbitmq_global_messages_{name}", text, labels=["protocol"])
+            metric.add_metric(["amqp091"], count)
+            yield metric
+
+
+class DetailedCollector(Collector):
+    """Some families, a line for each object, under `rabbitmq_detailed_`."""
+
+    def __init__(self, sampler: Sampler, families: Sequence[str]) -> None:
+        self._sampler = sampler
+        self._families = families
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand, as `BrokerCollector`."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The families that were asked for; unknown ones are passed over, as by RabbitMQ."""
+        sample = self._sampler.look().latest
+        for family in self._families:
+            if family in _QUEUE_GAUGES:
+                yield from _queue_gauges("rabbitmq_detailed_", _QUEUE_GAUGES[family], sample, True)
+            elif family == "queue_delivery_metrics":
+                yield from _queue_counters("rabbitmq_detailed_", sample, True)
+            elif family == "connection_coarse_metrics":
+                yield from _connections("rabbitmq_detailed_", sample, True)
+            elif family == "channel_metrics":
+                yield from _channels("rabbitmq_detailed_", sample, True)
+
+
+class Metrics:
+    """The three pages of metrics."""
+
+    def __init__(self, sampler: Sampler, server: Server | None, version: str) -> None:
+        self._sampler = sampler
+        self._sums = _registry(BrokerCollector(sampler, server, version))
+        self._objects = _registry(BrokerCollector(sampler, server, version, per_object=True))
+
+    def exposition(self, path: str, families: Sequence[str]) -> str | None:
+        """The text of a page; None where there is none."""
+        match path.rstrip("/"):
+            case "/metrics":
+                registry = self._sums
+            case "/metrics/per-object":
+                registry = self._objects
+            case "/metrics/detailed":
+                registry = _registry(DetailedCollector(self._sampler, list(dict.fromkeys(families))))
+            case _:
+                return None
+        return generate_latest(registry).decode()
+
+
+def _registry(collector: Collector) -> CollectorRegistry:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(collector)
+    return registry
+
+
+def _queue_gauges(
+    prefix: str, figures: dict[str, tuple[str, Read]], sample: Sample, per_object: bool
+) -> Iterator[Metric]:
+    for name, (text, read) in figures.items():
+        if per_object:
+            yield _per_queue(GaugeMetricFamily(prefix + name, text, labels=["vhost", "queue"]), read, sample)
+        elif name not in _SHARES:
+            yield GaugeMetricFamily(prefix + name, text, value=sum(read(each.figures) for each in _queues(sample)))
+
+
+def _queue_counters(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
+    for name, (text, read) in _QUEUE_COUNTERS.items():
+        if per_object:
+            yield _per_queue(CounterMetricFamily(prefix + name, text, labels=["vhost", "queue"]), read, sample)
+        else:
+            yield CounterMetricFamily(prefix + name, text, value=sum(read(each.figures) for each in _queues(sample)))
+
+
+def _per_queue(
+    metric: GaugeMetricFamily | CounterMetricFamily, read: Read, sample: Sample
+) -> GaugeMetricFamily | CounterMetricFamily:
+    for each in _queues(sample):
+        metric.add_metric([each.virtual_host, each.declared.name], read(each.figures))
+    return metric
+
+
+def _queues(sample: Sample) -> Iterable[QueueSample]:
+    return sample.queues.values()
+
+
+def _connections(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
+    incoming = "Total number of bytes received on a connection"
+    outgoing = "Total number of bytes sent on a connection"
+    connections = list(sample.connections.values())
+    labels = ["connection"] if per_object else []
+    received = CounterMetricFamily(f"{prefix}connection_incoming_bytes", incoming, labels=labels)
+    sent = CounterMetricFamily(f"{prefix}connection_outgoing_bytes", outgoing, labels=labels)
+    channels = GaugeMetricFamily(f"{prefix}connection_channels", "Channels on a connection", labels=labels)
+    if per_object:
+        for each in connections:
+            received.add_metric([each.name], each.received_bytes)
+            sent.add_metric([each.name], each.sent_bytes)
+            channels.add_metric([each.name], len(each.channels))
+    else:
+        received.add_metric([], sum(each.received_bytes for each in connections))
+        sent.add_metric([], sum(each.sent_bytes for each in connections))
+        channels.add_metric([], sum(len(each.channels) for each in connections))
+    yield from (received, sent, channels)
+
+
+def _channels(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]:
+    pairs = [(connection, channel) for connection in sample.connections.values() for channel in connection.channels]
+    labels = ["channel"] if per_object else []
+    for name, text, values in (
+        ("consumers", "Consumers on a channel", [len(channel.consumers) for _, channel in pairs]),
+        ("messages_unacked", "Delivered but not yet acknowledged messages", [channel.unacked for _, channel in pairs]),
+        (
+            "messages_unconfirmed",
+            "Published but not yet confirmed messages",
+            [channel.unconfirmed for _, channel in pairs],
+        ),
+    ):
+        metric = GaugeMetricFamily(f"{prefix}channel_{name}", text, labels=labels)
+        if per_object:
+            for (connection, channel), value in zip(pairs, values, strict=True):
+                metric.add_metric([channel_name(connection, channel)], value)
+        else:
+            metric.add_metric([], sum(values))
+        yield metric
+
+
+def _disk_free() -> float | None:
+    try:
+        return shutil.disk_usage(Path.cwd()).free
+    except OSError:
+        return None

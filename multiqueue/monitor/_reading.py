@@ -1,0 +1,489 @@
+"""What can be looked at: the GET requests of RabbitMQ's API that the latest sample answers.
+
+Who runs    Any thread of the HTTP server's pool. Nothing here changes the broker.
+"""
+
+from __future__ import annotations
+
+import resource
+import shutil
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from ..amqp import Access, Server, memory_used_bytes
+from ..broker import Broker, BrokerError, Exchange, NotAllowed, NotFound, VirtualHost
+from ._asking import Answer, Ask, Table
+from ._errors import Refused, not_found
+from ._listing import columns, listing, page_of_many
+from ._samples import Pair, Sampler
+from ._views import (
+    NODE,
+    View,
+    binding_view,
+    channel_name,
+    channel_view,
+    connection_view,
+    consumer_view,
+    exchange_view,
+    host_view,
+    node_view,
+    overview_view,
+    permission_view,
+    properties_key,
+    queue_consumers_view,
+    queue_view,
+    user_view,
+)
+
+
+def default_name(name: str) -> str:
+    """The default exchange has no name; in a path it is written `amq.default`."""
+    return "" if name == "amq.default" else name
+
+
+class Reading:
+    """The looks at one broker."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        server: Server | None,
+        access: Access,
+        sampler: Sampler,
+        *,
+        version: str,
+        data: Path | None,
+        listeners: Callable[[], list[View]],
+    ) -> None:
+        self._broker = broker
+        self._server = server
+        self._access = access
+        self._sampler = sampler
+        self._version = version
+        self._data = data
+        self._listeners = listeners
+        self._started = time.monotonic()
+
+    def add_to(self, table: Table) -> None:
+        """Answer what can be looked at."""
+        for path, handler in {
+            "/api/overview": self.overview,
+            "/api/whoami": lambda ask: {"name": ask.caller.user.name, "tags": sorted(ask.caller.user.tags)},
+            "/api/auth": lambda ask: {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""},
+            "/api/extensions": lambda ask: [],
+            "/api/cluster-name": lambda ask: {"name": NODE},
+            "/api/nodes": self.nodes,
+            "/api/nodes/{node}": self.node,
+            "/api/vhosts": self.hosts,
+            "/api/vhosts/{vhost}": self.host,
+            "/api/vhosts/{vhost}/permissions": self.host_permissions,
+            "/api/vhosts/{vhost}/topic-permissions": lambda ask: [],
+            "/api/vhosts/{vhost}/connections": self.connections,
+            "/api/vhosts/{vhost}/channels": self.channels,
+            "/api/users": self.users,
+            "/api/users/{user}": self.user,
+            "/api/users/{user}/permissions": self.user_permissions,
+            "/api/users/{user}/topic-permissions": lambda ask: [],
+            "/api/permissions": self.permissions,
+            "/api/permissions/{vhost}/{user}": self.permission,
+            "/api/topic-permissions": lambda ask: [],
+            "/api/queues": self.queues,
+            "/api/queues/{vhost}": self.queues,
+            "/api/queues/{vhost}/{queue}": self.queue,
+            "/api/queues/{vhost}/{queue}/bindings": self.queue_bindings,
+            "/api/exchanges": self.exchanges,
+            "/api/exchanges/{vhost}": self.exchanges,
+            "/api/exchanges/{vhost}/{exchange}": self.exchange,
+            "/api/exchanges/{vhost}/{exchange}/bindings/source": self.bindings_from,
+            "/api/exchanges/{vhost}/{exchange}/bindings/destination": self.bindings_to,
+            "/api/bindings": self.bindings,
+            "/api/bindings/{vhost}": self.bindings,
+            "/api/bindings/{vhost}/e/{exchange}/q/{queue}": self.bindings_between,
+            "/api/bindings/{vhost}/e/{exchange}/e/{destination}": self.bindings_between,
+            "/api/bindings/{vhost}/e/{exchange}/q/{queue}/{props}": self.binding,
+            "/api/bindings/{vhost}/e/{exchange}/e/{destination}/{props}": self.binding,
+            "/api/connections": self.connections,
+            "/api/connections/{name}": self.connection,
+            "/api/connections/{name}/channels": self.connection_channels,
+            "/api/channels": self.channels,
+            "/api/channels/{name}": self.channel,
+            "/api/consumers": self.consumers,
+            "/api/consumers/{vhost}": self.consumers,
+            "/api/policies": lambda ask: [],
+            "/api/policies/{vhost}": self.nothing_in_host,
+            "/api/operator-policies": lambda ask: [],
+            "/api/operator-policies/{vhost}": self.nothing_in_host,
+            "/api/parameters": lambda ask: [],
+            "/api/global-parameters": lambda ask: [],
+            "/api/vhost-limits": lambda ask: [],
+            "/api/user-limits": lambda ask: [],
+            "/api/feature-flags": lambda ask: [],
+            "/api/health/checks/alarms": self.check_alarms,
+            "/api/health/checks/local-alarms": self.check_alarms,
+            "/api/health/checks/virtual-hosts": self.check_hosts,
+            "/api/health/checks/port-listener/{port}": self.check_port,
+            "/api/health/checks/protocol-listener/{protocol}": self.check_protocol,
+            "/api/health/checks/certificate-expiration/{within}/{unit}": lambda ask: {"status": "ok"},
+            "/api/health/checks/node-is-mirror-sync-critical": _single_node,
+            "/api/health/checks/node-is-quorum-critical": _single_node,
+        }.items():
+            table.add("GET", path, handler)
+
+    # -- the whole
+
+    def overview(self, ask: Ask) -> Any:
+        """`/api/overview`."""
+        listeners = self._listeners() if ask.caller.sees_all else []
+        return columns(overview_view(self._sampler.look(), self._version, listeners), ask.query)
+
+    def nodes(self, ask: Ask) -> Any:
+        """`/api/nodes`: this process."""
+        ask.caller.check_monitor()
+        return listing([self._node()], ask.query, ("name",))
+
+    def node(self, ask: Ask) -> Any:
+        """`/api/nodes/NAME`."""
+        ask.caller.check_monitor()
+        if ask["node"] != NODE:
+            raise not_found()
+        return columns(self._node(), ask.query)
+
+    def _node(self) -> View:
+        limits = None if self._server is None else self._server.settings
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        where = self._data or Path.cwd()
+        memory: View = {
+            "mem_used": memory_used_bytes(),
+            "mem_limit": 0 if limits is None else limits.memory_limit_bytes or 0,
+            "disk_free_limit": 0 if limits is None else limits.disk_free_limit_bytes or 0,
+            "fd_total": files,
+            "fd_used": _open_files(),
+        }
+        try:
+            memory["disk_free"] = shutil.disk_usage(where).free
+        except OSError:
+            pass  # a directory that is gone has no free space to speak of
+        return node_view(self._sampler.look(), time.monotonic() - self._started, memory)
+
+    # -- virtual hosts, users, permissions
+
+    def hosts(self, ask: Ask) -> Any:
+        """`/api/vhosts`: those the user may look at."""
+        pair = self._sampler.look()
+        names = [host.name for host in self._broker.virtual_hosts() if ask.caller.sees_host(host.name)]
+        return listing([host_view(pair, name) for name in names], ask.query, ("name",))
+
+    def host(self, ask: Ask) -> Any:
+        """`/api/vhosts/NAME`."""
+        return columns(host_view(self._sampler.look(), self._host(ask).name), ask.query)
+
+    def users(self, ask: Ask) -> Any:
+        """`/api/users`."""
+        ask.caller.check_administrator()
+        return listing(list(map(user_view, self._access.users())), ask.query, ("name",))
+
+    def user(self, ask: Ask) -> Any:
+        """`/api/users/NAME`."""
+        ask.caller.check_administrator()
+        user = self._access.user(ask["user"])
+        if user is None:
+            raise not_found()
+        return columns(user_view(user), ask.query)
+
+    def permissions(self, ask: Ask) -> Any:
+        """`/api/permissions`: of all users in all virtual hosts."""
+        ask.caller.check_administrator()
+        return listing(self._permissions(), ask.query, ("user", "vhost"))
+
+    def permission(self, ask: Ask) -> Any:
+        """`/api/permissions/VHOST/USER`."""
+        ask.caller.check_administrator()
+        name = self._host(ask).name
+        user = self._access.user(ask["user"])
+        found = None if user is None else user.permissions_in(name)
+        if found is None:
+            raise not_found()
+        return columns(permission_view(ask["user"], name, found), ask.query)
+
+    def host_permissions(self, ask: Ask) -> Any:
+        """`/api/vhosts/NAME/permissions`."""
+        ask.caller.check_administrator()
+        name = self._host(ask).name
+        return listing([view for view in self._permissions() if view["vhost"] == name], ask.query, ("user",))
+
+    def user_permissions(self, ask: Ask) -> Any:
+        """`/api/users/NAME/permissions`."""
+        self.user(ask)
+        return listing([view for view in self._permissions() if view["user"] == ask["user"]], ask.query, ("vhost",))
+
+    def _permissions(self) -> list[View]:
+        """In each virtual host, what each user may do there; a permission for `*` is one in every virtual host."""
+        hosts = [host.name for host in self._broker.virtual_hosts()]
+        views = []
+        for user in self._access.users():
+            for name in hosts:
+                allowed = user.permissions_in(name)
+                if allowed is not None:
+                    views.append(permission_view(user.name, name, allowed))
+        return views
+
+    # -- queues
+
+    def queues(self, ask: Ask) -> Any:
+        """`/api/queues`, `/api/queues/VHOST`."""
+        hosts = self._hosts(ask)
+        pair = self._sampler.look()
+        keys = sorted(key for key in pair.latest.queues if key[0] in hosts)
+        found = [pair.latest.queues[key] for key in keys]
+        return page_of_many(found, ask.query, lambda each: each.declared.name, lambda each: queue_view(pair, each))
+
+    def queue(self, ask: Ask) -> Any:
+        """`/api/queues/VHOST/NAME`, with its consumers."""
+        host = self._host(ask)
+        pair = self._sampler.look()
+        sample = pair.latest.queues.get((host.name, ask["queue"]))
+        if sample is None or sample.declared.queue.is_deleted:
+            pair = self._sampler.refresh()
+            sample = pair.latest.queues.get((host.name, ask["queue"]))
+        if sample is None:
+            raise not_found()
+        view = queue_view(pair, sample)
+        view["consumer_details"] = queue_consumers_view(sample, pair.latest.connections.values())
+        view["incoming"] = []
+        view["deliveries"] = []
+        return columns(view, ask.query)
+
+    def queue_bindings(self, ask: Ask) -> Any:
+        """`/api/queues/VHOST/NAME/bindings`."""
+        host = self._host(ask)
+        try:
+            host.queue(ask["queue"])
+        except NotFound:
+            raise not_found() from None
+        except BrokerError:
+            pass  # exclusive to a connection: it is there
+        return self._bindings(
+            [host], ask, lambda view: view["destination_type"] == "queue" and view["destination"] == ask["queue"]
+        )
+
+    # -- exchanges and bindings
+
+    def exchanges(self, ask: Ask) -> Any:
+        """`/api/exchanges`, `/api/exchanges/VHOST`."""
+        names = self._hosts(ask)
+        pair = self._sampler.look()
+        hosts = [host for host in self._broker.virtual_hosts() if host.name in names]
+        found = [exchange_view(pair, host.name, each) for host in hosts for each in host.exchanges()]
+        return listing(found, ask.query)
+
+    def exchange(self, ask: Ask) -> Any:
+        """`/api/exchanges/VHOST/NAME`."""
+        host = self._host(ask)
+        view = exchange_view(self._sampler.look(), host.name, self._exchange(host, ask["exchange"]))
+        return columns(view | {"incoming": [], "outgoing": []}, ask.query)
+
+    def bindings_from(self, ask: Ask) -> Any:
+        """`/api/exchanges/VHOST/NAME/bindings/source`."""
+        host = self._host(ask)
+        name = self._exchange(host, ask["exchange"]).name
+        return self._bindings([host], ask, lambda view: view["source"] == name)
+
+    def bindings_to(self, ask: Ask) -> Any:
+        """`/api/exchanges/VHOST/NAME/bindings/destination`."""
+        host = self._host(ask)
+        name = self._exchange(host, ask["exchange"]).name
+        return self._bindings(
+            [host], ask, lambda view: view["destination_type"] == "exchange" and view["destination"] == name
+        )
+
+    def bindings(self, ask: Ask) -> Any:
+        """`/api/bindings`, `/api/bindings/VHOST`."""
+        names = self._hosts(ask)
+        hosts = [host for host in self._broker.virtual_hosts() if host.name in names]
+        return self._bindings(hosts, ask, lambda view: True)
+
+    def bindings_between(self, ask: Ask) -> Any:
+        """`/api/bindings/VHOST/e/EXCHANGE/q/QUEUE`, and to an exchange."""
+        return self._bindings([self._host(ask)], ask, between(ask))
+
+    def binding(self, ask: Ask) -> Any:
+        """`/api/bindings/VHOST/e/EXCHANGE/q/QUEUE/PROPS`: one binding."""
+        host, matches = self._host(ask), between(ask)
+        for each in host.bindings():
+            view = binding_view(host.name, each)
+            # The key comes here decoded once, and was encoded before it became a segment: both are taken.
+            if matches(view) and ask["props"] in (view["properties_key"], _decoded_key(each)):
+                return columns(view, ask.query)
+        raise not_found()
+
+    def _bindings(self, hosts: Iterable[VirtualHost], ask: Ask, wanted: Callable[[View], bool]) -> Any:
+        views = [binding_view(host.name, each) for host in hosts for each in host.bindings()]
+        order = ("vhost", "source", "destination", "routing_key")
+        return listing([view for view in views if wanted(view)], ask.query, order)
+
+    # -- connections, channels, consumers
+
+    def connections(self, ask: Ask) -> Any:
+        """`/api/connections`, `/api/vhosts/VHOST/connections`: one's own, or all with the tag `monitoring`."""
+        host = self._host(ask).name if "vhost" in ask.parts else None
+        pair = self._sampler.look()
+        found = [
+            connection_view(pair, each)
+            for each in pair.latest.connections.values()
+            if self._sees(ask, each.user) and host in (None, each.virtual_host)
+        ]
+        return listing(found, ask.query, ("name",))
+
+    def connection(self, ask: Ask) -> Any:
+        """`/api/connections/NAME`."""
+        pair, found = self._connection(ask)
+        return columns(connection_view(pair, found), ask.query)
+
+    def connection_channels(self, ask: Ask) -> Any:
+        """`/api/connections/NAME/channels`."""
+        pair, found = self._connection(ask)
+        return listing([channel_view(pair, found, each) for each in found.channels], ask.query, ("name",))
+
+    def channels(self, ask: Ask) -> Any:
+        """`/api/channels`, `/api/vhosts/VHOST/channels`."""
+        host = self._host(ask).name if "vhost" in ask.parts else None
+        pair = self._sampler.look()
+        found = [
+            channel_view(pair, connection, channel)
+            for connection in pair.latest.connections.values()
+            if self._sees(ask, connection.user) and host in (None, connection.virtual_host)
+            for channel in connection.channels
+        ]
+        return listing(found, ask.query, ("name",))
+
+    def channel(self, ask: Ask) -> Any:
+        """`/api/channels/NAME`, with its consumers."""
+        pair = self._sampler.look()
+        for connection in pair.latest.connections.values():
+            for channel in connection.channels:
+                if channel_name(connection, channel) == ask["name"] and self._sees(ask, connection.user):
+                    view = channel_view(pair, connection, channel)
+                    view["consumer_details"] = [consumer_view(connection, channel, each) for each in channel.consumers]
+                    view["publishes"], view["deliveries"] = [], []
+                    return columns(view, ask.query)
+        raise not_found()
+
+    def consumers(self, ask: Ask) -> Any:
+        """`/api/consumers`, `/api/consumers/VHOST`: those of connections, and those inside this process."""
+        names = self._hosts(ask)
+        pair = self._sampler.look()
+        connections = pair.latest.connections.values()
+        found = [
+            view
+            for each in pair.latest.queues.values()
+            if each.virtual_host in names and each.figures.consumers
+            for view in queue_consumers_view(each, connections)
+        ]
+        return listing(found, ask.query, ("consumer_tag",))
+
+    # -- health
+
+    def check_alarms(self, ask: Ask) -> Any:
+        """`/api/health/checks/alarms`: whether publishers are blocked."""
+        alarms = sorted(frozenset() if self._server is None else self._server.alarms)
+        if alarms:
+            return Answer(503, {"status": "failed", "reason": "There are alarms in effect", "alarms": alarms})
+        return {"status": "ok"}
+
+    def check_hosts(self, ask: Ask) -> Any:
+        """`/api/health/checks/virtual-hosts`: whether each can be used."""
+        down = [host.name for host in self._broker.virtual_hosts() if not _is_up(host)]
+        if down:
+            return Answer(503, {"status": "failed", "reason": "Some virtual hosts are down", "virtual-hosts": down})
+        return {"status": "ok"}
+
+    def check_port(self, ask: Ask) -> Any:
+        """`/api/health/checks/port-listener/PORT`."""
+        if not ask["port"].isdecimal():
+            raise Refused(400, "bad_request", f"port {ask['port']!r} is no number")
+        port, ports = int(ask["port"]), [listener["port"] for listener in self._listeners()]
+        if port in ports:
+            return {"status": "ok", "port": port}
+        return Answer(503, {"status": "failed", "reason": "No active listener", "missing": port, "ports": ports})
+
+    def check_protocol(self, ask: Ask) -> Any:
+        """`/api/health/checks/protocol-listener/PROTOCOL`."""
+        known = {"amqp091": "amqp", "amqp": "amqp", "http": "http", "https": "https", "amqps": "amqp/ssl"}
+        protocol, found = known.get(ask["protocol"]), [listener["protocol"] for listener in self._listeners()]
+        if protocol in found:
+            return {"status": "ok", "protocol": protocol}
+        reason = {"status": "failed", "reason": "No active listener", "missing": ask["protocol"], "protocols": found}
+        return Answer(503, reason)
+
+    def nothing_in_host(self, ask: Ask) -> Any:
+        """An empty list, for a virtual host that exists."""
+        self._host(ask)
+        return []
+
+    # -- details
+
+    def _host(self, ask: Ask) -> VirtualHost:
+        try:
+            host = self._broker.virtual_host(ask["vhost"])
+        except NotAllowed:
+            raise not_found() from None
+        ask.caller.check_host(host.name)
+        return host
+
+    def _hosts(self, ask: Ask) -> set[str]:
+        """The virtual hosts that a list is about: the one of the path, or all that the user has business in."""
+        if "vhost" in ask.parts:
+            return {self._host(ask).name}
+        return {host.name for host in self._broker.virtual_hosts() if ask.caller.may_enter(host.name)}
+
+    def _exchange(self, host: VirtualHost, name: str) -> Exchange:
+        wanted = default_name(name)
+        for each in host.exchanges():
+            if each.name == wanted:
+                return each
+        raise not_found()
+
+    def _connection(self, ask: Ask) -> tuple[Pair, Any]:
+        pair = self._sampler.look()
+        found = pair.latest.connections.get(ask["name"])
+        if found is None or not self._sees(ask, found.user):
+            raise not_found()
+        return pair, found
+
+    def _sees(self, ask: Ask, user: str) -> bool:
+        return ask.caller.sees_all or ask.caller.user.name == user
+
+
+def between(ask: Ask) -> Callable[[View], bool]:
+    """Whether a binding leads from the path's exchange to the path's queue or exchange."""
+    source = default_name(ask["exchange"])
+    kind, destination = ("queue", ask["queue"]) if "queue" in ask.parts else ("exchange", ask["destination"])
+    return lambda view: (
+        view["source"] == source and view["destination_type"] == kind and view["destination"] == destination
+    )
+
+
+def _decoded_key(binding: Any) -> str:
+    return unquote(properties_key(binding.routing_key, binding.arguments))
+
+
+def _single_node(ask: Ask) -> Any:
+    return {"status": "ok", "reason": "single node cluster"}
+
+
+def _is_up(host: VirtualHost) -> bool:
+    try:
+        host.check_open()
+    except Exception:  # noqa: BLE001  # a store that failed may say so in more than one way
+        return False
+    return True
+
+
+def _open_files() -> int:
+    try:
+        return len(list(Path("/proc/self/fd").iterdir()))
+    except OSError:
+        return 0

@@ -1,0 +1,240 @@
+"""Samples: what a broker has at one moment, and what happened since the sample before.
+
+Promise     Every answer reads the latest sample; nothing is computed per request over all queues. While nobody looks,
+            no sample is taken and the thread sleeps.
+State       `_lock` guards the two latest samples, the history of totals and the time until which somebody looks. It is
+            a leaf: a sample is taken without it, one at a time, under `_taking`.
+Lock order  `_taking` -> locks of queues, exchanges and servers, each held for the moment it takes to read figures.
+Waiting     The thread waits for the next interval, or for somebody to look; `close` wakes and joins it. The first who
+            looks after a pause waits for one sample.
+Cost        A sample reads each queue's figures under that queue's lock: microseconds per queue. When samples are dear
+            the interval grows, so that sampling takes at most a fiftieth of one processor.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..amqp import ConnectionFigures, Server
+from ..broker import Broker, BrokerClosed, DeclaredQueue, ExchangeStatistics, QueueStatistics
+
+INTERVAL: Final = 1.0  # seconds between two samples while somebody looks
+_INTEREST: Final = 30.0  # seconds that sampling goes on after the last look
+_SHARE: Final = 50.0  # an interval is at least this many times what a sample takes
+_HISTORY: Final = 600  # samples of totals that are kept: ten minutes at the shortest interval
+
+QueueKey = tuple[str, str]  # virtual host, name
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSample:
+    """One queue of a sample."""
+
+    virtual_host: str
+    declared: DeclaredQueue
+    figures: QueueStatistics
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A virtual host, or all of them, in figures. Counters count since the broker was made."""
+
+    ready: int = 0
+    unacked: int = 0
+    published: int = 0
+    returned: int = 0
+    delivered: int = 0
+    acked: int = 0
+    redelivered: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a broker has at one moment. Each queue, exchange and connection is of a moment of its own."""
+
+    at: float  # seconds of a clock that never goes back
+    wall: float  # seconds since 1970
+    queues: Mapping[QueueKey, QueueSample] = field(default_factory=dict)
+    exchanges: Mapping[str, Mapping[str, ExchangeStatistics]] = field(default_factory=dict)
+    connections: Mapping[str, ConnectionFigures] = field(default_factory=dict)
+    hosts: Mapping[str, Totals] = field(default_factory=dict)
+    total: Totals = field(default_factory=Totals)
+    alarms: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The latest sample and the one before it; the same twice when there is only one."""
+
+    latest: Sample
+    previous: Sample
+
+    @property
+    def seconds(self) -> float:
+        """Between the two; 0 when there is only one."""
+        return self.latest.at - self.previous.at
+
+    def rate(self, now: float, before: float) -> float:
+        """A counter's growth per second; never below 0, and 0 when there is only one sample."""
+        return max(0.0, (now - before) / self.seconds) if self.seconds > 0 else 0.0
+
+
+class Sampler:
+    """Takes samples of a broker, and of the server in front of it, while somebody looks."""
+
+    def __init__(
+        self, broker: Broker, server: Server | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._broker = broker
+        self._server = server
+        self._clock = clock
+        self._taking = threading.Lock()
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._pair: Pair | None = None
+        self._history: deque[tuple[float, Totals]] = deque(maxlen=_HISTORY)
+        self._looked_at = float("-inf")
+        self._interval = INTERVAL
+        self._is_stale = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def look(self) -> Pair:
+        """The two latest samples. Blocks for one sample when none was taken lately; any thread may call."""
+        now = self._clock()
+        with self._lock:
+            self._looked_at = now
+            pair = self._pair
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="multiqueue-monitor-sampler", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+            at_least = float("inf") if self._is_stale else now - 2 * self._interval
+            self._is_stale = False
+        return pair if pair is not None and pair.latest.at >= at_least else self._take(at_least)
+
+    def history(self) -> list[tuple[float, Totals]]:
+        """Totals over all virtual hosts with their times (seconds since 1970), the oldest first."""
+        with self._lock:
+            return list(self._history)
+
+    def refresh(self) -> Pair:
+        """A sample of now: for those who have just changed something and look at it next."""
+        return self._take(at_least=self._clock())
+
+    def expire(self) -> None:
+        """Something was changed: whoever looks next gets a sample of after that."""
+        with self._lock:
+            self._is_stale = True
+
+    def close(self) -> None:
+        """End the thread. Twice is harmless."""
+        with self._lock:
+            self._closed = True
+            self._wake.notify()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    # -- taking samples
+
+    def _take(self, at_least: float) -> Pair:
+        with self._taking:
+            with self._lock:
+                if self._pair is not None and self._pair.latest.at >= at_least:
+                    return self._pair  # another thread was faster
+                previous = self._pair
+            began = self._clock()
+            sample = take_sample(self._broker, self._server, began)
+            cost = self._clock() - began
+            before = sample if previous is None or self._is_forgotten(previous, began) else previous.latest
+            pair = Pair(sample, before)
+            with self._lock:
+                self._pair = pair
+                self._interval = max(INTERVAL, cost * _SHARE)
+                self._history.append((sample.wall, sample.total))
+            return pair
+
+    def _is_forgotten(self, pair: Pair, now: float) -> bool:
+        """Nobody looked for long: a rate since then would be of another time."""
+        return now - pair.latest.at > _INTEREST
+
+    def _run(self) -> None:
+        while self._wait_for_turn():
+            self._take(at_least=self._clock())
+
+    def _wait_for_turn(self) -> bool:
+        """Wait until the next sample is due and somebody looks; False when it is to end."""
+        with self._lock:
+            while not self._closed:
+                now = self._clock()
+                if now - self._looked_at > _INTEREST:
+                    self._wake.wait()
+                    continue
+                due = now if self._pair is None else self._pair.latest.at + self._interval
+                if due <= now:
+                    return True
+                self._wake.wait(due - now)
+            return False
+
+
+def take_sample(broker: Broker, server: Server | None, at: float) -> Sample:
+    """Read every figure once. Any thread; takes microseconds per queue and connection."""
+    connections = {} if server is None else {each.name: each for each in server.connection_figures()}
+    queues: dict[QueueKey, QueueSample] = {}
+    exchanges: dict[str, dict[str, ExchangeStatistics]] = {}
+    hosts: dict[str, Totals] = {}
+    for host in broker.virtual_hosts():
+        name = host.name
+        try:
+            declared = host.declared_queues()
+            known = host.exchange_statistics()
+        except BrokerClosed:
+            continue
+        sampled = {(name, each.name): QueueSample(name, each, each.queue.statistics()) for each in declared}
+        queues.update(sampled)
+        exchanges[name] = {each.name: each for each in known}
+        mine = [each for each in connections.values() if each.virtual_host == name]
+        hosts[name] = _totals([each.figures for each in sampled.values()], known, mine)
+    return Sample(
+        at=at,
+        wall=time.time(),
+        queues=queues,
+        exchanges=exchanges,
+        connections=connections,
+        hosts=hosts,
+        total=_sum(hosts.values()),
+        alarms=frozenset() if server is None else server.alarms,
+    )
+
+
+def _totals(
+    queues: list[QueueStatistics], exchanges: list[ExchangeStatistics], connections: list[ConnectionFigures]
+) -> Totals:
+    return Totals(
+        ready=sum(each.available + each.held for each in queues),
+        unacked=sum(each.unacked for each in queues),
+        published=sum(each.received for each in exchanges),
+        returned=sum(each.unroutable for each in exchanges),
+        delivered=sum(each.delivered for each in queues),
+        acked=sum(each.acked for each in queues),
+        redelivered=sum(each.redelivered for each in queues),
+        expired=sum(each.expired for each in queues),
+        dead_lettered=sum(each.dead_lettered for each in queues),
+        received_bytes=sum(each.received_bytes for each in connections),
+        sent_bytes=sum(each.sent_bytes for each in connections),
+    )
+
+
+def _sum(parts: Iterable[Totals]) -> Totals:
+    totals = list(parts)
+    return Totals(**{name: sum(getattr(each, name) for each in totals) for name in Totals.__dataclass_fields__})

@@ -1,0 +1,182 @@
+"""The HTTP server: uvicorn on a thread of its own, in front of one broker.
+
+Promise     `serve_http` returns when requests are answered; `close` returns when its threads have ended.
+Threads     `multiqueue-http` runs the event loop, `multiqueue-monitor-sampler` samples while somebody looks, and a few
+            of the event loop's pool run handlers.
+Bounds      At most `_CONNECTIONS` requests at once; more are answered with 503. A client that sends nothing is cut by
+            uvicorn's keep-alive limit, one that sends a request slowly holds one of those places and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import uvicorn
+
+from ..amqp import Access, Server, User, guest
+from ..broker import Broker
+from ._access import Authenticator
+from ._app import Application
+from ._asking import Table
+from ._errors import MonitorError
+from ._metrics import Metrics
+from ._reading import Reading
+from ._samples import Sampler
+from ._views import NODE, View
+from ._writing import Writing
+
+_CONNECTIONS: Final = 512
+_PATIENCE: Final = 10.0  # seconds in which the server starts, or ends
+
+
+class HttpServer:
+    """A broker's windows over HTTP; made by `serve_http` or `Broker.listen_http`. Any thread may call."""
+
+    def __init__(self, application: Application, sampler: Sampler, listener: socket.socket, tls: Tls | None) -> None:
+        self.application = application
+        self.host, self.port = listener.getsockname()[:2]
+        self.is_tls = tls is not None
+        self._sampler = sampler
+        self._listener = listener
+        options: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
+        config = uvicorn.Config(
+            application,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            limit_concurrency=_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+            **options,
+        )
+        self._server = uvicorn.Server(config)
+        self._started = threading.Event()
+        self._failed: BaseException | None = None
+        self._closing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="multiqueue-http", daemon=True)
+
+    @property
+    def url(self) -> str:
+        """Where it answers, without a trailing slash."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.is_tls else 'http'}://{shown}:{self.port}"
+
+    def start(self) -> None:
+        """Begin to answer; returns when it does.
+
+        Raises:
+            MonitorError: it cannot, and says why.
+        """
+        self._thread.start()
+        self._started.wait(_PATIENCE)
+        if self._failed is not None:
+            self._listener.close()
+            raise MonitorError(f"cannot serve HTTP: {self._failed}") from self._failed
+
+    def close(self, timeout: float = _PATIENCE) -> None:
+        """Answer nothing further. Twice is harmless."""
+        with self._closing:
+            self._server.should_exit = True
+            self._thread.join(timeout)
+            self._listener.close()
+            self._sampler.close()
+
+    def __enter__(self) -> HttpServer:
+        return self
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # told by `start`
+            self._failed = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
+        while not self._server.started and not serving.done():
+            await asyncio.sleep(0.005)
+        if self._server.started:
+            self._started.set()
+        await serving  # raises where it could not start; `_run` tells
+
+
+Tls = tuple[str, str | None]  # paths of a certificate chain and its key
+
+
+def serve_http(
+    broker: Broker,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    amqp: Server | None = None,
+    users: Iterable[User] | None = None,
+    tls: Tls | None = None,
+    data: str | os.PathLike[str] | None = None,
+) -> HttpServer:
+    """Let tools look at a broker over HTTP; port 0 is a free one. Returns when requests are answered.
+
+    With `amqp`, a server of the same broker, its connections are shown and its users ask; otherwise `users` do, by
+    default `guest`, from loopback only. `tls` is the path of a certificate chain, and of its key. `data` is the
+    directory whose file system is looked at.
+
+    Raises:
+        MonitorError: the address cannot be had, or the certificate cannot be used.
+    """
+    access = Access([guest()] if users is None else users) if amqp is None else amqp.access
+    version = str(sys.modules["multiqueue"].__version__)
+    sampler = Sampler(broker, amqp)
+    listener = _listen(host, port)
+    bound, at = listener.getsockname()[:2]
+
+    def listeners() -> list[View]:
+        found = [{"node": NODE, "protocol": "https" if tls else "http", "ip_address": bound, "port": at}]
+        if amqp is not None:
+            found.insert(0, {"node": NODE, "protocol": "amqp", "ip_address": amqp.host, "port": amqp.port})
+        return found
+
+    table = Table()
+    directory = None if data is None else Path(data)
+    Reading(broker, amqp, access, sampler, version=version, data=directory, listeners=listeners).add_to(table)
+    Writing(broker, amqp, access, sampler, version=version).add_to(table)
+    application = Application(table, Authenticator(access), Metrics(sampler, amqp, version))
+    server = HttpServer(application, sampler, listener, tls)
+    server.start()
+    return server
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise MonitorError(f"cannot listen on {host}: {error.strerror or error}") from error
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        what = (
+            "is in use; stop what uses it, or choose another"
+            if error.errno == errno.EADDRINUSE
+            else error.strerror or str(error)
+        )
+        raise MonitorError(f"cannot listen on {host}: port {port} {what}") from error
+    return listener

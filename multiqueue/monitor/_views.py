@@ -1,0 +1,472 @@
+"""RabbitMQ's JSON for what a sample has: one function for each kind of object.
+
+The field names are those of RabbitMQ 3.10's management plugin. A figure that this broker does not have (Erlang's
+reductions, garbage collections of a process) is left out instead of being made up. Pure: no lock, no I/O.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+from ..amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
+from ..broker import Binding, Exchange, QueueConsumer, QueueKind
+from ._samples import Pair, QueueSample, Totals
+
+View = dict[str, Any]
+
+API_VERSION: Final = "3.10.8"  # of RabbitMQ, whose API this is: clients compare it
+_TYPES: Final = ("direct", "fanout", "headers", "topic")
+_ADDITION: Final = {QueueKind.STANDARD: "classic"}
+NODE: Final = f"multiqueue@{socket.gethostname().partition('.')[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """A figure that only grows, under RabbitMQ's name, now and in the sample before."""
+
+    name: str
+    now: int
+    before: int
+
+
+def counted(pair: Pair, counters: Iterable[Counter]) -> View:
+    """Counters with their rates, as RabbitMQ writes them."""
+    view: View = {}
+    for each in counters:
+        view[each.name] = each.now
+        view[f"{each.name}_details"] = {"rate": round(pair.rate(each.now, each.before), 3)}
+    return view
+
+
+def gauges(pair: Pair, figures: Mapping[str, tuple[int, int]]) -> View:
+    """Gauges with how fast they change per second, as RabbitMQ writes them."""
+    view: View = {}
+    for name, (now, before) in figures.items():
+        rate = (now - before) / pair.seconds if pair.seconds > 0 else 0.0
+        view[name] = now
+        view[f"{name}_details"] = {"rate": round(rate, 3)}
+    return view
+
+
+# -- queues
+
+
+def queue_view(pair: Pair, sample: QueueSample) -> View:
+    """One queue, as in a list of queues."""
+    declared, now = sample.declared, sample.figures
+    settings = declared.queue.settings
+    last = pair.previous.queues.get((sample.virtual_host, declared.name))
+    before = now if last is None or last.declared.queue is not declared.queue else last.figures
+    ready, ready_before = now.available + now.held, before.available + before.held
+    arguments = plain(declared.arguments)
+    return {
+        "name": declared.name,
+        "vhost": sample.virtual_host,
+        "node": NODE,
+        "type": _ADDITION.get(settings.kind, "classic"),
+        "state": "flow" if now.is_throttled else "running",
+        "durable": settings.durable,
+        "auto_delete": settings.auto_delete,
+        "exclusive": settings.exclusive,
+        "arguments": arguments,
+        "consumers": now.consumers,
+        "consumer_capacity": _capacity(now.consumers, now.consumers_willing),
+        "consumer_utilisation": _capacity(now.consumers, now.consumers_willing),
+        "exclusive_consumer_tag": None,
+        "single_active_consumer_tag": None,
+        "head_message_timestamp": None,
+        "policy": None,
+        "operator_policy": None,
+        "effective_policy_definition": {},
+        "recoverable_slaves": None,
+        **gauges(
+            pair,
+            {
+                "messages": (now.depth, before.depth),
+                "messages_ready": (ready, ready_before),
+                "messages_unacknowledged": (now.unacked, before.unacked),
+            },
+        ),
+        "message_bytes": now.depth_bytes,
+        "message_bytes_ready": now.available_bytes,
+        "message_bytes_unacknowledged": now.unacked_bytes,
+        "message_stats": counted(
+            pair,
+            [
+                Counter("publish", now.enqueued, before.enqueued),
+                Counter("deliver_get", now.delivered, before.delivered),
+                Counter("ack", now.acked, before.acked),
+                Counter("redeliver", now.redelivered, before.redelivered),
+            ],
+        ),
+    }
+
+
+def _capacity(consumers: int, willing: int) -> float:
+    """The share of consumers that could take a message at once."""
+    return willing / consumers if consumers else 0
+
+
+def queue_consumers_view(sample: QueueSample, connections: Iterable[ConnectionFigures]) -> list[View]:
+    """Who consumes from the queue: over connections, and inside this process."""
+    name, host = sample.declared.name, sample.virtual_host
+    found = [
+        consumer_view(connection, channel, consumer)
+        for connection in connections
+        if connection.virtual_host == host
+        for channel in connection.channels
+        for consumer in channel.consumers
+        if consumer.queue == name
+    ]
+    inside = max(0, sample.figures.consumers - len(found))
+    if inside:
+        mine = [each for each in sample.declared.queue.consumers() if not _is_of_the_server(each)]
+        found += [_inner_consumer_view(host, name, each) for each in mine]
+    return found
+
+
+def _is_of_the_server(consumer: QueueConsumer) -> bool:
+    return consumer.connection is not None
+
+
+def _inner_consumer_view(host: str, queue: str, consumer: QueueConsumer) -> View:
+    return {
+        "consumer_tag": consumer.tag,
+        "queue": {"name": queue, "vhost": host},
+        "ack_required": not consumer.auto_accept,
+        "active": consumer.active,
+        "activity_status": "up" if consumer.active else "waiting",
+        "exclusive": consumer.exclusive,
+        "prefetch_count": (consumer.credit.limit or 0) if consumer.credit is not None else 0,
+        "arguments": {},
+        "channel_details": {"name": "in process", "connection_name": "in process", "node": NODE},
+    }
+
+
+# -- exchanges and bindings
+
+
+def exchange_view(pair: Pair, host: str, exchange: Exchange) -> View:
+    """One exchange, as in a list of exchanges."""
+    now = pair.latest.exchanges.get(host, {}).get(exchange.name)
+    before = pair.previous.exchanges.get(host, {}).get(exchange.name)
+    view: View = {
+        "name": exchange.name,
+        "vhost": host,
+        "type": exchange.type,
+        "durable": exchange.durable,
+        "auto_delete": exchange.auto_delete,
+        "internal": exchange.internal,
+        "arguments": plain(exchange.arguments),
+        "user_who_performed_action": "",
+    }
+    if now is not None and now.received:
+        last = before or now
+        view["message_stats"] = counted(
+            pair,
+            [
+                Counter("publish_in", now.received, last.received),
+                Counter("publish_out", now.received - now.unroutable, last.received - last.unroutable),
+            ],
+        )
+    return view
+
+
+def binding_view(host: str, binding: Binding) -> View:
+    """One binding."""
+    is_queue = not isinstance(binding.destination, Exchange)
+    return {
+        "source": binding.source.name,
+        "vhost": host,
+        "destination": binding.destination.name,
+        "destination_type": "queue" if is_queue else "exchange",
+        "routing_key": binding.routing_key,
+        "arguments": plain(binding.arguments),
+        "properties_key": properties_key(binding.routing_key, binding.arguments),
+    }
+
+
+def properties_key(routing_key: str, arguments: Mapping[str, object]) -> str:
+    """What tells bindings between the same two ends apart: their key, with a hash of their arguments if there are any.
+
+    RabbitMQ hashes Erlang terms; the hash here is another one. It is opaque to clients.
+    """
+    if not arguments:
+        return quote(routing_key, safe="") or "~"
+    text = json.dumps(plain(arguments), sort_keys=True).encode()
+    mark = base64.urlsafe_b64encode(hashlib.blake2b(text, digest_size=6).digest()).decode()
+    return f"{quote(routing_key, safe='')}~{mark}"
+
+
+# -- connections, channels, consumers
+
+
+def connection_view(pair: Pair, now: ConnectionFigures) -> View:
+    """One connection."""
+    before = pair.previous.connections.get(now.name, now)
+    return {
+        "name": now.name,
+        "node": NODE,
+        "vhost": now.virtual_host,
+        "user": now.user,
+        "user_who_performed_action": now.user,
+        "type": "network",
+        "protocol": "AMQP 0-9-1",
+        "state": now.state,
+        "host": now.host,
+        "port": now.port,
+        "peer_host": now.peer_host,
+        "peer_port": now.peer_port,
+        "ssl": now.tls,
+        "peer_cert_issuer": None,
+        "peer_cert_subject": None,
+        "peer_cert_validity": None,
+        "auth_mechanism": now.mechanism,
+        "client_properties": plain(now.client_properties),
+        "connected_at": int(now.connected_at * 1000),
+        "timeout": now.heartbeat,
+        "frame_max": now.frame_max,
+        "channel_max": now.channel_max,
+        "channels": len(now.channels),
+        **counted(
+            pair,
+            [
+                Counter("recv_oct", now.received_bytes, before.received_bytes),
+                Counter("send_oct", now.sent_bytes, before.sent_bytes),
+            ],
+        ),
+    }
+
+
+def channel_name(connection: ConnectionFigures, channel: ChannelFigures) -> str:
+    """RabbitMQ's name of a channel: its connection's, and its number."""
+    return f"{connection.name} ({channel.number})"
+
+
+def channel_view(pair: Pair, connection: ConnectionFigures, now: ChannelFigures) -> View:
+    """One channel."""
+    last = pair.previous.connections.get(connection.name)
+    same = None if last is None else next((each for each in last.channels if each.number == now.number), None)
+    before = now if same is None else same
+    return {
+        "name": channel_name(connection, now),
+        "number": now.number,
+        "node": NODE,
+        "vhost": connection.virtual_host,
+        "user": connection.user,
+        "user_who_performed_action": connection.user,
+        "state": connection.state,
+        "confirm": now.confirm,
+        "transactional": now.transactional,
+        "prefetch_count": now.prefetch,
+        "global_prefetch_count": now.global_prefetch,
+        "consumer_count": len(now.consumers),
+        "messages_unacknowledged": now.unacked,
+        "messages_unconfirmed": now.unconfirmed,
+        "connection_details": {
+            "name": connection.name,
+            "peer_host": connection.peer_host,
+            "peer_port": connection.peer_port,
+        },
+        "message_stats": counted(pair, [Counter("deliver_get", now.delivered, before.delivered)]),
+    }
+
+
+def consumer_view(connection: ConnectionFigures, channel: ChannelFigures, now: ConsumerFigures) -> View:
+    """One consumer of a connection."""
+    return {
+        "consumer_tag": now.tag,
+        "queue": {"name": now.queue, "vhost": connection.virtual_host},
+        "ack_required": now.ack_required,
+        "active": now.active,
+        "activity_status": "up" if now.active else "waiting",
+        "exclusive": now.exclusive,
+        "prefetch_count": now.prefetch,
+        "arguments": {"x-priority": now.priority} if now.priority else {},
+        "channel_details": {
+            "name": channel_name(connection, channel),
+            "number": channel.number,
+            "connection_name": connection.name,
+            "node": NODE,
+            "peer_host": connection.peer_host,
+            "peer_port": connection.peer_port,
+            "user": connection.user,
+        },
+    }
+
+
+# -- virtual hosts, users, the whole
+
+
+def totals_view(pair: Pair, now: Totals, before: Totals) -> View:
+    """Depths of a virtual host, or of all."""
+    return gauges(
+        pair,
+        {
+            "messages": (now.ready + now.unacked, before.ready + before.unacked),
+            "messages_ready": (now.ready, before.ready),
+            "messages_unacknowledged": (now.unacked, before.unacked),
+        },
+    )
+
+
+def message_stats(pair: Pair, now: Totals, before: Totals) -> View:
+    """Counters of a virtual host, or of all, with their rates."""
+    return counted(
+        pair,
+        [
+            Counter("publish", now.published, before.published),
+            Counter("deliver_get", now.delivered, before.delivered),
+            Counter("ack", now.acked, before.acked),
+            Counter("redeliver", now.redelivered, before.redelivered),
+            Counter("return_unroutable", now.returned, before.returned),
+        ],
+    )
+
+
+def host_view(pair: Pair, name: str) -> View:
+    """One virtual host."""
+    now = pair.latest.hosts.get(name, Totals())
+    before = pair.previous.hosts.get(name, now)
+    description = "Default virtual host" if name == "/" else ""
+    return {
+        "name": name,
+        "description": description,
+        "tags": [],
+        "metadata": {"description": description, "tags": []},
+        "default_queue_type": "undefined",
+        "tracing": False,
+        "cluster_state": {NODE: "running"},
+        **counted(
+            pair,
+            [
+                Counter("recv_oct", now.received_bytes, before.received_bytes),
+                Counter("send_oct", now.sent_bytes, before.sent_bytes),
+            ],
+        ),
+        **totals_view(pair, now, before),
+        "message_stats": message_stats(pair, now, before),
+    }
+
+
+def user_view(user: User) -> View:
+    """One user, with the hash of the password: administrators alone get to see it."""
+    hashed = user.password_hash or ""
+    algorithm, _, rest = hashed.partition("$")
+    return {
+        "name": user.name,
+        "password_hash": rest if algorithm == RABBITMQ_HASH else hashed,
+        "hashing_algorithm": algorithm,
+        "tags": sorted(user.tags),
+        "limits": {},
+    }
+
+
+def permission_view(user: str, host: str, permissions: Permissions) -> View:
+    """What a user may do in a virtual host."""
+    return {
+        "user": user,
+        "vhost": host,
+        "configure": permissions.configure,
+        "write": permissions.write,
+        "read": permissions.read,
+    }
+
+
+def overview_view(pair: Pair, version: str, listeners: list[View]) -> View:
+    """The broker as a whole."""
+    now, before = pair.latest.total, pair.previous.total
+    sample = pair.latest
+    channels = [channel for each in sample.connections.values() for channel in each.channels]
+    return {
+        "management_version": API_VERSION,
+        "rabbitmq_version": API_VERSION,
+        "product_name": "multiqueue",
+        "product_version": version,
+        "node": NODE,
+        "cluster_name": NODE,
+        "rates_mode": "basic",
+        "sample_retention_policies": {"global": [600], "basic": [600], "detailed": [600]},
+        "exchange_types": [exchange_type_view(name) for name in _TYPES],
+        "disable_stats": False,
+        "enable_queue_totals": False,
+        "message_stats": message_stats(pair, now, before),
+        "queue_totals": totals_view(pair, now, before),
+        "object_totals": {
+            "channels": len(channels),
+            "connections": len(sample.connections),
+            "consumers": sum(each.figures.consumers for each in sample.queues.values()),
+            "exchanges": sum(map(len, sample.exchanges.values())),
+            "queues": len(sample.queues),
+        },
+        "statistics_db_event_queue": 0,
+        "listeners": listeners,
+        "contexts": [],
+    }
+
+
+def exchange_type_view(name: str) -> View:
+    """One type of exchange."""
+    return {
+        "name": name,
+        "description": f"AMQP {name} exchange, as per the AMQP specification",
+        "enabled": True,
+    }
+
+
+def node_view(pair: Pair, uptime: float, memory: View) -> View:
+    """The one node there is: this process."""
+    return {
+        "name": NODE,
+        "type": "disc",
+        "running": True,
+        "os_pid": str(os.getpid()),
+        "uptime": int(uptime * 1000),
+        "processors": os.cpu_count() or 1,
+        "partitions": [],
+        "rates_mode": "basic",
+        "exchange_types": [exchange_type_view(name) for name in _TYPES],
+        "auth_mechanisms": [
+            {"name": name, "description": f"SASL {name} authentication mechanism", "enabled": True}
+            for name in ("PLAIN", "AMQPLAIN")
+        ],
+        "applications": [],
+        "contexts": [],
+        "enabled_plugins": [],
+        "cluster_links": [],
+        "mem_alarm": "memory" in pair.latest.alarms,
+        "disk_free_alarm": "disk" in pair.latest.alarms,
+        "mem_calculation_strategy": "rss",
+        "sockets_used": len(pair.latest.connections),
+        **memory,
+    }
+
+
+def plain(value: Any) -> Any:
+    """A value of a table as JSON has it. Bytes become text where they are UTF-8, and Base64 where they are not."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        raw = bytes(value)
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(raw).decode()
+    if isinstance(value, datetime):
+        return int(value.replace(tzinfo=value.tzinfo or UTC).timestamp())
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else str(value)
+    return str(value)

@@ -1,0 +1,464 @@
+"""What can be changed over HTTP: declare, bind, delete, purge, publish, get, move, close; users and permissions.
+
+Who runs    Any thread of the HTTP server's pool; whatever waits for a commit waits there, and holds up nobody.
+Rights      As over AMQP: the user's permissions decide about queues and exchanges, the tag `administrator` about users,
+            permissions, virtual hosts and definitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from ..amqp import Access, FixedUser, Rights, Server, User, hash_password
+from ..broker import AccessRefused, Broker, BrokerError, NotAllowed, NotFound, VirtualHost
+from ._access import check_right
+from ._asking import Answer, Ask, Table
+from ._definitions import Import, export_definitions, export_host, password_hash_of, permissions_of, tags_of
+from ._errors import Refused, bad_request, not_authorised, not_found
+from ._messages import LARGEST_COUNT, get_messages, message_of, peek_messages
+from ._reading import between, default_name
+from ._samples import Sampler
+from ._views import binding_view, properties_key
+
+_log = logging.getLogger("multiqueue.monitor")
+_DONE = Answer(204)
+
+
+class Writing:
+    """The changes to one broker."""
+
+    def __init__(
+        self, broker: Broker, server: Server | None, access: Access, sampler: Sampler, *, version: str
+    ) -> None:
+        self._broker = broker
+        self._server = server
+        self._access = access
+        self._sampler = sampler
+        self._version = version
+
+    def add_to(self, table: Table) -> None:
+        """Answer what changes something."""
+        for method, path, handler in (
+            ("PUT", "/api/queues/{vhost}/{queue}", self.put_queue),
+            ("DELETE", "/api/queues/{vhost}/{queue}", self.delete_queue),
+            ("DELETE", "/api/queues/{vhost}/{queue}/contents", self.purge),
+            ("POST", "/api/queues/{vhost}/{queue}/get", self.get),
+            ("GET", "/api/queues/{vhost}/{queue}/messages", self.peek),
+            ("POST", "/api/queues/{vhost}/{queue}/move", self.move),
+            ("PUT", "/api/exchanges/{vhost}/{exchange}", self.put_exchange),
+            ("DELETE", "/api/exchanges/{vhost}/{exchange}", self.delete_exchange),
+            ("POST", "/api/exchanges/{vhost}/{exchange}/publish", self.publish),
+            ("POST", "/api/bindings/{vhost}/e/{exchange}/q/{queue}", self.bind),
+            ("POST", "/api/bindings/{vhost}/e/{exchange}/e/{destination}", self.bind),
+            ("DELETE", "/api/bindings/{vhost}/e/{exchange}/q/{queue}/{props}", self.unbind),
+            ("DELETE", "/api/bindings/{vhost}/e/{exchange}/e/{destination}/{props}", self.unbind),
+            ("DELETE", "/api/connections/{name}", self.close_connection),
+            ("GET", "/api/aliveness-test/{vhost}", self.aliveness),
+            ("PUT", "/api/vhosts/{vhost}", self.put_host),
+            ("PUT", "/api/users/{user}", self.put_user),
+            ("DELETE", "/api/users/{user}", self.delete_user),
+            ("POST", "/api/users/bulk-delete", self.delete_users),
+            ("PUT", "/api/permissions/{vhost}/{user}", self.put_permissions),
+            ("DELETE", "/api/permissions/{vhost}/{user}", self.delete_permissions),
+            ("GET", "/api/definitions", self.export),
+            ("POST", "/api/definitions", self.take_in),
+            ("GET", "/api/definitions/{vhost}", self.export_host),
+            ("POST", "/api/definitions/{vhost}", self.take_in_host),
+        ):
+            table.add(method, path, handler)
+
+    # -- queues
+
+    def put_queue(self, ask: Ask) -> Answer:
+        """Declare a queue: 201 when it is new, 204 when it was there as asked."""
+        host, rights = self._acting(ask)
+        name, body = ask["queue"], ask.body()
+        check_right(rights, "configure", "queue", name)
+        is_new = not _has_queue(host, name)
+        self._do(
+            lambda: host.declare_queue(
+                name,
+                durable=_switch(body, "durable"),
+                auto_delete=_switch(body, "auto_delete"),
+                arguments=_arguments(body),
+            )
+        )
+        return self._changed(is_new)
+
+    def delete_queue(self, ask: Ask) -> Answer:
+        """Delete a queue; `if-empty` and `if-unused` hold it back."""
+        host, rights = self._acting(ask)
+        name = ask["queue"]
+        check_right(rights, "configure", "queue", name)
+        self._existing(host, name)
+        self._do(lambda: host.delete_queue(name, if_unused=ask.flag("if-unused"), if_empty=ask.flag("if-empty")))
+        return self._changed()
+
+    def purge(self, ask: Ask) -> Answer:
+        """Delete what nobody has."""
+        host, rights = self._acting(ask)
+        check_right(rights, "read", "queue", ask["queue"])
+        self._existing(host, ask["queue"])
+        self._do(lambda: host.queue(ask["queue"]).purge())
+        return self._changed()
+
+    def get(self, ask: Ask) -> Any:
+        """Take messages, and settle them as asked."""
+        host, rights = self._acting(ask)
+        asked = ask.required("count", "ackmode", "encoding")
+        check_right(rights, "read", "queue", ask["queue"])
+        return get_messages(host, ask["queue"], asked)
+
+    def peek(self, ask: Ask) -> Any:
+        """Look at messages without taking them. RabbitMQ has no such request."""
+        host, rights = self._acting(ask)
+        check_right(rights, "read", "queue", ask["queue"])
+        self._existing(host, ask["queue"])
+        count = _number(ask.query.get("count", "10"), "count")
+        truncate = ask.query.get("truncate")
+        encoding = ask.query.get("encoding", "auto")
+        found: Any = self._do(
+            lambda: peek_messages(
+                host, ask["queue"], count, encoding, None if truncate is None else _number(truncate, "truncate")
+            )
+        )
+        return found
+
+    def move(self, ask: Ask) -> Any:
+        """Move messages that nobody has to the end of another queue. RabbitMQ needs a shovel for that."""
+        host, rights = self._acting(ask)
+        body = ask.required("to")
+        target, count = str(body["to"]), body.get("count")
+        if count is not None:
+            count = _number(str(count), "count")
+        check_right(rights, "read", "queue", ask["queue"])
+        check_right(rights, "write", "exchange", "")
+        self._existing(host, ask["queue"])
+        self._existing(host, target)
+        if target == ask["queue"]:
+            raise bad_request(f"queue '{target}' cannot be moved to itself")
+        moved = self._do(lambda: host.queue(ask["queue"]).move_messages(host.queue(target), limit=count))
+        self._sampler.expire()
+        return {"moved": moved}
+
+    # -- exchanges and bindings
+
+    def put_exchange(self, ask: Ask) -> Answer:
+        """Declare an exchange."""
+        host, rights = self._acting(ask)
+        name, body = ask["exchange"], ask.required("type")
+        check_right(rights, "configure", "exchange", name)
+        is_new = not _has_exchange(host, name)
+        self._do(
+            lambda: host.declare_exchange(
+                name,
+                str(body["type"]),
+                durable=_switch(body, "durable"),
+                auto_delete=_switch(body, "auto_delete"),
+                internal=_switch(body, "internal"),
+                arguments=_arguments(body),
+            )
+        )
+        return self._changed(is_new)
+
+    def delete_exchange(self, ask: Ask) -> Answer:
+        """Delete an exchange; `if-unused` holds it back while it has bindings."""
+        host, rights = self._acting(ask)
+        name = default_name(ask["exchange"])
+        check_right(rights, "configure", "exchange", name)
+        if not _has_exchange(host, name):
+            raise not_found()
+        self._do(lambda: host.delete_exchange(name, if_unused=ask.flag("if-unused")))
+        return self._changed()
+
+    def publish(self, ask: Ask) -> Any:
+        """Publish one message; says whether a queue has it."""
+        host, rights = self._acting(ask)
+        asked = ask.required("properties", "routing_key", "payload", "payload_encoding")
+        name = default_name(ask["exchange"])
+        check_right(rights, "write", "exchange", name)
+        message = message_of(name, asked)
+        if message.user_id is not None and message.user_id != ask.caller.user.name:
+            raise bad_request(
+                f"user_id property set to '{message.user_id}' but authenticated user was '{ask.caller.user.name}'"
+            )
+        try:
+            published = host.publish(message)
+        except BrokerError as error:
+            raise bad_request(f"{error.reply_code} {error.reply_text}") from None
+        published.wait()
+        return {"routed": published.queues > 0}
+
+    def bind(self, ask: Ask) -> Answer:
+        """Bind a queue or an exchange; 201 with the place of the binding."""
+        host, rights = self._acting(ask)
+        body = ask.body()
+        source = default_name(ask["exchange"])
+        key, arguments = str(body.get("routing_key", "")), _arguments(body)
+        destination, is_queue = self._ends(ask, rights, source)
+        bind = host.bind_queue if is_queue else host.bind_exchange
+        self._do(lambda: bind(destination, source, key, arguments))
+        return Answer(201, None, {"location": f"{destination}/{properties_key(key, arguments)}"})
+
+    def unbind(self, ask: Ask) -> Answer:
+        """Remove one binding, named by its `properties_key`."""
+        host, rights = self._acting(ask)
+        source = default_name(ask["exchange"])
+        destination, is_queue = self._ends(ask, rights, source)
+        matches = between(ask)
+        unbind = host.unbind_queue if is_queue else host.unbind_exchange
+        for each in host.bindings():
+            view = binding_view(host.name, each)
+            key = view["properties_key"]
+            if matches(view) and ask["props"] in (key, unquote(key)):
+                self._do(partial(unbind, destination, source, each.routing_key, each.arguments))
+                return self._changed()
+        raise not_found()
+
+    def _ends(self, ask: Ask, rights: Rights, source: str) -> tuple[str, bool]:
+        is_queue = "queue" in ask.parts
+        destination = ask["queue"] if is_queue else default_name(ask["destination"])
+        check_right(rights, "write", "queue" if is_queue else "exchange", destination)
+        check_right(rights, "read", "exchange", source)
+        return destination, is_queue
+
+    # -- connections, health
+
+    def close_connection(self, ask: Ask) -> Answer:
+        """Close a connection: one's own, or any as administrator."""
+        server = self._server
+        found = None if server is None else next((c for c in server.connections() if c.name == ask["name"]), None)
+        if server is None or found is None:
+            raise not_found()
+        owner = getattr(found, "user", None)
+        if not ask.caller.is_administrator and (owner is None or owner.name != ask.caller.user.name):
+            raise not_authorised("Not administrator user")
+        server.close_connection(found, "Closed via management plugin")
+        return _DONE
+
+    def aliveness(self, ask: Ask) -> Any:
+        """Publish a message, and get it back."""
+        host, rights = self._acting(ask)
+        name = "aliveness-test"
+        for operation, kind, what in (
+            ("configure", "queue", name),
+            ("write", "exchange", ""),
+            ("read", "queue", name),
+        ):
+            check_right(rights, operation, kind, what)
+        self._do(lambda: host.declare_queue(name))
+        asked = {"routing_key": name, "payload": "test_message", "payload_encoding": "string", "properties": {}}
+        self._do(lambda: host.publish(message_of("", asked)))
+        received = self._do(lambda: host.get(name, auto_accept=True))
+        if received is None:
+            raise Refused(503, "failed", "the message that was published did not come back")
+        return {"status": "ok"}
+
+    # -- virtual hosts, users, permissions
+
+    def put_host(self, ask: Ask) -> Answer:
+        """Make a virtual host; its maker may do everything in it."""
+        ask.caller.check_administrator()
+        name = ask["vhost"]
+        if not name:
+            raise bad_request("a virtual host has a name")
+        is_new = all(each.name != name for each in self._broker.virtual_hosts())
+        try:
+            self._do(lambda: self._broker.add_virtual_host(name))
+        except ValueError as error:
+            raise bad_request(str(error)) from None
+        if ask.caller.user.permissions_in(name) is None:
+            self._keep(lambda: self._access.permit(ask.caller.user.name, name, permissions_of(_EVERYTHING, name)))
+        return self._changed(is_new)
+
+    def put_user(self, ask: Ask) -> Answer:
+        """Make or change a user: `password`, or `password_hash` with `hashing_algorithm`; and `tags`."""
+        ask.caller.check_administrator()
+        name, body = ask["user"], ask.body()
+        if "tags" not in body:
+            raise bad_request("tags_not_present")
+        if not name:
+            raise bad_request("a user has a name")
+        password = body.get("password")
+        if password is not None and not isinstance(password, str):
+            raise bad_request("password is no text")
+        hashed = hash_password(password) if password else password_hash_of({"name": name, **body})
+        known = self._access.user(name)
+        user = User(
+            name,
+            hashed,
+            {} if known is None else known.permissions,
+            False if known is None else known.loopback_only,
+            tags_of(body["tags"]),
+        )
+        self._keep(lambda: self._access.put(user))
+        return self._changed(known is None)
+
+    def delete_user(self, ask: Ask) -> Answer:
+        """Remove a user. Connections that are open stay open, as in RabbitMQ."""
+        ask.caller.check_administrator()
+        if self._access.user(ask["user"]) is None:
+            raise not_found()
+        self._keep(lambda: self._access.remove(ask["user"]))
+        return _DONE
+
+    def delete_users(self, ask: Ask) -> Answer:
+        """Remove several users; those that are not there are passed over."""
+        ask.caller.check_administrator()
+        names = ask.required("users")["users"]
+        if not isinstance(names, list):
+            raise bad_request("users is no list")
+        for name in names:
+            if self._access.user(str(name)) is not None:
+                self._keep(lambda name=name: self._access.remove(str(name)))  # type: ignore[misc]
+        return _DONE
+
+    def put_permissions(self, ask: Ask) -> Answer:
+        """Say what a user may do in a virtual host."""
+        ask.caller.check_administrator()
+        name, host = ask["user"], ask["vhost"]
+        user = self._access.user(name)
+        if user is None or all(each.name != host for each in self._broker.virtual_hosts()):
+            raise bad_request("vhost_or_user_not_found")
+        allowed = permissions_of(ask.body(), f"permissions of {name!r} in {host!r}")
+        is_new = host not in user.permissions
+        self._keep(lambda: self._access.permit(name, host, allowed))
+        return self._changed(is_new)
+
+    def delete_permissions(self, ask: Ask) -> Answer:
+        """Let a user do nothing in a virtual host."""
+        ask.caller.check_administrator()
+        user = self._access.user(ask["user"])
+        if user is None or ask["vhost"] not in user.permissions:
+            raise not_found()
+        self._keep(lambda: self._access.permit(ask["user"], ask["vhost"], None))
+        return _DONE
+
+    # -- definitions
+
+    def export(self, ask: Ask) -> Any:
+        """All definitions."""
+        ask.caller.check_administrator()
+        return export_definitions(self._broker, self._access, self._version)
+
+    def export_host(self, ask: Ask) -> Any:
+        """The definitions of one virtual host."""
+        ask.caller.check_administrator()
+        return export_host(self._host(ask))
+
+    def take_in(self, ask: Ask) -> Answer:
+        """Import definitions: 204, or 200 with what was left out."""
+        ask.caller.check_administrator()
+        return self._import(ask, None)
+
+    def take_in_host(self, ask: Ask) -> Answer:
+        """Import definitions into one virtual host."""
+        ask.caller.check_administrator()
+        return self._import(ask, self._host(ask).name)
+
+    def _import(self, ask: Ask, host: str | None) -> Answer:
+        try:
+            found = ask.body()
+        except Refused:
+            raise bad_request("failed_to_parse_json") from None
+        coming = Import(self._broker, self._access, found, host)
+        left_out: list[str] = self._keep(coming.apply)
+        self._sampler.expire()
+        return Answer(200, {"left_out": left_out}) if left_out else _DONE
+
+    # -- details
+
+    def _host(self, ask: Ask) -> VirtualHost:
+        try:
+            return self._broker.virtual_host(ask["vhost"])
+        except NotAllowed:
+            raise not_found() from None
+
+    def _acting(self, ask: Ask) -> tuple[VirtualHost, Rights]:
+        """The virtual host of the path, and what the user may do in it."""
+        try:
+            host = self._broker.virtual_host(ask["vhost"])
+        except NotAllowed:
+            raise Refused(404, "not_found", "vhost_not_found") from None
+        ask.caller.check_host(host.name, look=False)
+        return host, ask.caller.rights(host.name)
+
+    def _existing(self, host: VirtualHost, queue: str) -> None:
+        if not _has_queue(host, queue):
+            raise not_found()
+
+    def _do(self, work: Callable[[], Any]) -> Any:
+        """Run it, and say in RabbitMQ's way what the broker refuses."""
+        try:
+            return work()
+        except AccessRefused:
+            raise not_authorised("Access refused.") from None
+        except NotFound as error:
+            raise Refused(404, "not_found", error.detail) from None
+        except BrokerError as error:
+            raise bad_request(error.detail) from None
+
+    def _keep(self, work: Callable[[], Any]) -> Any:
+        """Run what changes users: a file that cannot be written is told, and nothing is changed."""
+        try:
+            return work()
+        except FixedUser as error:
+            raise bad_request(str(error)) from None
+        except OSError as error:
+            _log.error("users cannot be kept: %s", error)
+            raise Refused(500, "internal_server_error", f"users cannot be kept: {error.strerror or error}") from None
+
+    def _changed(self, is_new: bool = False) -> Answer:
+        self._sampler.expire()
+        return Answer(201) if is_new else _DONE
+
+
+def _has_queue(host: VirtualHost, name: str) -> bool:
+    try:
+        host.queue(name)
+    except NotFound:
+        return False
+    except BrokerError:
+        pass  # exclusive to a connection: it is there
+    return True
+
+
+def _has_exchange(host: VirtualHost, name: str) -> bool:
+    try:
+        host.declare_exchange(name, passive=True)
+    except NotFound:
+        return False
+    except BrokerError:
+        pass  # the default exchange
+    return True
+
+
+_EVERYTHING = {"configure": ".*", "write": ".*", "read": ".*"}
+
+
+def _switch(body: dict[str, Any], name: str) -> bool:
+    value = body.get(name, False)
+    if value in (True, "true"):
+        return True
+    if value in (False, "false", None):
+        return False
+    raise bad_request(f"{name} is {value!r}; it is true or false")
+
+
+def _arguments(body: dict[str, Any]) -> dict[str, Any]:
+    found = body.get("arguments", {})
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise bad_request("arguments is no object")
+    return found
+
+
+def _number(text: str, name: str) -> int:
+    if not text.isdecimal() or int(text) > LARGEST_COUNT:
+        raise bad_request(f"{name} is {text!r}; it is a whole number up to {LARGEST_COUNT}")
+    return int(text)

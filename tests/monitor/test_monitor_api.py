@@ -1,0 +1,489 @@
+"""The HTTP API as a client sees it: who may ask, what is answered, what is changed."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+from monitor_support import Client
+
+from multiqueue.amqp import FixedUser, ServerError, User
+from multiqueue.amqp._users_file import UsersFile
+from multiqueue.broker import Broker, Message
+from multiqueue.monitor import MonitorError, serve_http
+
+
+def make_user(client: Client, name: str, tags: str, host: str | None = "/") -> Client:
+    assert client("PUT", f"/api/users/{name}", {"password": "secret", "tags": tags}).status == 201
+    if host is not None:
+        allowed = {"configure": ".*", "write": ".*", "read": ".*"}
+        assert client("PUT", f"/api/permissions/{host.replace('/', '%2F')}/{name}", allowed).status == 201
+    return client.as_user(f"{name}:secret")
+
+
+# -- who may ask
+
+
+@pytest.mark.parametrize(
+    "user", [None, "guest:wrong", "nobody:guest", "guest", ":", "\N{SNOWMAN}:\N{SNOWMAN}", "guest:" + "x" * 5000]
+)
+def test_a_stranger_is_asked_for_a_password(client: Client, user: str | None) -> None:
+    """Whoever is not known gets 401 and the scheme, and nothing of the broker. (monitor 1)"""
+    reply = client.as_user(user)("GET", "/api/overview")
+    assert reply.status == 401
+    assert reply.headers["www-authenticate"].startswith("Basic ")
+    assert "node" not in reply.text
+
+
+@pytest.mark.parametrize("header", ["Bearer x", "Basic", "Basic !!!", "Basic " + base64.b64encode(b"nocolon").decode()])
+def test_an_authorization_that_is_none_is_refused(client: Client, header: str) -> None:
+    """No header makes the server fail."""
+    assert client.as_user(None)("GET", "/api/overview", headers={"authorization": header}).status == 401
+
+
+def test_tags_decide_what_is_seen(client: Client) -> None:
+    """A user without a tag stays out, `management` sees its own, `monitoring` the node, `administrator` everything."""
+    plain, manager, monitor = (
+        make_user(client, name, tags) for name, tags in (("p", ""), ("m", "management"), ("o", "monitoring"))
+    )
+    assert plain("GET", "/api/overview").status == 401
+    assert [manager("GET", path).status for path in ("/api/overview", "/api/nodes", "/api/users")] == [200, 401, 401]
+    assert [monitor("GET", path).status for path in ("/api/overview", "/api/nodes", "/api/users")] == [200, 200, 401]
+    assert client("GET", "/api/users").status == 200
+
+
+def test_a_manager_sees_its_own_virtual_hosts_alone(client: Client) -> None:
+    """What stands in another virtual host is neither listed nor told."""
+    client("PUT", "/api/vhosts/mine")
+    manager = make_user(client, "m", "management", "mine")
+    client("PUT", "/api/queues/%2F/hidden", {})
+    client("PUT", "/api/queues/mine/shown", {})
+    assert [each["name"] for each in manager.get("/api/queues")] == ["shown"]
+    assert [each["name"] for each in manager.get("/api/vhosts")] == ["mine"]
+    assert manager("GET", "/api/queues/%2F").status == 401
+    assert manager("PUT", "/api/queues/%2F/x", {}).status == 401
+
+
+def test_permissions_hold_as_on_the_wire(client: Client) -> None:
+    """Who may not configure, write or read a name over AMQP may not over HTTP. (monitor 1)"""
+    assert client("PUT", "/api/users/m", {"password": "secret", "tags": "management"}).status == 201
+    client("PUT", "/api/permissions/%2F/m", {"configure": "^mine", "write": "^mine", "read": "^mine"})
+    manager = client.as_user("m:secret")
+    client("PUT", "/api/queues/%2F/other", {})
+    assert manager("PUT", "/api/queues/%2F/mine", {}).status == 201
+    assert manager("PUT", "/api/queues/%2F/theirs", {}).status == 401
+    assert manager("DELETE", "/api/queues/%2F/other").status == 401
+    assert manager("DELETE", "/api/queues/%2F/other/contents").status == 401
+    got = manager("POST", "/api/queues/%2F/other/get", {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"})
+    assert got.status == 401
+    message = {"properties": {}, "routing_key": "mine", "payload": "", "payload_encoding": "string"}
+    assert manager("POST", "/api/exchanges/%2F/amq.default/publish", message).status == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}],
+)
+def test_another_sites_page_changes_nothing(client: Client, headers: dict[str, str]) -> None:
+    """A browser that sends the password along says where the request comes from, and that is refused. (monitor 6)"""
+    assert client("PUT", "/api/queues/%2F/q", {}, headers).status == 403
+    assert client("GET", "/api/queues/%2F/q").status == 404
+
+
+def test_no_answer_lets_another_site_read_it(client: Client) -> None:
+    """CORS stays closed, for OPTIONS too."""
+    for method in ("GET", "OPTIONS"):
+        reply = client(method, "/api/overview", headers={"origin": "http://evil.example"})
+        assert not [name for name in reply.headers if name.startswith("access-control")]
+
+
+# -- what is answered
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/api/nope", None, 404),
+        ("GET", "/api/queues/%2F/nope", None, 404),
+        ("GET", "/api/queues/nope", None, 404),
+        ("GET", "/api/queues/%2F/a/b/c/d/e/f", None, 404),
+        ("GET", "/api/bindings/%2F/e/amq.direct/q/nope/~", None, 404),
+        ("POST", "/api/queues", {}, 405),
+        ("PUT", "/api/queues/%2F/q", b"{", 400),
+        ("PUT", "/api/queues/%2F/q", b"[1]", 400),
+        ("PUT", "/api/queues/%2F/q", b'{"a":' * 100_000, 400),
+        ("PUT", "/api/queues/%2F/q", {"durable": "perhaps"}, 400),
+        ("PUT", "/api/queues/%2F/q", {"arguments": []}, 400),
+        ("PUT", "/api/queues/%2F/q", {"arguments": {"x-max-length": "ten"}}, 400),
+        ("PUT", "/api/queues/%2F/amq.q", {}, 401),
+        ("PUT", "/api/queues/nope/q", {}, 404),
+        ("PUT", "/api/exchanges/%2F/x", {}, 400),
+        ("PUT", "/api/users/u", {"tags": 3}, 400),
+        ("PUT", "/api/users/u", {"password": 3, "tags": ""}, 400),
+        ("PUT", "/api/users/u", {"password_hash": "nonsense", "tags": ""}, 400),
+        ("PUT", "/api/permissions/%2F/guest", {"configure": "(", "write": "", "read": ""}, 400),
+        ("DELETE", "/api/users/nobody", None, 404),
+        ("DELETE", "/api/connections/nope", None, 404),
+        ("POST", "/api/queues/%2F/q/get", {"count": -1, "ackmode": "ack_requeue_true", "encoding": "auto"}, 400),
+        ("POST", "/api/queues/%2F/q/get", {"count": 1, "ackmode": "perhaps", "encoding": "auto"}, 400),
+        ("POST", "/api/queues/%2F/q/get", {"count": 1, "ackmode": "ack_requeue_true", "encoding": "rot13"}, 400),
+        ("GET", "/api/queues/%2F/q/messages?count=x", None, 404),
+        ("GET", "/metrics/nope", None, 404),
+        ("POST", "/metrics", None, 405),
+    ],
+)
+def test_what_is_asked_wrongly_is_told(client: Client, method: str, path: str, body: Any, status: int) -> None:
+    """Every refusal has its status and a reason; none is an error of ours. (monitor 7)"""
+    reply = client(method, path, body)
+    assert reply.status == status, reply
+    if status != 405:
+        assert reply.json["reason"]
+
+
+def test_a_queue_in_figures(client: Client, broker: Broker) -> None:
+    """Ready, unacked, consumers and bytes are those of the queue, under RabbitMQ's names."""
+    broker.declare_queue("orders", durable=True, arguments={"x-max-length": 10})
+    for _ in range(3):
+        broker.publish(Message(b"four", routing_key="orders"))
+    received = broker.get("orders")
+    assert received is not None
+    found = client.get("/api/queues/%2F/orders")
+    expected = {
+        "messages": 3,
+        "messages_ready": 2,
+        "messages_unacknowledged": 1,
+        "message_bytes": 12,
+        "durable": True,
+        "arguments": {"x-max-length": 10},
+        "vhost": "/",
+        "state": "running",
+    }
+    assert {key: found[key] for key in expected} == expected
+    assert found["message_stats"]["publish"] == 3
+    assert found["message_stats"]["deliver_get"] == 1
+
+
+def test_a_connection_in_figures_and_closed(client: Client, server: Any) -> None:
+    """Connections, channels and consumers of real clients are shown, and an operator closes them."""
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
+    channel = connection.channel()
+    channel.queue_declare("orders")
+    channel.basic_qos(prefetch_count=7)
+    channel.basic_consume("orders", lambda *_: None, consumer_tag="waiter")
+    (found,) = client.get("/api/connections")
+    assert (found["user"], found["vhost"], found["state"], found["channels"]) == ("guest", "/", "running", 1)
+    assert found["client_properties"]["product"].startswith("Pika")
+    assert found["recv_oct"] > 0
+    (shown,) = client.get("/api/channels")
+    assert (shown["number"], shown["consumer_count"]) == (1, 1)
+    (consumer,) = client.get("/api/consumers")
+    assert (consumer["consumer_tag"], consumer["prefetch_count"], consumer["queue"]["name"]) == ("waiter", 7, "orders")
+    assert client.get("/api/queues/%2F/orders")["consumer_details"] == [consumer]
+    name = found["name"].replace(" ", "%20").replace(">", "%3E").replace(":", "%3A")
+    assert client("DELETE", f"/api/connections/{name}").status == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="management"):
+        connection.process_data_events(10)
+
+
+def test_messages_are_published_got_peeked_moved_and_purged(client: Client) -> None:
+    """What goes in over HTTP comes out with its properties; a look leaves a message unflagged; a move keeps order."""
+    for name in ("from", "to"):
+        assert client("PUT", f"/api/queues/%2F/{name}", {}).status == 201
+    for number in range(3):
+        asked = {
+            "properties": {"delivery_mode": 2, "headers": {"n": number}, "content_type": "text/plain"},
+            "routing_key": "from",
+            "payload": f"m{number}",
+            "payload_encoding": "string",
+        }
+        assert client("POST", "/api/exchanges/%2F/amq.default/publish", asked).json == {"routed": True}
+    peeked = client.get("/api/queues/%2F/from/messages?count=2")
+    assert [(each["payload"], each["redelivered"]) for each in peeked] == [("m0", False), ("m1", False)]
+    got = client(
+        "POST", "/api/queues/%2F/from/get", {"count": 9, "ackmode": "ack_requeue_true", "encoding": "auto"}
+    ).json
+    assert [(each["payload"], each["redelivered"], each["message_count"]) for each in got] == [
+        ("m0", False, 2),
+        ("m1", False, 1),
+        ("m2", False, 0),
+    ]
+    assert got[0]["properties"] == {"delivery_mode": 2, "headers": {"n": 0}, "content_type": "text/plain"}
+    assert client("POST", "/api/queues/%2F/from/move", {"to": "to", "count": 2}).json == {"moved": 2}
+    left = client("POST", "/api/queues/%2F/to/get", {"count": 9, "ackmode": "ack_requeue_false", "encoding": "base64"})
+    assert [base64.b64decode(each["payload"]) for each in left.json] == [b"m0", b"m1"]
+    assert client("DELETE", "/api/queues/%2F/from/contents").status == 204
+    assert client.get("/api/queues/%2F/from")["messages"] == 0
+    assert client("POST", "/api/queues/%2F/from/move", {"to": "from"}).status == 400
+    assert client("POST", "/api/queues/%2F/from/move", {"to": "nope"}).status == 404
+
+
+def test_names_with_every_sign_stand_in_a_path(client: Client) -> None:
+    """A slash, a percent sign, a space and a snowman in a name are no path."""
+    for name in ("a/b", "50%", "two words", "\N{SNOWMAN}", "%2F", "?q=1", "#"):
+        quoted = "".join(f"%{byte:02X}" for byte in name.encode())
+        assert client("PUT", f"/api/queues/%2F/{quoted}", {}).status == 201
+        assert client.get(f"/api/queues/%2F/{quoted}")["name"] == name
+        assert client("DELETE", f"/api/queues/%2F/{quoted}").status == 204
+
+
+def test_a_binding_is_found_and_removed_by_its_key(client: Client) -> None:
+    """Two bindings between the same ends differ by key and arguments, and each goes alone."""
+    client("PUT", "/api/queues/%2F/q", {})
+    for body in ({"routing_key": "a.*"}, {"routing_key": "a.*", "arguments": {"x": 1}}, {}):
+        reply = client("POST", "/api/bindings/%2F/e/amq.topic/q/q", body)
+        assert reply.status == 201
+        place = reply.headers["location"].partition("/")[2]
+        assert client("GET", f"/api/bindings/%2F/e/amq.topic/q/q/{place}").status == 200
+    keys = [each["properties_key"] for each in client.get("/api/bindings/%2F/e/amq.topic/q/q")]
+    assert len(set(keys)) == 3
+    for key in keys:
+        assert client("DELETE", f"/api/bindings/%2F/e/amq.topic/q/q/{key.replace('%', '%25')}").status == 204
+    assert client.get("/api/bindings/%2F/e/amq.topic/q/q") == []
+
+
+def test_aliveness_and_health(client: Client, server: Any) -> None:
+    """A broker that works says so, with its ports."""
+    assert client.get("/api/aliveness-test/%2F") == {"status": "ok"}
+    assert client.get("/api/health/checks/alarms") == {"status": "ok"}
+    assert client.get("/api/health/checks/virtual-hosts") == {"status": "ok"}
+    assert client.get(f"/api/health/checks/port-listener/{server.port}")["status"] == "ok"
+    assert client("GET", "/api/health/checks/port-listener/1").status == 503
+
+
+# -- users
+
+
+def test_users_are_changed_while_clients_log_in(client: Client, server: Any) -> None:
+    """A user that was made logs in at once; with another password the old one is worth nothing, remembered or not."""
+    make_user(client, "waiter", "management")
+    url = server.url.replace("guest:guest", "waiter:secret")
+    pika.BlockingConnection(pika.URLParameters(url)).close()
+    assert client.as_user("waiter:secret")("GET", "/api/whoami").status == 200
+    assert client("PUT", "/api/users/waiter", {"password": "other", "tags": "management"}).status == 204
+    assert client.as_user("waiter:secret")("GET", "/api/whoami").status == 401
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(pika.URLParameters(url))
+    assert client.as_user("waiter:other")("GET", "/api/whoami").status == 200
+    assert client("DELETE", "/api/users/waiter").status == 204
+    assert client.as_user("waiter:other")("GET", "/api/whoami").status == 401
+
+
+def test_users_are_there_after_a_restart(tmp_path: Path) -> None:
+    """What was changed over HTTP is kept in the data directory, permissions and tags included. (monitor 4)"""
+    for is_first in (True, False):
+        with Broker(data=tmp_path) as broker:
+            server = broker.listen(data=tmp_path)
+            client = Client(broker.listen_http(amqp=server, data=tmp_path).url)
+            if is_first:
+                make_user(client, "waiter", "monitoring")
+            else:
+                assert client.as_user("waiter:secret").get("/api/whoami")["tags"] == ["monitoring"]
+                assert client.get("/api/users/waiter/permissions")[0]["vhost"] == "/"
+                assert client("GET", "/api/whoami").status == 200  # guest, too
+
+
+def test_users_of_the_configuration_are_not_changed(tmp_path: Path) -> None:
+    """Who stands in the configuration is changed there; the answer says so."""
+    boss = User.with_password("boss", "secret", tags=["administrator"])
+    with Broker() as broker:
+        server = broker.listen(users=[boss], data=tmp_path)
+        client = Client(broker.listen_http(amqp=server).url, "boss:secret")
+        for method, path, body in (
+            ("PUT", "/api/users/boss", {"password": "x", "tags": ""}),
+            ("DELETE", "/api/users/boss", None),
+            ("DELETE", "/api/permissions/%2F/boss", None),
+        ):
+            reply = client(method, path, body)
+            assert reply.status in (400, 404)
+        assert "configuration" in client("DELETE", "/api/users/boss").json["reason"]
+        with pytest.raises(FixedUser):
+            server.access.remove("boss")
+        assert client.get("/api/whoami")["name"] == "boss"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "null", '{"version": 2, "users": []}', '{"version": 1, "users": [{}]}', "\0"]
+)
+def test_a_file_of_users_that_is_damaged_is_named(tmp_path: Path, text: str) -> None:
+    """A damaged file never means that nobody, or everybody, is let in."""
+    (tmp_path / "users.json").write_text(text)
+    with Broker() as broker, pytest.raises(ServerError, match=r"users\.json"):
+        broker.listen(data=tmp_path)
+
+
+def test_a_file_of_users_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    """The change is refused with the reason, and the user is not there."""
+    with Broker() as broker:
+        server = broker.listen(data=tmp_path)
+        client = Client(broker.listen_http(amqp=server).url)
+        (tmp_path / "users.json.new").mkdir()
+        assert client("PUT", "/api/users/u", {"password": "x", "tags": ""}).status == 500
+        assert client("GET", "/api/users/u").status == 404
+        assert UsersFile(tmp_path).load() is None
+
+
+# -- definitions
+
+
+def rabbitmq_hash(password: str) -> str:
+    salt = b"\1\2\3\4"
+    return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
+
+
+def definitions() -> dict[str, Any]:
+    """As RabbitMQ exports them."""
+    return {
+        "rabbit_version": "3.10.8",
+        "users": [
+            {
+                "name": "imported",
+                "password_hash": rabbitmq_hash("sesame"),
+                "hashing_algorithm": "rabbit_password_hashing_sha256",
+                "tags": ["administrator"],
+                "limits": {},
+            }
+        ],
+        "vhosts": [{"name": "/"}, {"name": "shop"}],
+        "permissions": [{"user": "imported", "vhost": "shop", "configure": ".*", "write": ".*", "read": ".*"}],
+        "topic_permissions": [],
+        "parameters": [],
+        "global_parameters": [{"name": "internal_cluster_id", "value": "x"}],
+        "policies": [],
+        "queues": [
+            {"name": "q", "vhost": "shop", "durable": True, "auto_delete": False, "arguments": {"x-max-length": 5}}
+        ],
+        "exchanges": [
+            {
+                "name": "x",
+                "vhost": "shop",
+                "type": "topic",
+                "durable": True,
+                "auto_delete": False,
+                "internal": False,
+                "arguments": {},
+            }
+        ],
+        "bindings": [
+            {
+                "source": "x",
+                "vhost": "shop",
+                "destination": "q",
+                "destination_type": "queue",
+                "routing_key": "a.#",
+                "arguments": {},
+            }
+        ],
+    }
+
+
+def test_definitions_of_rabbitmq_load_and_come_out_again(client: Client) -> None:
+    """Users with their passwords, virtual hosts, permissions and the topology; twice is once."""
+    for _ in range(2):
+        assert client("POST", "/api/definitions", definitions()).status == 204
+    imported = client.as_user("imported:sesame")
+    assert imported.get("/api/whoami")["tags"] == ["administrator"]
+    assert client.as_user("imported:wrong")("GET", "/api/whoami").status == 401
+    exported = imported.get("/api/definitions")
+    for kind in ("queues", "exchanges", "bindings"):
+        assert exported[kind] == definitions()[kind]
+    assert definitions()["users"][0] in exported["users"]
+    with Broker() as second:
+        other = Client(second.listen_http().url)
+        assert other("POST", "/api/definitions", exported).status == 204
+        assert other.as_user("imported:sesame").get("/api/definitions") == exported
+
+
+def test_what_we_have_not_is_left_out_by_name(client: Client) -> None:
+    """A policy is named in the answer: nobody takes it for done."""
+    asked = {"policies": [{"name": "ha", "vhost": "/", "pattern": ".*", "definition": {"ha-mode": "all"}}]}
+    reply = client("POST", "/api/definitions", asked)
+    assert (reply.status, reply.json) == (200, {"left_out": ["policy 'ha' in vhost '/'"]})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"queues": [{"name": "q", "vhost": "nope"}]},
+        {"queues": [{"vhost": "/"}]},
+        {"queues": "q"},
+        {"users": [{"name": "u", "password_hash": "x", "tags": ""}]},
+        {"users": [{"name": "u", "password_hash": "x", "hashing_algorithm": "md5", "tags": ""}]},
+        {"permissions": [{"user": "nobody", "vhost": "/", "configure": "", "write": "", "read": ""}]},
+        {"permissions": [{"user": "guest", "vhost": "/", "configure": "("}]},
+        {"bindings": [{"source": "amq.direct", "vhost": "/", "destination": "q", "destination_type": "stone"}]},
+        {"unheard_of": []},
+    ],
+)
+def test_definitions_with_a_mistake_change_nothing(client: Client, wrong: dict[str, Any]) -> None:
+    """They are checked as a whole before the first change. (monitor 5)"""
+    before = client.get("/api/definitions")
+    good = {"exchanges": [{"name": "good", "vhost": "/", "type": "direct"}]}
+    reply = client("POST", "/api/definitions", {**good, **wrong})
+    assert reply.status == 400, reply
+    assert client.get("/api/definitions") == before
+
+
+# -- metrics, the server
+
+
+def test_metrics_have_rabbitmqs_names(client: Client, broker: Broker) -> None:
+    """Sums at `/metrics`, a line for each queue at `/metrics/per-object`, some families at `/metrics/detailed`."""
+    broker.declare_queue("orders")
+    broker.publish(Message(b"tea", routing_key="orders"))
+    asked = client.as_user(None)
+    sums = asked("GET", "/metrics").text
+    assert "\nrabbitmq_queue_messages_ready 1.0\n" in sums
+    assert "\nrabbitmq_queues 1.0\n" in sums
+    objects = asked("GET", "/metrics/per-object").text
+    assert 'rabbitmq_queue_messages{queue="orders",vhost="/"} 1.0' in objects
+    detailed = asked("GET", "/metrics/detailed?family=queue_coarse_metrics&family=nope").text
+    assert 'rabbitmq_detailed_queue_messages_ready{queue="orders",vhost="/"} 1.0' in detailed
+    assert "rabbitmq_detailed_queue_consumers" not in detailed
+
+
+def test_metrics_are_for_this_machine_or_for_those_who_may(client: Client) -> None:
+    """A page whose name was made to lead here gets no metrics, for its requests name another host."""
+    asked = client.as_user(None)
+    assert asked("GET", "/metrics", headers={"host": "evil.example"}).status == 401
+    assert client("GET", "/metrics", headers={"host": "evil.example"}).status == 200
+    manager = make_user(client, "m", "management")
+    assert manager("GET", "/metrics", headers={"host": "evil.example"}).status == 401
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    """The error says which port, and what to do."""
+    with socket.socket() as taken, Broker() as broker:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(MonitorError, match=f"port {taken.getsockname()[1]} is in use"):
+            broker.listen_http(port=taken.getsockname()[1])
+
+
+def test_a_certificate_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """The server does not start, and says why."""
+    with Broker() as broker, pytest.raises(MonitorError, match="cannot serve HTTP"):
+        serve_http(broker, tls=(str(tmp_path / "none.pem"), None))
+
+
+def test_the_server_ends_with_its_broker(broker: Broker) -> None:
+    """Closing the broker frees the port; closing the server twice is harmless. (monitor 8)"""
+    http = broker.listen_http()
+    broker.close()
+    http.close()
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", http.port), timeout=5)
+
+
+def test_an_object_of_this_process_can_be_looked_at(client: Client, broker: Broker) -> None:
+    """A body that is no bytes is shown as Python writes it, and stays."""
+    broker.declare_queue("objects")
+    broker.publish(Message({"a": 1}, routing_key="objects"))
+    (found,) = client.get("/api/queues/%2F/objects/messages")
+    assert found["payload"] == "{'a': 1}"
+    assert json.loads(json.dumps(found)) == found

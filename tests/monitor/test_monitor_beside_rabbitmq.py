@@ -1,0 +1,233 @@
+"""The same requests at RabbitMQ's management plugin and here: status, error and fields, side by side.
+
+Fields that this broker does not have are in `WITHOUT`, which may only get shorter. Run with `-s` the test prints a line
+for each request.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pika
+import pytest
+from monitor_support import Client, Reply
+from rabbitmq_support import NoPeer, free_ports, rabbitmq
+
+from multiqueue.broker import Broker
+
+LOOKS = """
+/api/overview /api/whoami /api/nodes /api/aliveness-test/%2F /api/vhosts /api/vhosts/%2F /api/vhosts/nope
+/api/users /api/users/guest /api/users/nope /api/users/guest/permissions /api/permissions
+/api/permissions/%2F/guest /api/topic-permissions /api/queues /api/queues/%2F /api/queues/%2F/orders
+/api/queues/%2F/nope /api/queues/%2F/orders/bindings /api/exchanges /api/exchanges/%2F
+/api/exchanges/%2F/logs /api/exchanges/%2F/amq.default /api/exchanges/%2F/nope
+/api/exchanges/%2F/logs/bindings/source /api/exchanges/%2F/e2/bindings/destination /api/bindings
+/api/bindings/%2F /api/bindings/%2F/e/logs/q/orders /api/bindings/%2F/e/logs/e/e2
+/api/bindings/%2F/e/logs/q/orders/a.%2A /api/connections /api/channels /api/consumers /api/consumers/%2F
+/api/vhosts/%2F/connections /api/vhosts/%2F/channels /api/vhosts/%2F/permissions
+/api/definitions /api/definitions/%2F /api/policies /api/policies/%2F /api/operator-policies /api/parameters
+/api/auth /api/vhost-limits /api/user-limits /api/federation-links /api/shovels
+/api/health/checks/alarms /api/health/checks/local-alarms /api/health/checks/virtual-hosts
+/api/health/checks/certificate-expiration/1/months /api/health/checks/port-listener/1
+/api/health/checks/protocol-listener/amqp091 /api/health/checks/node-is-mirror-sync-critical
+/api/health/checks/node-is-quorum-critical /api/nope /api/queues?page=1&page_size=2
+/api/queues?page=1&page_size=2&name=or&use_regex=false /api/queues?columns=name&sort=name&sort_reverse=true
+/api/queues?page=9&page_size=2 /api/queues?page=0
+"""
+REQUESTS: list[tuple[str, str, Any]] = [("GET", path, None) for path in LOOKS.split()]
+NEW = "/api/queues/%2F/new"
+REQUESTS += [
+    ("PUT", NEW, {"durable": True, "arguments": {}}),
+    ("PUT", NEW, {"durable": True}),
+    ("PUT", NEW, {"durable": False}),
+    ("PUT", NEW, b"nojson"),
+    ("PUT", "/api/queues/nope/new", {}),
+    ("PUT", "/api/queues/%2F/plain", {}),
+    ("GET", "/api/queues/%2F/plain?columns=name,durable,auto_delete", None),
+    ("PUT", "/api/exchanges/%2F/newx", {"type": "direct"}),
+    ("PUT", "/api/exchanges/%2F/newx", {"type": "direct"}),
+    ("PUT", "/api/exchanges/%2F/newx", {"type": "fanout"}),
+    ("PUT", "/api/exchanges/%2F/amq.foo", {"type": "direct"}),
+    ("POST", "/api/bindings/%2F/e/newx/q/new", {"routing_key": "k"}),
+    ("POST", "/api/bindings/%2F/e/newx/q/new", {}),
+    ("GET", "/api/bindings/%2F/e/newx/q/new", None),
+    ("POST", "/api/bindings/%2F/e/nope/q/new", {}),
+    ("POST", "/api/exchanges/%2F/amq.default/publish", {"routing_key": "new"}),
+    ("POST", "/api/queues/%2F/new/get", {"count": 1}),
+    ("POST", "/api/queues/%2F/nope/get", {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}),
+    *(
+        (
+            "POST",
+            f"/api/exchanges/%2F/{exchange}/publish",
+            {"properties": {"delivery_mode": 2}, "routing_key": key, "payload": payload, "payload_encoding": encoding},
+        )
+        for exchange, key, payload, encoding in (
+            ("newx", "zz", "hi", "string"),
+            ("amq.default", "new", "aGk=", "base64"),
+            ("nope", "new", "x", "string"),
+        )
+    ),
+    ("POST", "/api/queues/%2F/new/get", {"count": 5, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 1}),
+    ("POST", "/api/queues/%2F/new/get", {"count": 5, "ackmode": "ack_requeue_false", "encoding": "base64"}),
+    ("DELETE", "/api/queues/%2F/new/contents", None),
+    ("DELETE", "/api/queues/%2F/nope/contents", None),
+    ("DELETE", "/api/bindings/%2F/e/newx/q/new/~", None),
+    ("DELETE", "/api/bindings/%2F/e/newx/q/new/nope", None),
+    ("DELETE", "/api/exchanges/%2F/newx?if-unused=true", None),
+    ("DELETE", "/api/exchanges/%2F/newx", None),
+    ("DELETE", "/api/exchanges/%2F/amq.direct", None),
+    ("DELETE", "/api/queues/%2F/orders?if-empty=true", None),
+    ("DELETE", NEW, None),
+    ("DELETE", NEW, None),
+    ("DELETE", "/api/queues/%2F/ex", None),
+    ("PUT", "/api/vhosts/v1", {}),
+    ("PUT", "/api/vhosts/v1", {}),
+    ("PUT", "/api/users/u1", {"password": "p", "tags": "monitoring"}),
+    ("PUT", "/api/users/u1", {"password": "p", "tags": "management"}),
+    ("PUT", "/api/users/u2", {"password": "p"}),
+    ("PUT", "/api/users/u2", {"tags": ""}),
+    ("PUT", "/api/permissions/v1/u1", {"configure": ".*", "write": ".*", "read": ".*"}),
+    ("PUT", "/api/permissions/v1/u1", {"configure": "("}),
+    ("PUT", "/api/permissions/v1/nobody", {"configure": ".*", "write": ".*", "read": ".*"}),
+    ("DELETE", "/api/permissions/v1/u1", None),
+    ("DELETE", "/api/users/u1", None),
+    ("DELETE", "/api/users/u1", None),
+    ("POST", "/api/users/bulk-delete", {"users": ["u2"]}),
+    (
+        "POST",
+        "/api/definitions",
+        {"queues": [{"name": "d", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {}}]},
+    ),
+    ("POST", "/api/definitions", b"no"),
+    (
+        "POST",
+        "/api/definitions/%2F",
+        {"queues": [{"name": "e", "durable": True, "auto_delete": False, "arguments": {}}]},
+    ),
+]
+
+# Fields that tell of Erlang, of a cluster, of plugins, or of figures that this broker does not count.
+WITHOUT = re.compile(
+    r"garbage_collection|reductions|backing_queue_status|applications|erlang|contexts|socket|idle_since"
+    r"|churn_rates|(channel|connection|queue)_(created|closed|declared|deleted)|metrics_gc|ra_open|net_ticktime"
+    r"|release_series|context_switches|run_queue|proc_|gc_|io_|mnesia|msg_store|queue_index|cluster_links|_details"
+    r"|log_files|db_dir|config_files|effective_policy|sockets|mem_calculation|persistent_store"
+    r"|memory$|_ram$|paged_out|persistent$|ssl_|recv_cnt|send_cnt|send_pend|uncommitted|raft"
+    r"|disk_(reads|writes)|unroutable|deliver(_no_ack)?$|get(_empty|_no_ack)?$|confirm$|message_stats"
+    r"|warnings|queue_master_locator|default_queue_type|global_parameters|policies|internal_cluster_id|\[\]\.value"
+)
+
+
+@pytest.fixture(scope="module")
+def clients() -> Iterator[tuple[Client, Client]]:
+    """The API of RabbitMQ, and ours, in front of brokers that have the same."""
+    (port,) = free_ports(1)
+    settings = f"management.tcp.port = {port}\nmanagement.tcp.ip = 127.0.0.1\ncollect_statistics_interval = 500\n"
+    try:
+        with (
+            rabbitmq(settings, plugins=["rabbitmq_management"]) as peer,
+            Broker() as broker,
+            broker.listen() as server,
+            broker.listen_http(amqp=server) as http,
+        ):
+            theirs, ours = Client(f"http://127.0.0.1:{port}"), Client(http.url)
+            _wait_until_it_answers(theirs)
+            with_clients = [_populate(url) for url in (peer.url, server.url)]
+            _wait_for_figures(theirs)
+            yield theirs, ours
+            for connection in with_clients:
+                connection.close()
+    except NoPeer as error:
+        if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
+            pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {error}", pytrace=False)
+        pytest.skip(str(error))
+
+
+def _wait_until_it_answers(client: Client) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if client("GET", "/api/whoami").status == 200:
+                return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    pytest.fail("RabbitMQ's management plugin did not answer within 60 s")
+
+
+def _wait_for_figures(client: Client) -> None:
+    """RabbitMQ's figures come seconds after what they are about."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = client.get("/api/queues/%2F/orders")
+        connections, channels = client.get("/api/connections"), client.get("/api/channels")
+        if found.get("messages") == 3 and connections and "channels" in connections[0] and len(channels) == 2:
+            return
+        time.sleep(0.1)
+    pytest.fail("RabbitMQ's figures did not come within 60 s")
+
+
+def _populate(url: str) -> pika.BlockingConnection:
+    connection = pika.BlockingConnection(pika.URLParameters(url))
+    channel = connection.channel()
+    channel.queue_declare("orders", durable=True, arguments={"x-max-length": 100})
+    channel.queue_declare("ex", exclusive=True)
+    channel.exchange_declare("logs", "topic", durable=True)
+    channel.exchange_declare("e2", "fanout")
+    channel.queue_bind("orders", "logs", "a.*")
+    channel.exchange_bind("e2", "logs", "#")
+    channel.confirm_delivery()
+    for _ in range(3):
+        channel.basic_publish("", "orders", b"tea", pika.BasicProperties(delivery_mode=2))
+    second = connection.channel()
+    second.basic_qos(prefetch_count=1)
+    second.basic_consume("orders", lambda *_: None, consumer_tag="waiter")
+    return connection
+
+
+def fields(value: Any, prefix: str = "") -> set[str]:
+    """The paths of all fields; what users named (arguments, properties of clients) is not looked into."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for key, each in value.items():
+            found.add(prefix + key)
+            if key not in ("arguments", "client_properties", "cluster_state", "properties", "metadata"):
+                found |= fields(each, f"{prefix}{key}.")
+    elif isinstance(value, list):
+        for each in value:
+            found |= fields(each, f"{prefix}[].")
+    return found
+
+
+def content(reply: Reply) -> Any:
+    return reply.json if reply.headers.get("content-type", "").startswith("application/json") and reply.text else None
+
+
+def _without_breaks(text: str) -> str:
+    """Erlang breaks long terms into lines."""
+    return re.sub(r"\\n|\s", "", text)
+
+
+@pytest.mark.slow(selected=True)
+def test_the_same_request_is_answered_alike(clients: tuple[Client, Client]) -> None:
+    """Each request has RabbitMQ's status, refusals its words, answers its fields but those in `WITHOUT`. (monitor 2)"""
+    theirs, ours = clients
+    table: list[str] = []
+    for method, path, body in REQUESTS:
+        expected, found = theirs(method, path, body), ours(method, path, body)
+        line = f"{method} {path} {body or ''}: {expected.status} {found.status}"
+        if expected.status != found.status:
+            table.append(f"{line}: status\n  {expected.text[:200]}\n  {found.text[:200]}")
+        elif expected.status >= 400 and "port-listener" not in path:
+            if _without_breaks(expected.text) != _without_breaks(found.text):
+                table.append(f"{line}: words\n  {expected.text[:300]}\n  {found.text[:300]}")
+        else:
+            missing = {name for name in fields(content(expected)) - fields(content(found)) if not WITHOUT.search(name)}
+            if missing:
+                table.append(f"{line}: fields {sorted(missing)}")
+        print(line)
+    assert table == [], "\n".join(table)
