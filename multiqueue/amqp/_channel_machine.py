@@ -21,6 +21,7 @@ from ._hot import PUBLISH, decode_header
 CHANNEL_OPEN: Final = b"\x00\x14\x00\x0a"
 CHANNEL_CLOSE: Final = b"\x00\x14\x00\x28"
 CHANNEL_CLOSE_OK: Final = b"\x00\x14\x00\x29"
+CANCEL: Final = b"\x00\x3c\x00\x1e"
 
 
 class ChannelState(IntEnum):

@@ -61,6 +61,7 @@ class ServerConnection(ConnectionReading):
         self._is_lost = True
         self._cancel_timer()
         self._pending.clear()
+        self._pending_bytes = 0
         self._out.clear()
         if self._is_aside:
             self._end_channels()  # those that are ours, so that nobody's messages wait for the other thread

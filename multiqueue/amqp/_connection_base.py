@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("multiqueue.amqp")
 _numbers = itertools.count(1)
 _LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
+_READ_AHEAD: Final = 64 * 1024  # bytes; what a connection that is held softly may have waiting here
 _REPLIES: Final = 4  # times the write buffer that replies may wait in before nothing further is read
 
 
@@ -82,7 +83,9 @@ class ConnectionBase(asyncio.Protocol):
         self._is_deaf = False  # what comes from now on cannot be read as frames
         self._out: list[bytes] = []
         self._pending: deque[Frame] = deque()
-        self._holds: set[object] = set()
+        self._pending_bytes = 0  # of `_pending`, about
+        self._holds: dict[object, bool] = {}  # reasons to do nothing further; True: but to read on for a while
+        self._is_reading = True
         self._unread_bytes = 0  # written since `is_held_back`: replies, for no consumer wants anything then
         self._set_aside: dict[ServerChannel, bytes] = {}  # methods that wait for commits
         self._has_published = False  # something that `publisher` may not have handed in yet
@@ -135,11 +138,21 @@ class ConnectionBase(asyncio.Protocol):
         if self._unread_bytes > _REPLIES * self.settings.write_buffer_bytes:
             self._hold("replies")
 
-    def _hold(self, reason: object) -> None:
-        """Read nothing further while this reason stands."""
-        if not self._holds and not self._transport.is_closing():
-            self._transport.pause_reading()
-        self._holds.add(reason)
+    def _hold(self, reason: object, *, softly: bool = False) -> None:
+        """Do nothing further while this reason stands. Read nothing either, unless it is a soft one."""
+        self._holds[reason] = softly
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        """Read while nothing holds us; while it only does so softly, until there is enough that waits."""
+        reads = not self._holds or (self._is_held_softly and self._pending_bytes < _READ_AHEAD)
+        if reads is not self._is_reading and not self._transport.is_closing():
+            self._is_reading = reads
+            (self._transport.resume_reading if reads else self._transport.pause_reading)()
+
+    @property
+    def _is_held_softly(self) -> bool:
+        return all(self._holds.values())
 
     @property
     def is_open(self) -> bool:
@@ -204,8 +217,8 @@ class ConnectionBase(asyncio.Protocol):
         # What keeps us from reading no longer matters: only the answer does.
         self._holds.clear()
         self._pending.clear()
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._pending_bytes = 0
+        self._read_or_not()
 
     def _set_timer(self, seconds: float, action: Callable[[], object]) -> None:
         self._cancel_timer()

@@ -4,6 +4,9 @@ Holding     `_holds` are the reasons for which nothing is read: something runs a
             waits for commits, a queue has no room, an alarm, replies that are not fetched. While there is one,
             frames that came before wait in `_pending`. Whoever adds a reason takes it away: the thread that ran
             aside, the store, the queue, the alarm's end, the transport.
+Softly      Reasons that are about publishing (a queue without room, an alarm), and those before the login, let us read
+            on until 64 KiB wait: so a peer that leaves is noticed, and a close or cancel among them is done, with what
+            stands before it. What follows waits on.
 Threads     `post_committed` is for the store's thread, and `when_room`'s callback may come on any; both only pass the
             word on to the I/O thread, where everything else runs.
 """
@@ -16,9 +19,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..broker import BrokerQueue
+from ._channel_machine import CANCEL, CHANNEL_CLOSE
 from ._connection_base import ConnectionBase
-from ._connection_machine import ConnectionState
-from ._frames import Frame
+from ._connection_machine import CLOSE, ConnectionState
+from ._frames import FRAME_METHOD, FRAME_OVERHEAD, Frame
 from ._methods import commands
 
 if TYPE_CHECKING:
@@ -30,6 +34,8 @@ _Result = TypeVar("_Result")
 
 class ConnectionHolding(ConnectionBase):
     """The part of a connection that stops reading and goes on."""
+
+    _is_passing = False  # the soft reasons do not hold what is dealt with now
 
     def _process(self, frames: list[Frame]) -> None:
         """Deal with frames in order; those behind a new reason to hold are kept."""
@@ -48,14 +54,52 @@ class ConnectionHolding(ConnectionBase):
     def _let_go(self, reason: object) -> None:
         if reason not in self._holds:
             return
-        self._holds.discard(reason)
-        if self._holds or self._is_lost:
+        del self._holds[reason]
+        if self._is_lost:
             return
-        frames, self._pending = list(self._pending), deque()
-        self._process(frames)
-        if not self._holds and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self._holds:
+            self._let_close(0)
+        else:
+            frames, self._pending, self._pending_bytes = list(self._pending), deque(), 0
+            self._process(frames)
+        self._read_or_not()
         self.flush()
+
+    def _let_close(self, start: int) -> None:
+        """Do what waits up to the last end in it, where nothing but publishing is held. No end is before `start`.
+
+        The publishes before it are done too, though there is no room: they are few, and those who close a channel
+        or a connection have a right to know that they are done.
+        """
+        if not self._is_held_softly:
+            return
+        ends = [at for at in range(start, len(self._pending)) if self._ends_something(self._pending[at])]
+        if ends:
+            frames = [self._pending.popleft() for _ in range(ends[-1] + 1)]
+            self._is_passing = True
+            try:
+                self._process(frames)
+            finally:
+                self._is_passing = False
+            self._pending_bytes = sum(len(payload) + FRAME_OVERHEAD for _, _, payload in self._pending)
+
+    def _ends_something(self, frame: Frame) -> bool:
+        """Whether the client closes the connection or an open channel, or cancels a consumer that is there.
+
+        What is ended cannot be begun anew while the connection is held, so nobody gets past an alarm by this.
+        """
+        kind, number, payload = frame
+        if kind != FRAME_METHOD:
+            return False
+        if not number:
+            return payload[:4] == CLOSE
+        channel = self.channels.get(number)
+        if channel is None:
+            return False
+        if payload[:4] == CANCEL:
+            tag = payload[5 : 5 + payload[4]] if len(payload) > 4 else b""
+            return any(each.encode() == tag for each in channel.consumers)
+        return payload[:4] == CHANNEL_CLOSE
 
     # -- aside
 
@@ -131,7 +175,7 @@ class ConnectionHolding(ConnectionBase):
             if queue in consumed or queue in self._holds:
                 continue
             if queue.when_room(lambda queue=queue: self.io.post(self._let_go, queue)):  # type: ignore[misc]
-                self._hold(queue)
+                self._hold(queue, softly=True)
 
     def publishes(self) -> None:
         """The client publishes. While there is an alarm, this was the last that is read of it.
@@ -142,7 +186,7 @@ class ConnectionHolding(ConnectionBase):
         alarms = self.server.alarms
         if not alarms or "alarm" in self._holds or self._is_lost:
             return
-        self._hold("alarm")
+        self._hold("alarm", softly=True)
         if self.can("connection.blocked"):
             self._reply(commands.Connection.Blocked, reason=f"low on {' & '.join(sorted(alarms))}")
         self.flush()

@@ -20,7 +20,7 @@ from ._channel_machine import ChannelState
 from ._connection_holding import ConnectionHolding
 from ._connection_machine import ConnectionState
 from ._errors import AmqpError, ChannelFault, ConnectionFault, FrameError
-from ._frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, PROTOCOL_HEADER, Frame
+from ._frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD, PROTOCOL_HEADER, Frame
 from ._hot import ACK, PUBLISH, acks_in_a_row
 from ._methods import commands, encode_method
 
@@ -100,18 +100,30 @@ class ConnectionReading(ConnectionHolding):
             self._close_transport()
 
     def _process(self, frames: list[Frame]) -> None:
-        if self._pending:
-            self._pending.extend(frames)
-            return
-        if self._holds:
-            self._pending.extend(frames)
+        if self._holds and not self._is_passing:
+            self._keep(frames)
             return
         try:
-            self._receive_each(frames)
+            left = self._receive_each(frames)
         finally:
             self._hand_in()
+        if not left:
+            return
+        if self._is_passing:
+            self._pending.extendleft(reversed(left))
+        else:
+            self._keep(left)
 
-    def _receive_each(self, frames: list[Frame]) -> None:
+    def _keep(self, frames: list[Frame]) -> None:
+        """Frames wait behind a reason to hold."""
+        before = len(self._pending)
+        self._pending.extend(frames)
+        self._pending_bytes += sum(len(payload) + FRAME_OVERHEAD for _, _, payload in frames)
+        self._let_close(before)
+        self._read_or_not()
+
+    def _receive_each(self, frames: list[Frame]) -> list[Frame]:
+        """Deal with frames until there is a reason to hold; those that are left."""
         at, end = 0, len(frames)
         while at < end:
             kind, number, payload = frames[at]
@@ -125,9 +137,9 @@ class ConnectionReading(ConnectionHolding):
             at += acks or 1
             if len(self._out) > _FLUSH_PIECES:
                 self.flush()
-            if self._holds:
-                self._pending.extend(frames[at:])
-                return
+            if self._holds and not (self._is_passing and self._is_held_softly):
+                return frames[at:]
+        return []
 
     def _hand_in(self) -> None:
         """End a run of publishes: the store has it before whatever follows, and in any case before we wait."""

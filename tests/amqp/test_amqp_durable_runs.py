@@ -260,7 +260,7 @@ def test_a_run_that_is_not_accepted_closes_the_connection(peer: Desk, broker: St
 
 
 def test_a_queue_that_asks_for_room_holds_its_publisher(peer: Desk, broker: StoredBroker) -> None:
-    """Once the queue is over its limit nothing further is read from who publishes to it, until there is room."""
+    """Once the queue is over its limit nothing further is done for who publishes to it, until there is room."""
     broker.memory.release()
     settings = QueueSettings(durable=True, max_length=2, overflow=Overflow.FLOW_CONTROL)
     broker.declare_queue("flow", settings=settings)
@@ -278,7 +278,7 @@ def test_a_queue_that_asks_for_room_holds_its_publisher(peer: Desk, broker: Stor
 
 
 def progress(peer: Desk) -> tuple[bool, int]:
-    """Whether the peer is read from, and how many publishes of channel 1 were dealt with."""
+    """Whether nothing holds the peer, and how many publishes of channel 1 were dealt with."""
     confirms = peer.connection.channels[1].confirms
     assert confirms is not None
-    return peer.transport.is_read_from, confirms.published
+    return not peer.connection._holds, confirms.published
