@@ -55,9 +55,11 @@ class Schemas:
         """
         if ddl is None:
             return
-        wrong = differences(self.columns(spark, ddl), columns_of(frame.schema), exactly=exactly)
+        found = columns_of(frame.schema)
+        wrong = differences(self.columns(spark, ddl), found, exactly=exactly)
         if wrong:
-            raise JobError(f"the columns are not those of {place}: {'; '.join(wrong)}")
+            there = ", ".join(f"{name} {kind}" for name, kind in found.items()) or "none"
+            raise JobError(f"the columns are not those of {place}: {'; '.join(wrong)}; expected {ddl}, found {there}")
 
 
 def columns_of(schema: Any) -> Columns:

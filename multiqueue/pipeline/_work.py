@@ -18,6 +18,7 @@ from ._items import Item, Lane, Step
 from ._job import INPUT, Job, check_queries, job_of, ship_modules
 from ._json_input import check_expected
 from ._publish import Places, beside
+from ._put_out import note_columns, require_alike
 from ._read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
 from ._reading import Reading
 from ._schema import Schemas
@@ -53,6 +54,7 @@ class Sink:
         if self.partition_by:
             writer = writer.partitionBy(*self.partition_by)
         writer.save("file://" + str(staged))
+        note_columns(frame, staged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,7 @@ class SparkWork:
             root = self.places.data
             lanes = [part] if part else [lane.name for lane in self.lanes.values() if lane.section == name]
             directories = [self.places.of_lane(lane) for lane in lanes]
+        require_alike(directories, sink.format, self.places.output)
         frame = read_output(spark, root, directories, sink.format, sink.options, step.schemas.get(name))
         return frame.drop("lane") if part else frame
 

@@ -281,7 +281,10 @@ def test_expected_columns_are_in_every_file(read: Reader) -> None:
     assert read.error({"a.jsonl": good, "b.jsonl": poor}, "jsonl", expect="a BIGINT, b BIGINT") == said
     assert read.error({"b.jsonl": poor}, "jsonl", expect="b INT", schema="a INT, b INT") == said
     alone = read.error({"b.jsonl": poor}, "jsonl", expect="a BIGINT, b BIGINT")
-    assert alone == "the columns are not those of lanes.lane.expect: 'b' (bigint) is missing"
+    assert alone == (
+        "the columns are not those of lanes.lane.expect: 'b' (bigint) is missing; "
+        "expected a BIGINT, b BIGINT, found a bigint"
+    )
     assert "missing 'customer'" in read.error({"a.csv": A, "b.csv": "kunde,amount\ny,2\n"}, expect="customer STRING")
 
 
@@ -366,7 +369,8 @@ def test_a_run_over_files_that_are_not_as_configured(spark: Any, tmp_path: Path)
     assert sorted(map(str, rows)) == sorted(map(str, [{"a": 1}, {"a": 2}, X, Y]))
     failed = {ended.item.files[0].path: ended.error for ended in reporter.attempts if ended.state == "failed"}
     assert failed == {
-        "in/c.csv": "JobError: the columns are not those of lanes.orders.expect: 'customer' (string) is missing",
+        "in/c.csv": "JobError: the columns are not those of lanes.orders.expect: 'customer' (string) is missing; "
+        "expected customer STRING, amount STRING, found amount string, client string",
         "in/b.json": "JobError: line 1 of 'in/b.json' is not as configured: 'no JSON at all'; "
         'corrupt = "set aside" keeps such records apart, "allow" reads them as NULL',
     }
@@ -382,6 +386,41 @@ def test_a_run_over_files_that_are_not_as_configured(spark: Any, tmp_path: Path)
     run_pipeline(config, Silent(), session=lambda: spark)
     assert not records.exists()
     assert {"a": 7} in rows_in(tmp_path / "out" / "data")
+
+
+STEPS = """\
+[lanes.orders]
+files = "*.csv"
+format = "csv"
+options = { header = true }
+[job]
+sql = "SELECT * FROM input"
+[steps.all]
+after = "orders"
+sql = "SELECT customer, amount FROM orders"
+[output]
+path = "out"
+format = "csv"
+options = { header = true }
+"""
+
+
+def test_a_step_over_items_of_other_columns(spark: Any, tmp_path: Path) -> None:
+    """A step does not read items together whose columns stand in another order in their CSV: it says which."""
+    write(tmp_path, {"a.csv": A, "b.csv": B})
+    (tmp_path / "p.toml").write_text(STEPS)
+    reporter = Recorder()
+    result = run_pipeline(load_config(tmp_path / "p.toml"), reporter, session=lambda: spark)
+    assert int(result.status) == 1
+    (error,) = [ended.error for ended in reporter.attempts if ended.error]
+    assert "their order is " in error
+    (tmp_path / "p.toml").write_text(STEPS.replace("SELECT * FROM input", "SELECT customer, amount FROM input"))
+    for name in ("a.csv", "b.csv"):
+        os.utime(tmp_path / name, (1, 1))
+    assert int(run_pipeline(load_config(tmp_path / "p.toml"), reporter, session=lambda: spark).status) == 0
+    parts = (tmp_path / "out" / "steps" / "all").rglob("part-*.csv")
+    rows = sorted(row for part in parts for row in part.read_text().splitlines()[1:])
+    assert rows == ["x,1", "y,2"]
 
 
 def test_messages_that_name_files(read: Reader) -> None:
