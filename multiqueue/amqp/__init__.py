@@ -52,6 +52,9 @@ from ._hot import encode_nack as encode_nack
 from ._hot import encode_publish as encode_publish
 from ._hot import encode_reject as encode_reject
 from ._hot import encode_return as encode_return
+from ._message import Digests as Digests
+from ._message import properties_of as properties_of
+from ._message import wire_message as wire_message
 from ._methods import decode_method as decode_method
 from ._methods import encode_method as encode_method
 from ._properties import NO_PROPERTIES as NO_PROPERTIES
@@ -61,6 +64,8 @@ from ._properties import encode_properties as encode_properties
 from ._replies import REPLY_PREFIX as REPLY_PREFIX
 from ._replies import REPLY_TO as REPLY_TO
 from ._replies import reply_queues as reply_queues
+from ._routing import routed as routed
+from ._routing import with_reply_address as with_reply_address
 from ._security import RABBITMQ_HASH as RABBITMQ_HASH
 from ._security import Access as Access
 from ._security import Permissions as Permissions

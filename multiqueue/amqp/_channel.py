@@ -56,6 +56,8 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
 
     def _call(self, payload: bytes) -> None:
         method = payload[:4]
+        if method in _OWN:
+            decode_method(payload)  # nothing in it is of use, but it has to be one
         if method == CHANNEL_OPEN:
             self.reply(commands.Channel.OpenOk)
         elif method == CHANNEL_CLOSE:
@@ -120,6 +122,7 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
 
 
 _Handler = Callable[[ServerChannel, Any], None]
+_OWN: Final = frozenset({CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK})
 
 _HOT: Final[dict[bytes, _Handler]] = {
     ACK: ServerChannel._on_ack,

@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..broker import MessageRefused, Unroutable
-from . import _message
 from ._channel_base import ChannelBase
 from ._channel_machine import Content
 from ._errors import REPLY_NAMES, ChannelFault, ConnectionFault
 from ._hot import decode_hot, encode_return
 from ._message import WireMessage, body_of, names_of, properties_of, wire_message
-from ._replies import REPLY_PREFIX, REPLY_TO, reply_queues
+from ._replies import REPLY_PREFIX
+from ._routing import routed, with_reply_address
 
 if TYPE_CHECKING:
-    from ..broker import BrokerQueue, Message, Sent
+    from ..broker import Message, Sent
 
 
 class ChannelPublishing(ChannelBase):
@@ -59,56 +59,27 @@ class ChannelPublishing(ChannelBase):
     def _publish_specially(self, message: WireMessage, mandatory: bool, number: int) -> None:
         """A publish in a transaction, to several keys, with a reply-to of ours, or as an answer to one."""
         try:
-            message = self._with_direct_reply(message)
-            queues, message = self._route(message)
+            self._check_user(message)
+            digests = self.connection.digests
+            address = None if self.reply_consumer is None else self.reply_consumer.queue.name
+            queues, message = routed(self.connection.host, with_reply_address(message, address, digests), digests)
+            if self.transaction is not None:
+                self.transaction.publish(message, queues, mandatory=mandatory)
+                return
             if mandatory and not queues:
                 raise Unroutable("", message=message)
-            if self.transaction is not None:
-                self.transaction.publish(message, queues)
-                return
             self._sent(self.connection.publisher.put_on(queues, message, tag=self._tag(number)), number)
         except Unroutable:
             self._unroutable(message, number)
         except MessageRefused:
             self._refused(number)
 
-    def _with_direct_reply(self, message: WireMessage) -> WireMessage:
-        """Check what the publisher says of itself; name its own reply queue where it asks for that."""
+    def _check_user(self, message: WireMessage) -> None:
+        """Check what the publisher says of itself."""
         user = message.user_id
         if user is not None and user != self.connection.user.name:
             actual = self.connection.user.name
             raise ChannelFault(406, f"user_id property set to '{user}' but authenticated user was '{actual}'")
-        if message.reply_to != REPLY_TO:
-            return message
-        if self.reply_consumer is None:
-            raise ChannelFault(406, "fast reply consumer does not exist")
-        return self._readdressed(message, _message.with_reply_to(message.properties, self.reply_consumer.queue.name))
-
-    def _route(self, message: WireMessage) -> tuple[list[BrokerQueue], WireMessage]:
-        """All queues that routing key, CC and BCC lead to, each once; and the message without BCC."""
-        if not message.exchange and message.routing_key.startswith(REPLY_PREFIX):
-            queue = reply_queues(self.connection.host).find(message.routing_key)
-            return [] if queue is None else [queue], message
-        host = self.connection.host
-        queues = dict.fromkeys(host.route(message))
-        for key in (*_keys(message, "CC"), *_keys(message, "BCC")):
-            queues.update(dict.fromkeys(host.route(self._readdressed(message, message.properties, key))))
-        if "BCC" in message.headers:
-            message = self._readdressed(message, _message.without_header(message.properties, "BCC"))
-        return list(queues), message
-
-    def _readdressed(self, message: WireMessage, properties: bytes, key: str | None = None) -> WireMessage:
-        known = self.connection.digests.of(properties)
-        address = message.routing_key if key is None else key
-        return wire_message(
-            message.body,  # type: ignore[arg-type] # the body of a wire message is bytes
-            message.exchange,
-            address,
-            message.names,
-            properties,
-            known,
-            message.publisher,
-        )
 
     def _tag(self, number: int) -> tuple[ChannelPublishing, int] | None:
         """What the store's thread calls a publish by: see `post_committed`."""
@@ -134,11 +105,3 @@ class ChannelPublishing(ChannelBase):
         connection = self.connection
         content = names_of(message), properties_of(message), body_of(message)
         connection.send(encode_return(self.number, code, REPLY_NAMES[code], *content, connection.frame_max))
-
-
-def _keys(message: Message, header: str) -> list[str]:
-    """The further routing keys in a header."""
-    keys = message.headers.get(header, [])
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise ChannelFault(406, f"invalid value for header '{header}': a list of strings is needed")
-    return keys

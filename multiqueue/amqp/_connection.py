@@ -95,14 +95,14 @@ class ServerConnection(ConnectionReading):
 
     # -- the handshake
 
-    def _start(self) -> None:
+    def _start(self, major: int, minor: int) -> None:
         self.machine.started()
         certificate = self._transport.get_extra_info("peercert")
         self._offered = ("PLAIN", "AMQPLAIN", "EXTERNAL") if certificate else ("PLAIN", "AMQPLAIN")
         self._reply(
             commands.Connection.Start,
-            version_major=0,
-            version_minor=9,
+            version_major=major,
+            version_minor=minor,
             server_properties=self.server.properties,
             mechanisms=" ".join(self._offered),
             locales="en_US",

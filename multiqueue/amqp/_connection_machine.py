@@ -64,15 +64,22 @@ class ConnectionMachine:
         """The protocol header has come and start was sent."""
         self.state = _S.STARTING
 
+    def expects(self, method: bytes) -> bool:
+        """Whether a method (its class and number) may come now, and is looked at."""
+        return self._after(method) is not None
+
+    def _after(self, method: bytes) -> ConnectionState | None:
+        if method == CLOSE and self.state in _EARLY_CLOSE:
+            return _S.CLOSED  # a peer may give up at any time
+        return MOVES[self.state].get(method)
+
     def receive(self, method: bytes) -> bool:
         """A method (its class and number) has come; False when it is to be dropped.
 
         Raises:
             ConnectionFault: it may not come now.
         """
-        to = MOVES[self.state].get(method)
-        if to is None and method == CLOSE and self.state in _EARLY_CLOSE:
-            to = _S.CLOSED  # a peer may give up at any time
+        to = self._after(method)
         if to is not None:
             self.state = to
             return True
@@ -91,6 +98,19 @@ class ConnectionMachine:
         if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
             return False
         raise ConnectionFault(505, f"unexpected frame in connection state {self.state.value}")
+
+    def check_heartbeat(self, channel: int, payload: bytes) -> None:
+        """A heartbeat has come, or what has its type.
+
+        Raises:
+            ConnectionFault: it is another channel's, or says something.
+        """
+        if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
+            return
+        if payload:
+            raise ConnectionFault(501, f"a heartbeat with {len(payload)} bytes of payload")
+        if channel:
+            raise ConnectionFault(505, f"a heartbeat on channel {channel}; it is channel 0's")
 
     def closed_by_server(self) -> None:
         """A close was sent."""

@@ -20,9 +20,17 @@ from ._channel_machine import ChannelState
 from ._connection_holding import ConnectionHolding
 from ._connection_machine import ConnectionState
 from ._errors import AmqpError, ChannelFault, ConnectionFault, FrameError
-from ._frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD, FRAME_OVERHEAD, PROTOCOL_HEADER, Frame
+from ._frames import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    FRAME_OVERHEAD,
+    PROTOCOL_HEADER,
+    PROTOCOL_HEADERS,
+    Frame,
+)
 from ._hot import ACK, PUBLISH, acks_in_a_row
-from ._methods import commands, encode_method
+from ._methods import commands, decode_method, encode_method
 
 _log = logging.getLogger("multiqueue.amqp")
 _FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
@@ -33,8 +41,8 @@ _CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
 class ConnectionReading(ConnectionHolding):
     """The part of a connection that bytes come into."""
 
-    def _start(self) -> None:
-        """The protocol header has come."""
+    def _start(self, major: int, minor: int) -> None:
+        """The protocol header has come, and is answered with this version."""
         raise NotImplementedError
 
     def _new_channel(self, number: int) -> ServerChannel:
@@ -82,7 +90,7 @@ class ConnectionReading(ConnectionHolding):
     def _receive_beginning(self, data: bytes) -> bytes | None:
         """What follows the protocol header once it is whole; None while it is not, or when it is wrong."""
         self._beginning = begun = cast(bytes, self._beginning) + data
-        if not PROTOCOL_HEADER.startswith(begun[:8]):
+        if not any(known.startswith(begun[:8]) for known in PROTOCOL_HEADERS):
             self._is_deaf = True
             self._transport.write(PROTOCOL_HEADER)  # the version that is spoken here
             self._close_transport()
@@ -90,7 +98,7 @@ class ConnectionReading(ConnectionHolding):
         if len(begun) < 8:
             return None
         self._beginning = None
-        self._start()
+        self._start(*PROTOCOL_HEADERS[begun[:8]])
         return begun[8:]
 
     def _listen_for_close_ok(self, data: bytes) -> None:
@@ -186,10 +194,14 @@ class ConnectionReading(ConnectionHolding):
                 else:
                     channel.receive(kind, payload)
             elif kind == FRAME_METHOD:
+                if self.machine.expects(payload[:4]):
+                    decode_method(payload)  # what does not decode has not come, and moves nothing
                 if self.machine.receive(payload[:4]):
                     self._call(payload)
             elif kind in (FRAME_HEADER, FRAME_BODY):
                 raise ConnectionFault(505, "a content frame on channel 0")
+            else:
+                self.machine.check_heartbeat(number, payload)
         except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
             self._fail(channel, error, payload[:4] if kind == FRAME_METHOD else PUBLISH)
 

@@ -89,11 +89,6 @@ def _cancel(channel: ServerChannel, method: Any) -> None:
         channel.reply(commands.Basic.CancelOk, consumer_tag=method.consumer_tag)
 
 
-@handles(commands.Basic.CancelOk)
-def _cancel_ok(channel: ServerChannel, method: Any) -> None:
-    """The answer to a cancel of ours, which asked for none."""
-
-
 @handles(commands.Basic.Get)
 def _get(channel: ServerChannel, method: Any) -> None:
     connection = channel.connection

@@ -9,7 +9,7 @@ from ._confirms import Confirms
 from ._errors import ChannelFault, ConnectionFault
 from ._methods import commands
 from ._replies import REPLY_PREFIX, REPLY_TO, reply_queues
-from ._transaction import ChannelTransaction
+from ._transaction import ChannelTransaction, Committed
 
 if TYPE_CHECKING:
     from ..broker import BrokerQueue
@@ -181,11 +181,6 @@ def _flow(channel: ServerChannel, method: Any) -> None:
     channel.reply(commands.Channel.FlowOk, active=True)
 
 
-@handles(commands.Channel.FlowOk)
-def _flow_ok(channel: ServerChannel, method: Any) -> None:
-    """The answer to a flow, which this server does not send: as RabbitMQ, no error."""
-
-
 @handles(commands.Confirm.Select)
 def _select_confirms(channel: ServerChannel, method: Any) -> None:
     if channel.transaction is not None:
@@ -209,9 +204,11 @@ def _select_transactions(channel: ServerChannel, method: Any) -> None:
 def _commit(channel: ServerChannel, method: Any) -> None:
     transaction = _transaction(channel)
 
-    def committed(is_complete: bool) -> None:
+    def committed(outcome: Committed) -> None:
         transaction.committed()
-        if not is_complete:
+        for message in outcome.returned:
+            channel.send_return(message, 312)
+        if not outcome.is_complete:
             raise ChannelFault(406, "partial tx completion")
         channel.reply(commands.Tx.CommitOk)
 

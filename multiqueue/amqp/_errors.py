@@ -68,7 +68,7 @@ class MalformedFrame(ConnectionFault):
     """A frame whose payload does not decode."""
 
     def __init__(self, detail: str) -> None:
-        super().__init__(502, detail)
+        super().__init__(501, detail)
 
 
 class ServerError(MultiQueueError):

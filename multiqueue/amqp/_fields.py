@@ -3,7 +3,8 @@
 Promise     Bytes decode to values or raise `MalformedFrame`; nothing is read past its end, and nesting is bounded
             before it is followed. What is encoded decodes to an equal value, integers and doubles in full.
 Types       Those of RabbitMQ's errata. `S` that is no UTF-8 and `x` are bytes; `L` is signed, as every client writes
-            it; a time that no `datetime` holds is the integer. Integers are written as `I` or `l`, floats as `d`.
+            it; a time that no `datetime` holds is the integer. Integers are written as `I` or `l`, floats as `d`,
+            where the wire did not bring them otherwise: `encode_table` takes what is unchanged as it came.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from ._errors import MalformedFrame
 
@@ -22,6 +23,7 @@ MAX_DEPTH: Final = 32  # tables within tables; RabbitMQ's own headers need three
 _LONG: Final = Struct(">I")
 _LONGLONG: Final = Struct(">Q")
 _DECIMAL: Final = Struct(">BI")
+_EMPTY_TABLE: Final = bytes(4)
 
 Decoded = tuple[object, int]
 
@@ -186,24 +188,80 @@ def shortened(text: str) -> str:
     return text.encode()[:255].decode(errors="ignore")
 
 
-def encode_table(table: Mapping[str, object]) -> bytes:
-    """A field table with its length.
+class Long(int):
+    """An integer that is written as `l`, however small."""
+
+
+class _Came(NamedTuple):
+    """A value as it came over a wire: decoded, and its bytes, the type first."""
+
+    value: object
+    raw: bytes
+
+
+def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE) -> bytes:
+    """A field table with its length; a value that is still the one in the table `came` keeps its bytes.
 
     Raises:
         ValueError: a value that no field type holds, or a table that is nested deeper than is ever decoded.
     """
-    return _encode_table(table, MAX_DEPTH)
+    return _encode_table(table, MAX_DEPTH, _pairs(came) if len(came) > len(_EMPTY_TABLE) else {})
 
 
-def _encode_table(table: Mapping[str, object], depth: int) -> bytes:
+def _pairs(table: bytes) -> dict[str, _Came]:
+    """The values of an encoded table, which is known to decode, by name."""
+    found: dict[str, _Came] = {}
+    at = 4
+    while at < len(table):
+        name, at = decode_short_string(table, at)
+        start = at
+        value, at = _decode_value(table, at, MAX_DEPTH)
+        found[name] = _Came(value, table[start:at])
+    return found
+
+
+def _elements(array: bytes) -> list[_Came]:
+    """The values of an encoded list, which is known to decode."""
+    found: list[_Came] = []
+    at = 4
+    while at < len(array):
+        start = at
+        value, at = _decode_value(array, at, MAX_DEPTH)
+        found.append(_Came(value, array[start:at]))
+    return found
+
+
+def _encode_table(table: Mapping[str, object], depth: int, came: Mapping[str, _Came]) -> bytes:
     if depth <= 0:
         raise ValueError(f"tables are nested deeper than {MAX_DEPTH}")
     pieces: list[bytes] = []
     for name, value in table.items():
         pieces.append(encode_short_string(name))
-        pieces.append(_encode_value(value, depth))
+        before = came.get(name)
+        pieces.append(_encode_value(value, depth) if before is None else _encode_like(value, before, depth))
     raw = b"".join(pieces)
     return _LONG.pack(len(raw)) + raw
+
+
+def _encode_like(value: object, before: _Came, depth: int) -> bytes:
+    """A value with as much as possible of the bytes of the one that came in its place."""
+    if repr(value) == repr(before.value):  # its type too, and NaN
+        return before.raw
+    kind = before.raw[0]
+    if isinstance(value, Mapping) and kind == _TABLE:
+        return b"F" + _encode_table(value, depth - 1, _pairs(before.raw[1:]))
+    if isinstance(value, list | tuple) and kind == _LIST:
+        return _encode_list(value, depth, _elements(before.raw[1:]))
+    return _encode_value(value, depth)
+
+
+def _encode_list(values: list[object] | tuple[object, ...], depth: int, came: list[_Came]) -> bytes:
+    """A list; an element that is among those that came has its bytes from there, wherever it stands now."""
+    if depth <= 1:
+        raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
+    known = {repr(each.value): each.raw for each in came}
+    raw = b"".join(known.get(repr(each)) or _encode_value(each, depth - 1) for each in values)
+    return b"A" + _LONG.pack(len(raw)) + raw
 
 
 def _encode_value(value: object, depth: int) -> bytes:
@@ -221,7 +279,7 @@ def _encode_value(value: object, depth: int) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return b"x" + _LONG.pack(len(value)) + value
     if isinstance(value, Mapping):
-        return b"F" + _encode_table(value, depth - 1)
+        return b"F" + _encode_table(value, depth - 1, {})
     if isinstance(value, list | tuple):
         if depth <= 1:
             raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
@@ -235,7 +293,7 @@ def _encode_value(value: object, depth: int) -> bytes:
 
 
 def _encode_integer(value: int) -> bytes:
-    if -(2**31) <= value < 2**31:
+    if -(2**31) <= value < 2**31 and type(value) is not Long:
         return struct.pack(">ci", b"I", value)
     if -(2**63) <= value < 2**63:
         return struct.pack(">cq", b"l", value)

@@ -12,7 +12,7 @@ from itertools import islice
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from ._errors import MalformedFrame
+from ._errors import ConnectionFault, MalformedFrame
 from ._fields import decode_short_string, encode_short_string
 from ._frames import FRAME_END_BYTE, FRAME_HEAD, FRAME_HEADER, FRAME_METHOD, Frame, content_frames
 
@@ -106,6 +106,7 @@ def _decode_publish(payload: bytes) -> Publish:
     exchange, at = decode_short_string(payload, 6)  # after class, method and a reserved short
     routing_key, at = decode_short_string(payload, at)
     bits = payload[at]
+    _check_end(payload, at + 1)
     return Publish(exchange, routing_key, bits & 1 != 0, bits & 2 != 0)
 
 
@@ -134,17 +135,25 @@ def _decode_return(payload: bytes) -> Return:
 
 def _decode_ack(payload: bytes) -> Ack:
     tag, bits = _TAG_AND_BITS.unpack_from(payload)
+    _check_end(payload, 13)
     return Ack(tag, bits & 1 != 0)
 
 
 def _decode_nack(payload: bytes) -> Nack:
     tag, bits = _TAG_AND_BITS.unpack_from(payload)
+    _check_end(payload, 13)
     return Nack(tag, bits & 1 != 0, bits & 2 != 0)
 
 
 def _decode_reject(payload: bytes) -> Reject:
     tag, bits = _TAG_AND_BITS.unpack_from(payload)
+    _check_end(payload, 13)
     return Reject(tag, bits & 1 != 0)
+
+
+def _check_end(payload: bytes, at: int) -> None:
+    if len(payload) != at:
+        raise MalformedFrame(f"{len(payload) - at} bytes after the last field of method {payload[:4].hex()}")
 
 
 HotMethod = Publish | Deliver | GetOk | Return | Ack | Nack | Reject
@@ -164,7 +173,7 @@ def decode_hot(payload: bytes) -> HotMethod | None:
     """The hot method in this payload; None when it holds another one.
 
     Raises:
-        MalformedFrame: it is cut off, or a string is no UTF-8.
+        MalformedFrame: it is cut off, a string is no UTF-8, or bytes follow in one that a client sends.
     """
     decode = _DECODERS.get(payload[:4])
     if decode is None:
@@ -190,11 +199,13 @@ def decode_header(payload: bytes) -> ContentHeader:
     """The header frame's size of body, and its properties as they are.
 
     Raises:
-        MalformedFrame: it is cut off.
+        MalformedFrame: it is cut off.  ConnectionFault: its weight is not 0.
     """
     if len(payload) < 14:
         raise MalformedFrame(f"a content header of {len(payload)} bytes; the least is 14")
-    class_id, _, body_size, _ = _HEADER.unpack_from(payload)
+    class_id, weight, body_size, _ = _HEADER.unpack_from(payload)
+    if weight:
+        raise ConnectionFault(505, f"expected a content header of weight 0, got one of weight {weight} instead")
     return ContentHeader(class_id, body_size, payload[12:])
 
 

@@ -1,7 +1,8 @@
 """A message that came over a wire: what a broker needs of it, and the rest as the bytes it came in.
 
 Promise     Reads as any `Message`. A property is decoded when somebody first asks for it, so a message that passes
-            from wire to wire is never taken apart, and comes out as it came in, unknown header types included.
+            from wire to wire is never taken apart, and comes out as it came in, unknown header types included. One
+            that was changed on its way, or read from a store, keeps the bytes of every value that was not changed.
 State       A slot that is not set yet is decoded by `__getattr__`; two threads that do so at once decode the same
             values. Every block of properties was validated when it came (`digest`), so that never fails. A persistent
             message has them set from the start: a durable queue writes them down, and a digest has them.
@@ -12,20 +13,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from ..broker import Message
+from ..broker import Message, WireForm, deaths_of
 from ._errors import ChannelFault
-from ._fields import encode_short_string
+from ._fields import Long, encode_short_string, encode_table
 from ._properties import (
+    FLAG_CLUSTER_ID,
+    FLAG_DELIVERY_MODE,
+    FLAG_EXPIRATION,
     FLAG_HEADERS,
     FLAG_REPLY_TO,
     FLAG_USER_ID,
+    EncodedTable,
     Properties,
     decode_properties,
     encode_properties,
+    headers_in,
     property_flags,
+    rewritten,
 )
 
 _LONGEST_LIFE: Final = 10 * 365 * 24 * 3600 * 1000  # milliseconds: ten years, as RabbitMQ
+_DEATHS: Final = "x-death"
 _NO_HEADERS: Final[Mapping[str, object]] = {}
 _TEXTS: Final = (
     "content_type",
@@ -37,6 +45,42 @@ _TEXTS: Final = (
     "user_id",
     "app_id",
 )
+
+
+class _Came(WireForm):
+    """A block of properties that came over a wire. `kept` is found out when somebody first asks."""
+
+    __slots__ = ()
+
+    def __init__(self, block: bytes) -> None:
+        self.block = block
+        self.bcc = ()
+
+    def __getattr__(self, name: str) -> bytes | None:
+        if name != "kept":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self.kept = found = self.block if _is_singular(self.block) else None
+        return found
+
+
+def _is_singular(block: bytes) -> bool:
+    """Whether the fields of a `Message` would not give these bytes again."""
+    flags = property_flags(block)
+    if not flags & FLAG_DELIVERY_MODE or flags & FLAG_CLUSTER_ID:
+        return True
+    if not flags & (FLAG_HEADERS | FLAG_EXPIRATION):
+        return False
+    found = decode_properties(block)
+    text = found.get("expiration")
+    if text is not None and str(int(text)) != text:
+        return True
+    headers = found.get("headers")
+    if not headers:
+        return headers is not None
+    try:
+        return encode_table(headers) != headers_in(block)
+    except ValueError:  # a time beyond 2^63, which is an integer here, and none of 64 bits
+        return True
 
 
 class WireMessage(Message):
@@ -67,6 +111,7 @@ _set_expiration = _descriptors["expiration"].__set__
 _set_delay = _descriptors["delay"].__set__
 _set_headers = _descriptors["headers"].__set__
 _set_publisher = _descriptors["publisher"].__set__
+_set_wire = _descriptors["wire"].__set__
 _set_names = cast(Any, WireMessage.__dict__["names"]).__set__
 _set_properties = cast(Any, WireMessage.__dict__["properties"]).__set__
 _REST: Final = (*_TEXTS, "priority", "timestamp")
@@ -92,19 +137,24 @@ class Digest(NamedTuple):
     special: bool  # user-id, reply-to, CC or BCC: somebody has to look
     headers: Mapping[str, object]
     rest: tuple[object, ...]
+    wire: WireForm
 
 
 def digest(properties: bytes) -> Digest:
     """Validate a block, and tell what publishing has to know of it.
 
     Raises:
-        MalformedFrame: it does not decode.  ChannelFault: its expiration is no number of milliseconds.
+        MalformedFrame: it does not decode.  ChannelFault: its expiration is no number of milliseconds, or its
+            delivery mode neither 1 nor 2.
     """
     found = decode_properties(properties)
+    mode = found.get("delivery_mode", 1)
+    if mode not in (1, 2):
+        raise ChannelFault(406, f"invalid delivery mode {mode}: 1 is transient, 2 persistent")
     flags = property_flags(properties)
     headers = found.get("headers", _NO_HEADERS) if flags & FLAG_HEADERS else _NO_HEADERS
     special = bool(flags & (FLAG_USER_ID | FLAG_REPLY_TO)) or "CC" in headers or "BCC" in headers
-    return Digest(found.get("delivery_mode") == 2, _expiration(found), special, headers, _rest_of(found))
+    return Digest(mode == 2, _expiration(found), special, headers, _rest_of(found), _Came(properties))
 
 
 def _expiration(found: Properties) -> float | None:
@@ -158,6 +208,7 @@ def wire_message(
     _set_delay(message, None)
     _set_headers(message, known.headers)
     _set_publisher(message, publisher)
+    _set_wire(message, known.wire)
     _set_names(message, names)
     _set_properties(message, properties)
     if known.persistent:
@@ -187,13 +238,45 @@ def properties_of(message: Message) -> bytes:
         except AttributeError:
             pass  # a copy made by `replace`, with fields and no bytes
     found: dict[str, object] = {name: getattr(message, name) for name in _TEXTS}
-    found["headers"] = dict(message.headers) or None
+    found["headers"] = _headers_of(message)
     found["delivery_mode"] = message.delivery_mode
     found["priority"] = message.priority
     found["timestamp"] = message.timestamp
     if message.expiration is not None:
         found["expiration"] = str(round(message.expiration * 1000))
+    if message.wire is not None and message.wire.kept is not None:
+        _keep(found, message, message.wire.block)
     return encode_properties(found)
+
+
+def _headers_of(message: Message) -> Mapping[str, object] | None:
+    """Its headers, None for none; deaths are counted in the type that RabbitMQ counts them in."""
+    headers = message.headers
+    deaths = headers.get(_DEATHS)
+    if isinstance(deaths, list):
+        counted = [
+            {**death, "count": Long(count)} if type(count := death.get("count")) is int else death
+            for death in deaths_of(message)
+        ]
+        if len(counted) == len(deaths):
+            return {**headers, _DEATHS: counted}
+    return headers or None
+
+
+def _keep(found: dict[str, object], message: Message, block: bytes) -> None:
+    """Let what fields cannot say, and what was not changed since, be as it came."""
+    came = decode_properties(block)
+    headers = found["headers"]
+    if headers is not None:
+        found["headers"] = EncodedTable(encode_table(cast(Mapping[str, object], headers), headers_in(block)))
+    elif "headers" in came:
+        found["headers"] = {}
+    if not message.persistent and "delivery_mode" not in came:
+        found["delivery_mode"] = None
+    found["cluster_id"] = came.get("cluster_id")
+    text = came.get("expiration")
+    if text is not None and message.expiration == int(text) / 1000:
+        found["expiration"] = text
 
 
 def body_of(message: Message) -> bytes:
@@ -214,13 +297,11 @@ def body_of(message: Message) -> bytes:
 
 def without_header(properties: bytes, name: str) -> bytes:
     """The block without one of its headers."""
-    found = cast(dict[str, object], decode_properties(properties))
-    headers = dict(cast(Mapping[str, object], found.get("headers", _NO_HEADERS)))
+    headers = dict(decode_properties(properties).get("headers", _NO_HEADERS))
     headers.pop(name, None)
-    found["headers"] = headers or None
-    return encode_properties(found)
+    return rewritten(properties, headers=headers)
 
 
 def with_reply_to(properties: bytes, reply_to: str) -> bytes:
     """The block with another reply-to."""
-    return encode_properties({**decode_properties(properties), "reply_to": reply_to})
+    return rewritten(properties, reply_to=reply_to)

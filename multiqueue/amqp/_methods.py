@@ -72,6 +72,8 @@ def _decode_cold(payload: bytes) -> Command:
             setattr(command, name, value)
     except (IndexError, struct.error):
         raise MalformedFrame(f"{method.name} is cut off after {len(payload)} bytes") from None
+    if at + (bit > 0) != len(payload):
+        raise MalformedFrame(f"{len(payload) - at - (bit > 0)} bytes after the last field of {method.name}")
     return command
 
 

@@ -15,10 +15,12 @@ from ._errors import MalformedFrame
 from ._fields import decode_short_string, decode_table, encode_short_string, encode_table
 
 FLAG_HEADERS: Final = 0x2000
+FLAG_DELIVERY_MODE: Final = 0x1000
 FLAG_PRIORITY: Final = 0x0800
 FLAG_REPLY_TO: Final = 0x0200
 FLAG_EXPIRATION: Final = 0x0100
 FLAG_USER_ID: Final = 0x0010
+FLAG_CLUSTER_ID: Final = 0x0004
 NO_PROPERTIES: Final = b"\x00\x00"
 
 _SHORT: Final = Struct(">H")
@@ -52,6 +54,14 @@ def _decode_timestamp(data: bytes, at: int) -> tuple[int, int]:
     return _TIMESTAMP.unpack_from(data, at)[0], at + 8
 
 
+class EncodedTable(bytes):
+    """A field table that is encoded already, in the place of a mapping."""
+
+
+def _encode_headers(value: Any) -> bytes:
+    return value if type(value) is EncodedTable else encode_table(value)
+
+
 def _encode_octet(value: int) -> bytes:
     if not 0 <= value <= 255:
         raise ValueError(f"{value} does not fit in an octet: from 0 to 255")
@@ -71,7 +81,7 @@ _OCTET: Final[tuple[_Decode, _Encode]] = (_decode_octet, _encode_octet)
 
 _WANTED: Final[Mapping[_Encode, str]] = {
     encode_short_string: "a string",
-    encode_table: "a mapping",
+    _encode_headers: "a mapping",
     _encode_octet: "a whole number",
     _encode_timestamp: "a number of seconds since 1970",
 }
@@ -79,8 +89,8 @@ _WANTED: Final[Mapping[_Encode, str]] = {
 _FIELDS: Final[tuple[tuple[int, str, _Decode, _Encode], ...]] = (
     (0x8000, "content_type", *_TEXT),
     (0x4000, "content_encoding", *_TEXT),
-    (FLAG_HEADERS, "headers", decode_table, encode_table),
-    (0x1000, "delivery_mode", *_OCTET),
+    (FLAG_HEADERS, "headers", decode_table, _encode_headers),
+    (FLAG_DELIVERY_MODE, "delivery_mode", *_OCTET),
     (FLAG_PRIORITY, "priority", *_OCTET),
     (0x0400, "correlation_id", *_TEXT),
     (FLAG_REPLY_TO, "reply_to", *_TEXT),
@@ -90,7 +100,7 @@ _FIELDS: Final[tuple[tuple[int, str, _Decode, _Encode], ...]] = (
     (0x0020, "type", *_TEXT),
     (FLAG_USER_ID, "user_id", *_TEXT),
     (0x0008, "app_id", *_TEXT),
-    (0x0004, "cluster_id", *_TEXT),
+    (FLAG_CLUSTER_ID, "cluster_id", *_TEXT),
 )
 
 
@@ -148,3 +158,23 @@ def encode_properties(properties: Mapping[str, object]) -> bytes:
         raise TypeError(f"there is no property {', '.join(sorted(unknown))}")
     pieces[0] = _SHORT.pack(flags)
     return b"".join(pieces)
+
+
+def headers_in(data: bytes) -> bytes:
+    """The encoded table of headers in a block that is known to decode; an empty one where there is none."""
+    flags, at = property_flags(data), 2
+    if not flags & FLAG_HEADERS:
+        return bytes(4)
+    for flag in (0x8000, 0x4000):  # content type and encoding stand before it
+        if flags & flag:
+            at += 1 + data[at]
+    return data[at : at + 4 + int.from_bytes(data[at : at + 4])]
+
+
+def rewritten(data: bytes, **changes: object) -> bytes:
+    """The block with other values for some properties, None for none. The headers keep their bytes where they can."""
+    found: dict[str, object] = {**decode_properties(data), **changes}
+    headers = found.get("headers")
+    if headers is not None:
+        found["headers"] = EncodedTable(encode_table(cast(Mapping[str, object], headers), headers_in(data)))
+    return encode_properties(found)

@@ -2,7 +2,8 @@
 
 Promise     As the broker's `Transaction`, which does the work. What was settled and not committed is the channel's
             again after a rollback, under its old delivery tags. Where a queue refused a message at commit, everything
-            else is done and the channel is closed, as RabbitMQ does it: 406, partial tx completion.
+            else is done and the channel is closed, as RabbitMQ does it: 406, partial tx completion. A mandatory
+            message that no queue has is returned at commit, before its answer, and never after a rollback.
 Waiting     A commit may wait for a disk, so it runs on a thread of the server's; the connection reads nothing further
             until it is done.
 """
@@ -10,9 +11,9 @@ Waiting     A commit may wait for a disk, so it runs on a thread of the server's
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..broker import MessageRefused, Received
+from ..broker import MessageRefused, Received, Unroutable
 
 if TYPE_CHECKING:
     from ..broker import BrokerQueue, Entry, Message
@@ -55,6 +56,13 @@ class _Holder:
             getattr(queue, how)(entries, owner)
 
 
+class Committed(NamedTuple):
+    """What became of a commit: the mandatory messages that no queue has, and whether no queue refused one."""
+
+    returned: list[Message]
+    is_complete: bool
+
+
 class ChannelTransaction:
     """What a channel has done since its last commit or rollback."""
 
@@ -65,9 +73,9 @@ class ChannelTransaction:
         self._settled: dict[int, Held] = {}
         self._committed: dict[int, Held] = {}  # by the last commit, until `committed` opens their windows
 
-    def publish(self, message: Message, queues: list[BrokerQueue]) -> None:
+    def publish(self, message: Message, queues: list[BrokerQueue], *, mandatory: bool) -> None:
         """Publish at commit, to where the message leads now."""
-        self._transaction.publish_on(queues, message)
+        self._transaction.publish_on(queues, message, mandatory=mandatory)
 
     def settle(self, taken: dict[int, Held], how: Settle) -> None:
         """Settle at commit."""
@@ -75,18 +83,21 @@ class ChannelTransaction:
         step(*(Received(self._holder, _Delivery(held)) for held in taken.values()))
         self._settled.update(taken)
 
-    def commit(self) -> bool:
-        """Do everything; False when queues at their limit have refused messages. May block.
+    def commit(self) -> Committed:
+        """Do everything. May block.
 
         When it returns, nothing of it can be rolled back, whether or not somebody is there to be told.
         """
+        returned: list[Message] = []
         is_complete = True
         try:
             self._transaction.commit()
+        except* Unroutable as group:
+            returned = [each.message for each in group.exceptions if isinstance(each, Unroutable)]
         except* MessageRefused:
             is_complete = False
         self._committed, self._settled = self._settled, {}
-        return is_complete
+        return Committed(returned, is_complete)
 
     def committed(self) -> None:
         """After a commit, on the channel's thread: windows open."""

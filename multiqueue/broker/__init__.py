@@ -14,6 +14,7 @@ from ._broker import Broker as Broker
 from ._consumer import QueueConsumer as QueueConsumer
 from ._credit import Credit as Credit
 from ._dead_letter import deaths_of as deaths_of
+from ._dead_letter import keys_in as keys_in
 from ._entry import Entry as Entry
 from ._entry import EntryState as EntryState
 from ._entry import IllegalStep as IllegalStep
@@ -39,6 +40,7 @@ from ._host_receiving import ConsumerOptions as ConsumerOptions
 from ._memory import MemoryStatistics as MemoryStatistics
 from ._memory import TargetStatistics as TargetStatistics
 from ._message import Message as Message
+from ._message import WireForm as WireForm
 from ._publisher import Publisher as Publisher
 from ._publisher import Run as Run
 from ._publisher import Sent as Sent

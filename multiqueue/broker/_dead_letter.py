@@ -3,7 +3,9 @@
 The record is RabbitMQ's `x-death` header: one table per queue and reason, the latest first, with `count`,
 `reason`, `queue`, `exchange`, `routing-keys`, `time`, and `original-expiration` when the message had a time to
 live of its own; it loses that, or it would die again where it goes. `x-first-death-*` and `x-last-death-*` name
-the ends of the story. Pure functions: no lock, no queue, no clock.
+the ends of the story. Every other header stays as it is. Where the queue names no key, the letter goes to all keys that
+it was published with, those of CC and BCC too; where it names one, to that alone, and CC is taken out.
+Pure functions: no lock, no queue, no clock.
 """
 
 from __future__ import annotations
@@ -12,10 +14,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from ._message import Message
+from ._message import Message, WireForm
 from ._queue_outcome import DeadLetterReason
 
 DEATHS = "x-death"
+CC = "CC"
 _REJECTED = DeadLetterReason.REJECTED.value
 
 
@@ -36,15 +39,34 @@ def dead_letter(
     routing_key: str | None,
     now: datetime,
 ) -> Message:
-    """The message as it goes on from `queue` to `exchange`; without `routing_key` it keeps its own."""
+    """The message as it goes on from `queue` to `exchange`; without `routing_key` it keeps its own keys."""
+    headers = _with_death(message, queue, reason.value, now)
+    wire = message.wire
+    if routing_key is not None:
+        headers.pop(CC, None)
+        if wire is not None and wire.bcc:
+            wire = WireForm(wire.block)
     return dataclasses.replace(
         message,
         exchange=exchange,
         routing_key=message.routing_key if routing_key is None else routing_key,
-        headers=_with_death(message, queue, reason.value, now),
+        headers=headers,
         expiration=None,
         delay=None,
+        wire=wire,
     )
+
+
+def keys_in(message: Message, header: str) -> list[str]:
+    """The routing keys that a header names; what is no text among them is none."""
+    keys = message.headers.get(header, ())
+    return [key for key in keys if isinstance(key, str)] if isinstance(keys, list | tuple) else []
+
+
+def further_keys(message: Message) -> list[str]:
+    """The keys it was published with beside its routing key."""
+    bcc = () if message.wire is None else message.wire.bcc
+    return [*keys_in(message, CC), *bcc]
 
 
 def is_cycle(message: Message, queue: str) -> bool:
@@ -70,7 +92,7 @@ def _with_death(message: Message, queue: str, reason: str, now: datetime) -> dic
         "queue": queue,
         "time": now,
         "exchange": message.exchange,
-        "routing-keys": [message.routing_key],
+        "routing-keys": [message.routing_key, *keys_in(message, CC)],
     }
     if message.expiration is not None:
         death["original-expiration"] = str(round(message.expiration * 1000))

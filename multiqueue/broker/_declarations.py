@@ -35,6 +35,8 @@ _log = logging.getLogger("multiqueue.broker")
 RESERVED_PREFIX = "amq."
 MAX_NAME_BYTES = 255  # what a short string of AMQP holds
 
+# RabbitMQ's, for what its tracing shows. Programs look for it; nobody may publish to it.
+TRACE_EXCHANGE = "amq.rabbitmq.trace"
 PREDECLARED = {
     DEFAULT_EXCHANGE: "direct",
     "amq.direct": "direct",
@@ -42,6 +44,7 @@ PREDECLARED = {
     "amq.topic": "topic",
     "amq.headers": "headers",
     "amq.match": "headers",
+    TRACE_EXCHANGE: "topic",
 }
 
 MakeQueue = Callable[[str, QueueSettings], BrokerQueue]
@@ -62,7 +65,7 @@ class Declarations:
         self._make_queue = make_queue
         self._topology = topology or Topology(name)
         for exchange, type in PREDECLARED.items():
-            self._topology.add_exchange(Exchange(exchange, type, durable=True))
+            self._topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
         self._default = self._exchange(DEFAULT_EXCHANGE)
         self._closed = False
 
@@ -333,12 +336,9 @@ class Declarations:
 
         Raises:
             AccessRefused: the default exchange.
-            ResourceLocked: the queue belongs to another owner.
+            ResourceLocked: there is such a binding, and the queue belongs to another owner.
         """
-        found = self._topology.find_queue(queue)
-        if found is not None:
-            self._check_access(found, owner)
-        return self._unbind(None if found is None else found.queue, exchange, routing_key, arguments)
+        return self._unbind(self._topology.find_queue(queue), exchange, routing_key, arguments, owner)
 
     def unbind_exchange(
         self,
@@ -348,21 +348,28 @@ class Declarations:
         arguments: Mapping[str, object] | None = None,
     ) -> bool:
         """Undo a `bind_exchange` with the same parts; False when there was no such binding."""
-        return self._unbind(self._topology.find_exchange(destination), source, routing_key, arguments)
+        return self._unbind(self._topology.find_exchange(destination), source, routing_key, arguments, None)
 
     def _unbind(
         self,
-        destination: Destination | None,
+        destination: DeclaredQueue | Exchange | None,
         exchange: str,
         routing_key: str,
         arguments: Mapping[str, object] | None,
+        owner: object,
     ) -> bool:
         self.check_open()
         self._refuse_default(exchange)
         source = self._topology.find_exchange(exchange)
         if source is None or destination is None:
             return False
-        found = self._topology.unbind(source, (source, destination, routing_key, frozen(arguments or {})))
+        end = destination if isinstance(destination, Exchange) else destination.queue
+        identity = (source, end, routing_key, frozen(arguments or {}))
+        if not self._topology.is_bound(source, identity):
+            return False
+        if isinstance(destination, DeclaredQueue):
+            self._check_access(destination, owner)
+        found = self._topology.unbind(source, identity)
         self._topology.wait_for_commits()
         return found
 

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ._dead_letter import dead_letter, is_cycle
+from ._dead_letter import dead_letter, further_keys, is_cycle
 from ._errors import NotFound
 from ._host_publishing import HostPublishing
 from ._message import Message
@@ -92,6 +92,6 @@ class HostDeadLetters(HostPublishing):
 
     def _routes_of_dead_letter(self, letter: Message) -> list[BrokerQueue]:
         try:
-            return self._topology.route(letter, internal=True)
+            return self._topology.route(letter, further_keys(letter), internal=True)
         except NotFound:
             return []  # as in RabbitMQ, the exchange need not exist; the letter is counted as lost

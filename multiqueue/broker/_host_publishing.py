@@ -10,7 +10,7 @@ Membership  A message routed to a queue that is deleted before it is put there c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from multiqueue.store import Commit
@@ -105,10 +105,13 @@ class HostPublishing(Declarations):
         self.check_open()
         return self.put_on(self._topology.route(message), message, mandatory=mandatory, immediate=immediate)
 
-    def route(self, message: Message) -> list[BrokerQueue]:
-        """The queues that `publish` would put the message on now. Raises as `publish` for its exchange."""
+    def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
+        """The queues that `publish` would put the message on now, were these its routing keys too.
+
+        Raises as `publish` for its exchange.
+        """
         self.check_open()
-        return self._topology.route(message)
+        return self._topology.route(message, further_keys)
 
     def put_on(
         self,

@@ -21,6 +21,24 @@ def _no_headers() -> Mapping[str, object]:
     return _NO_HEADERS
 
 
+class WireForm:
+    """What a message's properties were on the wire that brought it, so that an unchanged one leaves as it came.
+
+    `block` is the properties as they came; the room that knows the wire takes from it what is still the same.
+    `kept` is the same block where fields alone would not give it again, and None where they would: what a store
+    keeps. `bcc` are routing keys that the publisher named and nobody is shown; dead letters go there too.
+    """
+
+    __slots__ = ("bcc", "block", "kept")
+
+    kept: bytes | None
+
+    def __init__(self, block: bytes, bcc: tuple[str, ...] = ()) -> None:
+        self.block = block
+        self.bcc = bcc
+        self.kept = block
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
     """One message. Equality is identity: two messages with the same content are two messages.
@@ -54,6 +72,8 @@ class Message:
     app_id: str | None = field(default=None, kw_only=True)
     # The connection that published it; a noLocal consumer of the same connection does not get it.
     publisher: object = field(default=None, kw_only=True, repr=False)
+    # None for a message that no wire brought.
+    wire: WireForm | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         # Here, before any queue has the message: a queue in the middle of a fan-out could only refuse what others have.

@@ -1,17 +1,19 @@
 """A message as a store keeps it: everything but the body in one short text, the body as it is.
 
 The text is a JSON object of the properties that differ from a new message's, by the names of `_NAMES`; whoever opens
-a store can read it. `publisher` is not among them: it is a connection, and gone. Pure functions, one with a memory of
-frequent addresses.
+a store can read it. `publisher` is not among them: it is a connection, and gone. Where the properties would not give
+the bytes again that a wire brought, those are kept beside them. Pure functions, one with a memory of frequent
+addresses.
 """
 
 from __future__ import annotations
 
+import base64
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from ._message import Message
+from ._message import Message, WireForm
 from ._stored_values import load, to_json, write
 
 # Short, because they are written with every message; never reused for another property.
@@ -36,7 +38,7 @@ _PROPERTIES: Final = {key: name for name, key in _NAMES.items()}
 _values_of: Final = attrgetter(*_NAMES)
 _DEFAULTS: Final = _values_of(Message())
 _UNSET: Final = _DEFAULTS[2:]  # all but the address
-_HEADERS, _TRANSIENT, _HELD_UNTIL, _IN_DOUBT = "h", "v", "u", "q"
+_HEADERS, _TRANSIENT, _HELD_UNTIL, _IN_DOUBT, _WIRE, _BCC = "h", "v", "u", "q", "w", "bc"
 
 
 class StoredForm(NamedTuple):
@@ -54,7 +56,10 @@ def encode_message(message: Message, held_until: float | None = None, *, in_doub
         TypeError: a header that no store can keep; the message says which.
     """
     values = _values_of(message)
-    if held_until is None and not in_doubt and not message.headers and values[2:] == _UNSET:
+    wire = message.wire
+    if wire is not None and wire.kept is None:
+        wire = None
+    if held_until is None and not in_doubt and wire is None and not message.headers and values[2:] == _UNSET:
         return _address_alone(values[0], values[1], message.persistent)
     fields: dict[str, object] = {}
     for key, value, default in zip(_KEYS, values, _DEFAULTS, strict=True):
@@ -68,6 +73,10 @@ def encode_message(message: Message, held_until: float | None = None, *, in_doub
         fields[_HELD_UNTIL] = held_until
     if in_doubt:
         fields[_IN_DOUBT] = True
+    if wire is not None:
+        fields[_WIRE] = base64.b64encode(wire.block).decode()
+        if wire.bcc:
+            fields[_BCC] = wire.bcc
     return write(fields).encode()
 
 
@@ -105,4 +114,6 @@ def decode_stored(properties: bytes, body: bytes) -> StoredForm:
             arguments[name] = value
         elif key == _HEADERS:
             arguments["headers"] = value
+        elif key == _WIRE:
+            arguments["wire"] = WireForm(base64.b64decode(value), tuple(fields.get(_BCC, ())))
     return StoredForm(Message(body, **arguments), fields.get(_HELD_UNTIL), _IN_DOUBT in fields)

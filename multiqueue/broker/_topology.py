@@ -16,7 +16,7 @@ Assumes     Exchanges, bindings and queues are hashed by identity. Looking up on
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -116,6 +116,11 @@ class Topology:
                 self._add_binding_locked(binding)
             return True
 
+    def is_bound(self, source: Exchange, identity: Hashable) -> bool:
+        """Whether there is this binding now."""
+        with self._lock:
+            return identity in source.bindings
+
     def unbind(self, source: Exchange, identity: Hashable) -> bool:
         """Remove the binding; False when there was none."""
         return bool(self._take_out_binding(source, identity))
@@ -183,8 +188,8 @@ class Topology:
 
     # A message's way
 
-    def route(self, message: Message, *, internal: bool = False) -> list[BrokerQueue]:
-        """The queues that get the message, each once.
+    def route(self, message: Message, further_keys: Sequence[str] = (), *, internal: bool = False) -> list[BrokerQueue]:
+        """The queues that get the message, each once, by its routing key or one of the further ones.
 
         Where no binding of an exchange matches, its alternate exchange is asked. `internal` lets the message
         enter at an internal exchange, as dead letters may.
@@ -199,19 +204,23 @@ class Topology:
             if exchange is not None and (internal or not exchange.internal):
                 exchange.received += 1
                 bindings = exchange.matcher.matching(key)
+                if further_keys:
+                    bindings = _matching_any(exchange, [key, *further_keys])
             else:
                 raise self._closed_to_publishers(exchange, message.exchange)
         if len(bindings) == 1 and bindings[0].condition is None:  # as the default exchange always has it
             destination = bindings[0].destination
             if not isinstance(destination, Exchange):
                 return [destination]
-        found = self._follow(exchange, bindings, message)
+        found = self._follow(exchange, bindings, message, [key, *further_keys])
         if not found:
             with self._lock:
                 exchange.unroutable += 1
         return found
 
-    def _follow(self, exchange: Exchange, bindings: tuple[Binding, ...], message: Message) -> list[BrokerQueue]:
+    def _follow(
+        self, exchange: Exchange, bindings: tuple[Binding, ...], message: Message, keys: Sequence[str]
+    ) -> list[BrokerQueue]:
         """Walk from exchange to exchange, breadth first, each visited once."""
         found: dict[BrokerQueue, None] = {}
         seen = {exchange}
@@ -227,10 +236,10 @@ class Topology:
                     found[destination] = None
                 elif destination not in seen:
                     seen.add(destination)
-                    pending.append((destination, self._candidates(destination, message.routing_key)))
+                    pending.append((destination, self._candidates(destination, keys)))
             if not matched and (alternate := self._alternate_of(at)) is not None and alternate not in seen:
                 seen.add(alternate)
-                pending.append((alternate, self._candidates(alternate, message.routing_key)))
+                pending.append((alternate, self._candidates(alternate, keys)))
         return list(found)
 
     def _closed_to_publishers(self, exchange: Exchange | None, name: str) -> NotFound | AccessRefused:
@@ -238,10 +247,10 @@ class Topology:
             return NotFound(f"no exchange '{name}' in vhost '{self._virtual_host}'")
         return AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self._virtual_host}'")
 
-    def _candidates(self, exchange: Exchange, key: str) -> tuple[Binding, ...]:
+    def _candidates(self, exchange: Exchange, keys: Sequence[str]) -> tuple[Binding, ...]:
         with self._lock:
             exchange.received += 1
-            return exchange.matcher.matching(key)
+            return _matching_any(exchange, keys)
 
     def _alternate_of(self, exchange: Exchange) -> Exchange | None:
         return None if exchange.alternate is None else self.find_exchange(exchange.alternate)
@@ -260,3 +269,11 @@ class Topology:
                     assert binding in exchange.matcher.matching(binding.routing_key), binding
                     leading.setdefault(binding.destination, {})[binding] = None
             assert leading == self._leading_to, "bindings by source and by destination differ"
+
+
+def _matching_any(exchange: Exchange, keys: Sequence[str]) -> tuple[Binding, ...]:
+    """The bindings that one of the keys matches, each once. The topology's lock is held."""
+    matching = exchange.matcher.matching
+    if len(keys) == 1:
+        return matching(keys[0])
+    return tuple(dict.fromkeys(binding for key in keys for binding in matching(key)))

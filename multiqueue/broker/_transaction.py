@@ -46,7 +46,7 @@ class Transaction:
 
     def __init__(self, host: VirtualHost) -> None:
         self._host = host
-        self._published: list[tuple[Message, list[BrokerQueue]]] = []
+        self._published: list[tuple[Message, list[BrokerQueue], bool]] = []  # and whether it is mandatory
         # By holder and method. Invariant: a delivery's entry is a key of one of the values at most.
         self._settled: dict[tuple[Holder, _How], dict[Entry, HeldDelivery]] = {}
 
@@ -55,7 +55,8 @@ class Transaction:
 
         Raises:
             NotFound, AccessRefused: as `VirtualHost.publish`.
-            Unroutable: `mandatory`, and no queue is bound for it. The rest of the transaction stands.
+            Unroutable: `mandatory`, and no queue is bound for it. The rest of the transaction stands. Where its queues
+                are gone by the commit, `commit` raises it.
         """
         queues = self._host.route(message)
         if mandatory and not queues:
@@ -64,17 +65,19 @@ class Transaction:
                 f" routing key '{message.routing_key}' to no queue",
                 message=message,
             )
-        self.publish_on(queues, message)
+        self.publish_on(queues, message, mandatory=mandatory)
         return len(queues)
 
-    def publish_on(self, queues: list[BrokerQueue], message: Message) -> None:
-        """Publish at commit on these queues, to which `VirtualHost.route` led: for who routes otherwise.
+    def publish_on(self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False) -> None:
+        """Publish at commit on these queues, to which `VirtualHost.route` led: for callers that route otherwise.
+
+        No queue is fine here, also where it is `mandatory`: then `commit` says so.
 
         Raises:
             MessageTooLarge: it would take more than a quarter of the memory limit. It is not in the transaction.
         """
         self._host.check_size(queues, message)
-        self._published.append((message, queues))
+        self._published.append((message, queues, mandatory))
 
     def accept(self, *received: Received) -> None:
         """Be done with these messages at commit.
@@ -101,12 +104,13 @@ class Transaction:
             TypeError: a message that the store of a durable queue cannot keep. Nothing was done.
             StoreFull: the store has no room. Nothing was done; the transaction is as it was.
             StoreFailed: the store failed. It is not known whether it has the whole transaction or nothing of it.
-            MessageRefused: everything was done, but queues at their limit refused a message. Several of these
-                come as an ExceptionGroup.
+            MessageRefused: everything was done, but queues at their limit refused a message.
+            Unroutable: everything was done, but no queue has a mandatory message. Several of these two come as an
+                ExceptionGroup, in the order of publishing.
         """
         self._host.check_open()
         self._make_sure_of_deliveries()
-        outcomes: list[tuple[Message, _Outcomes]] = []
+        outcomes: list[tuple[Message, _Outcomes, bool]] = []
         submission = self._host.submission()
         if submission is not None:
             try:
@@ -118,14 +122,14 @@ class Transaction:
             for entry in stored:
                 entry.bury()
         else:
-            for message, queues in self._published:
-                outcomes.append((message, [(queue, queue.put(message)) for queue in queues]))
+            for message, queues, mandatory in self._published:
+                outcomes.append((message, [(queue, queue.put(message)) for queue in queues], mandatory))
         settled, self._published, self._settled = self._settled, [], {}
         refusals = self._refusals(outcomes)
         for (holder, how), deliveries in settled.items():
             getattr(holder, how)(*deliveries.values())
         if len(refusals) > 1:
-            raise ExceptionGroup("committed, but queues refused messages", refusals)
+            raise ExceptionGroup("committed, but not every message is on its queues", refusals)
         if refusals:
             raise refusals[0]
 
@@ -159,12 +163,13 @@ class Transaction:
         for each in received:
             self._settled.setdefault((each.holder, how), {})[each.delivery.entry] = each.delivery
 
-    def _fill(self, submission: Submission, outcomes: list[tuple[Message, _Outcomes]]) -> list[Entry]:
+    def _fill(self, submission: Submission, outcomes: list[tuple[Message, _Outcomes, bool]]) -> list[Entry]:
         """Everything goes into one submission; returns the entries that it deletes."""
         stored: list[Entry] = []
         try:
-            for message, queues in self._published:
-                outcomes.append((message, reached := []))
+            for message, queues, mandatory in self._published:
+                reached: _Outcomes = []
+                outcomes.append((message, reached, mandatory))
                 for queue in queues:
                     if queue.is_stored:
                         reached.append((queue, submission.put(queue, message)))
@@ -190,12 +195,12 @@ class Transaction:
         if commit is not None and submission.may_wait:
             commit.wait()
 
-    def _refusals(self, outcomes: list[tuple[Message, _Outcomes]]) -> list[MessageRefused]:
-        refusals: list[MessageRefused] = []
-        for message, reached in outcomes:
+    def _refusals(self, outcomes: list[tuple[Message, _Outcomes, bool]]) -> list[MessageRefused | Unroutable]:
+        refusals: list[MessageRefused | Unroutable] = []
+        for message, reached, mandatory in outcomes:
             try:
-                self._host.account_for(message, 0, reached, False)
-            except MessageRefused as refusal:
+                self._host.account_for(message, 0, reached, mandatory)
+            except (MessageRefused, Unroutable) as refusal:
                 refusals.append(refusal)
         return refusals
 

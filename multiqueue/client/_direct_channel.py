@@ -17,10 +17,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pamqp import commands
 
-from ..amqp import REPLY_TO, Ack, Deliver, GetOk, Nack, Return, end_each, reply_queues
+from ..amqp import (
+    REPLY_PREFIX,
+    REPLY_TO,
+    Ack,
+    ChannelFault,
+    Deliver,
+    Digests,
+    GetOk,
+    Nack,
+    Return,
+    encode_short_string,
+    end_each,
+    properties_of,
+    reply_queues,
+    routed,
+    wire_message,
+    with_reply_address,
+)
 from ._direct_declaring import DECLARATIONS, Fields, answer
-from ._direct_host import HeldMessage, Refused, body_of, broker_room, fields_of, properties_of
-from ._direct_routing import is_special, routed, with_reply_address
+from ._direct_host import HeldMessage, Refused, body_of, broker_room
 from ._link import Event
 
 if TYPE_CHECKING:
@@ -50,6 +66,7 @@ class DirectChannel:
         self._host = link.host
         self._replies = reply_queues(link.host)
         self._number = number
+        self._digests = Digests()
         self._next_tag = 1
         self._next_publish: int | None = None  # in confirm mode
         self._transaction: Any = None
@@ -107,29 +124,24 @@ class DirectChannel:
         number = self._next_publish
         if number is not None:
             self._next_publish = number + 1
+        room, digests = broker_room(self._host), self._digests
+        names = encode_short_string(exchange) + encode_short_string(routing_key)
         try:
-            fields = fields_of(properties)
-        except ValueError as error:
-            raise Refused(406, f"PRECONDITION_FAILED - {error}") from None
-        room = broker_room(self._host)
-        names = {"exchange": exchange, "routing_key": routing_key}
-        message = room.Message(body, **names, publisher=self._link, **fields)
-        try:
-            if is_special(message):
-                message = with_reply_address(message, self._reply.queue.name if self._reply is not None else None)
-                queues, message = routed(self._host, message)
-                properties = properties_of(message)
+            known = digests.of(properties)
+            message = wire_message(body, exchange, routing_key, names, properties, known, self._link)
+            if known.special or (not exchange and routing_key.startswith(REPLY_PREFIX)):
+                address = None if self._reply is None else self._reply.queue.name
+                queues, message = routed(self._host, with_reply_address(message, address, digests), digests)
             else:
                 queues = self._host.route(message)
             if self._transaction is not None:
-                if mandatory and not queues:
-                    raise room.Unroutable("", message=message)
-                self._transaction.publish_on(queues, message)
+                self._transaction.publish_on(queues, message, mandatory=mandatory)
                 return
             published = self._host.put_on(queues, message, mandatory=mandatory)
+        except ChannelFault as error:
+            raise Refused(error.reply_code, error.reply_text) from None
         except room.Unroutable as error:
-            method = Return(error.reply_code, error.reply_name, exchange, routing_key)
-            self._emit(method, properties, body)
+            self._return(error)
             self.confirm(number, None)
         except room.MessageRefused as error:
             self.confirm(number, error)
@@ -139,6 +151,12 @@ class DirectChannel:
                 self._last_published = published
             if number is not None:
                 published.add_done_callback(lambda error: self._link.later(self.confirm, number, error))
+
+    def _return(self, unroutable: Any) -> None:
+        """Give a message back to its publisher."""
+        message = unroutable.message
+        method = Return(unroutable.reply_code, unroutable.reply_name, message.exchange, message.routing_key)
+        self._emit(method, properties_of(message), body_of(message))
 
     def confirm(self, number: int | None, error: BaseException | None) -> None:
         """Answer for a message, if the channel confirms and is still there: its number may be another's by now."""
@@ -317,9 +335,13 @@ class DirectChannel:
 
     def _tx_commit(self, fields: Fields) -> Any:
         is_complete = True
+        room = broker_room(self._host)
         try:
             self._in_transaction().commit()
-        except* broker_room(self._host).MessageRefused:
+        except* room.Unroutable as group:
+            for each in group.exceptions:
+                self._return(each)
+        except* room.MessageRefused:
             is_complete = False
         self._settled_in_transaction.clear()
         if not is_complete:

@@ -1,29 +1,10 @@
-"""What the direct link asks of a broker in this process, as Protocols: the two rooms do not import each other.
-
-Messages cross here: AMQP's properties on our side, the fields of the broker's `Message` on the other.
-"""
+"""What the direct link asks of a broker in this process, as Protocols: the two rooms do not import each other."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
-
-from ..amqp import NO_PROPERTIES, decode_properties, encode_properties
-
-_SAME = (
-    "content_type",
-    "content_encoding",
-    "headers",
-    "priority",
-    "correlation_id",
-    "reply_to",
-    "message_id",
-    "timestamp",
-    "type",
-    "user_id",
-    "app_id",
-)
 
 
 class Refusal(Protocol):
@@ -76,7 +57,7 @@ class Host(Protocol):
     def bind_exchange(self, destination: str, source: str, routing_key: str = ..., arguments: Any = ...) -> None: ...
     def unbind_exchange(self, destination: str, source: str, routing_key: str = ..., arguments: Any = ...) -> bool: ...
     def publish_nowait(self, message: Any, *, mandatory: bool = ...) -> Any: ...
-    def route(self, message: Any) -> list[Any]: ...
+    def route(self, message: Any, further_keys: Any = ...) -> list[Any]: ...
     def put_on(self, queues: list[Any], message: Any, *, mandatory: bool = ...) -> Any: ...
     def wait_for_room(self, published: Any, timeout: float | None = ...) -> bool: ...
     def get(self, queue: str, *, auto_accept: bool = ..., owner: object = ...) -> HeldMessage | None: ...
@@ -92,39 +73,6 @@ def broker_room(host: Host) -> Any:
         if cls.__name__ == "VirtualHost":
             return sys.modules[cls.__module__.rpartition(".")[0]]
     raise TypeError(f"{host!r} is no broker of this process, and no address; connect() takes either")
-
-
-def fields_of(properties: bytes) -> dict[str, Any]:
-    """What the broker's `Message` is made with, for a block of properties.
-
-    Raises:
-        ValueError: an expiration that is no number of milliseconds.
-    """
-    if properties == NO_PROPERTIES:
-        return {}
-    found: Mapping[str, Any] = decode_properties(properties)
-    fields = {name: found[name] for name in _SAME if name in found}
-    fields["persistent"] = found.get("delivery_mode") == 2
-    expiration = found.get("expiration")
-    if expiration is not None:
-        if not expiration.isdecimal():
-            raise ValueError(f"invalid expiration '{expiration}': a number of milliseconds is needed")
-        fields["expiration"] = int(expiration) / 1000
-    return fields
-
-
-def properties_of(message: Any) -> bytes:
-    """A block of the properties that are set on a message of the broker's."""
-    found: dict[str, Any] = {}
-    for name in _SAME:
-        value = getattr(message, name)
-        if value is not None and (name != "headers" or value):
-            found[name] = value
-    if message.persistent:
-        found["delivery_mode"] = 2
-    if message.expiration is not None:
-        found["expiration"] = str(round(message.expiration * 1000))
-    return encode_properties(found) if found else NO_PROPERTIES
 
 
 def body_of(message: Any) -> bytes:

@@ -44,6 +44,45 @@ def test_another_protocol(beginning: bytes, any_url: str) -> None:
     assert got == b"AMQP\x00\x00\x09\x01"
 
 
+@pytest.mark.parametrize(
+    ("beginning", "version"),
+    [(b"\x01\x01\x00\x09", (0, 9)), (b"\x01\x01\x09\x01", (8, 0)), (b"\x01\x01\x08\x00", (8, 0))],
+)
+def test_older_protocol_headers(beginning: bytes, version: tuple[int, int], any_url: str) -> None:
+    """A client that begins as with AMQP 0-8 or 0-9 is told that version, and gets 0-9-1 (P21)."""
+    client = RawClient(any_url, opens=False)
+    client.send(b"AMQP" + beginning)
+    start = client.method()
+    client.socket.close()
+    assert (start.version_major, start.version_minor) == version
+
+
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (raw_frame(8, 1, b""), 505),
+        (raw_frame(8, 0, b"beat"), 501),
+        (raw_frame(1, 1, b"\0\x3c\0\x0a" + bytes(7) + b"more"), 501),
+        (amqp.encode_method(1, commands.Channel.FlowOk, active=True), 503),
+        (amqp.encode_method(1, commands.Basic.CancelOk, consumer_tag="t"), 503),
+    ],
+    ids=["another channel's heartbeat", "a heartbeat that says something", "bytes behind a method", "flow", "cancel"],
+)
+def test_what_no_client_sends(frame: bytes, code: int, any_url: str) -> None:
+    """A heartbeat of another channel or with a payload, bytes after a method, an unasked answer: the connection is
+    closed, with the code of each (P22)."""
+    client = RawClient(any_url)
+    client.send(frame)
+    assert client.connection_error()[0] == code
+
+
+def test_a_close_that_does_not_decode_is_answered(url: str) -> None:
+    """It has not come, so it closes nothing by itself: the connection is closed for what it is."""
+    client = RawClient(url)
+    client.send(raw_frame(1, 0, b"\0\x0a\0\x32\0"))
+    assert client.connection_error()[0] == 501
+
+
 def test_start(any_url: str) -> None:
     """The server says its version, mechanisms, locale and capabilities (P2)."""
     client = RawClient(any_url, opens=False)
@@ -337,12 +376,12 @@ def test_closing_the_connection(url: str) -> None:
         (PUBLISH + header(3) + raw_frame(3, 1, b"abcd"), 501),
         (raw_frame(1, 1, b"\0\x3c\0\xfe"), 503),
         (raw_frame(1, 1, b"\0\x3c"), 503),
-        (raw_frame(1, 1, b"\0\x32\0\x0a\0\0\xffq"), 502),
+        (raw_frame(1, 1, b"\0\x32\0\x0a\0\0\xffq"), 501),
         (raw_frame(7, 1, b""), 501),
         (raw_frame(2, 0, b"\0" * 14), 505),
-        (PUBLISH + header(0, b"\x80\x00\xff"), 502),
-        (PUBLISH + header(0, b"\x20\x00" + amqp.encode_table({"a": 1})[:-1]), 502),
-        (PUBLISH + raw_frame(2, 1, b"\0\x3c"), 502),
+        (PUBLISH + header(0, b"\x80\x00\xff"), 501),
+        (PUBLISH + header(0, b"\x20\x00" + amqp.encode_table({"a": 1})[:-1]), 501),
+        (PUBLISH + raw_frame(2, 1, b"\0\x3c"), 501),
     ],
 )
 def test_nonsense_is_answered(data: bytes, code: int, url: str) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from multiqueue.broker import Message
+from multiqueue.broker import Broker, Message, WireForm
 from multiqueue.broker._dead_letter import dead_letter, deaths_of, is_cycle
 from multiqueue.broker._queue_outcome import DeadLetterReason
 
@@ -50,6 +50,42 @@ def test_a_dead_letter_has_no_time_to_live_and_no_delay_of_its_own_any_more() ->
 def test_without_a_routing_key_of_its_own_a_dead_letter_keeps_its_address() -> None:
     """`x-dead-letter-routing-key` replaces the key; without it the message's own is used."""
     assert died(Message(routing_key="eu"), "q").routing_key == "eu"
+
+
+def test_a_dead_letter_goes_to_all_keys_it_was_published_with() -> None:
+    """CC and BCC lead on as the routing key does, each queue once; a key of the queue's is the only one, and takes CC
+    out. BCC stays hidden, and what is no text in CC is no key."""
+    with Broker(housekeeping_interval=0.01) as broker:
+        broker.declare_exchange("letters")
+        for queue in ("own", "cc", "bcc", "named"):
+            broker.declare_queue(queue)
+            broker.bind_queue(queue, "letters", queue)
+        message = Message(
+            b"m", headers={"CC": ["cc", "own", 5], "a": 1}, wire=WireForm(b"\0\0", bcc=("bcc",)), routing_key="own"
+        )
+        dies = broker.declare_queue("dies", arguments={"x-dead-letter-exchange": "letters"})
+        dies.put(message)
+        died_by_reject(broker, "dies")
+        for queue in ("own", "cc", "bcc"):
+            letter = broker.get(queue, auto_accept=True)
+            assert letter is not None
+            assert letter.message.headers["CC"] == ["cc", "own", 5]
+            assert deaths_of(letter.message)[0]["routing-keys"] == ["own", "cc", "own"]
+            assert broker.get(queue) is None
+        arguments = {"x-dead-letter-exchange": "letters", "x-dead-letter-routing-key": "named"}
+        broker.declare_queue("moves", arguments=arguments).put(message)
+        died_by_reject(broker, "moves")
+        letter = broker.get("named", auto_accept=True)
+        assert letter is not None
+        assert "CC" not in letter.message.headers
+        assert letter.message.headers["a"] == 1
+        assert all(broker.get(queue) is None for queue in ("own", "cc", "bcc"))
+
+
+def died_by_reject(broker: Broker, queue: str) -> None:
+    received = broker.get(queue)
+    assert received is not None
+    received.reject()
 
 
 def test_dying_again_counts_up_and_moves_to_the_front() -> None:

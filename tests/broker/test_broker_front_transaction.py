@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from broker_front_support import bodies
@@ -10,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from multiqueue.broker import Message, MessageRefused, NotFound, Received, Unroutable, VirtualHost
+from multiqueue.broker import Broker, Message, MessageRefused, NotFound, Received, Unroutable, VirtualHost
 from multiqueue.broker._entry import IllegalStep
 
 
@@ -181,6 +182,32 @@ def test_a_full_queue_does_not_undo_a_commit_and_is_named_afterwards(host: Virtu
     with pytest.raises(ExceptionGroup) as group:
         transaction.commit()
     assert [error.message for error in group.value.exceptions] == refused
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "stored"])
+def test_a_mandatory_message_is_given_back_at_commit(stored: bool, tmp_path: Path) -> None:
+    """Mandatory messages that no queue has are told at commit, in the order of publishing, and everything is done.
+    A queue that went meanwhile is none; after a rollback nothing is told."""
+    with Broker(data=tmp_path if stored else None) as broker:
+        queue = broker.declare_queue("q", durable=stored)
+        gone = broker.declare_queue("gone", durable=stored)
+        with broker.transaction() as transaction:
+            transaction.publish_on([], Message(1), mandatory=True)
+            transaction.rollback()
+        messages = [Message(str(number).encode(), persistent=stored) for number in range(4)]
+        transaction.publish_on([], messages[0], mandatory=True)
+        transaction.publish_on([queue], messages[1], mandatory=True)
+        transaction.publish_on([], messages[2])
+        transaction.publish_on([gone], messages[3], mandatory=True)
+        broker.delete_queue("gone")
+        with pytest.raises(ExceptionGroup) as told:
+            transaction.commit()
+        assert [error.message for error in told.value.exceptions if isinstance(error, Unroutable)] == [
+            messages[0],
+            messages[3],
+        ]
+        assert len(queue) == 1
+        transaction.commit()
 
 
 class TransactionMachine(RuleBasedStateMachine):

@@ -225,6 +225,8 @@ def test_an_exclusive_queue_belongs_to_its_owner_and_goes_with_it(host: VirtualH
     me, you = object(), object()
     mine = host.declare_queue("mine", exclusive=True, owner=me)
     host.declare_queue("shared")
+    host.bind_queue("mine", "amq.direct", owner=me)
+    assert not host.unbind_queue("mine", "amq.direct", "of nobody's", owner=you)
     attempts: list[Callable[[], object]] = [
         lambda: host.declare_queue("mine", exclusive=True, owner=you),
         lambda: host.declare_queue("mine", owner=me),

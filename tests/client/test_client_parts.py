@@ -16,17 +16,18 @@ from pamqp import commands
 from multiqueue.amqp import (
     NO_PROPERTIES,
     AmqpError,
+    Digests,
     deliver_prefix,
     encode_deliver,
     encode_method,
     encode_properties,
     encode_short_string,
+    wire_message,
 )
 from multiqueue.client import BadAddress, Confirm, connect, parse_address
 from multiqueue.client._assembler import Assembler
 from multiqueue.client._confirms import Ledger, Unconfirmed
 from multiqueue.client._delivery_tags import DeliveryTags
-from multiqueue.client._direct_host import fields_of, properties_of
 from multiqueue.client._heartbeat import Beat, Heart
 from multiqueue.client._intake import Intake
 from multiqueue.client._outbox import Outbox
@@ -346,32 +347,26 @@ def test_a_queue_that_the_server_named_is_renamed_everywhere() -> None:
 # ---- messages between client and broker
 
 
-def test_properties_survive_the_way_through_a_broker() -> None:
-    """What a broker's message is made with, and what is read off it, are the same properties."""
-    from multiqueue.broker import Message
+def test_properties_cross_a_broker_in_the_bytes_they_came_in() -> None:
+    """Over the direct link a message brings the properties that a wire brought, a dead letter every one it keeps."""
+    from multiqueue.broker import Broker
 
-    properties = {
-        "content_type": "a",
-        "content_encoding": "b",
-        "headers": {"h": 1},
-        "delivery_mode": 2,
-        "priority": 4,
-        "correlation_id": "c",
-        "reply_to": "d",
-        "expiration": "1500",
-        "message_id": "e",
-        "timestamp": 7,
-        "type": "f",
-        "user_id": "g",
-        "app_id": "h",
-    }
-    block = encode_properties(properties)
-    message = Message(b"", **fields_of(block))
-    assert message.expiration == 1.5
-    assert properties_of(message) == block
-    assert properties_of(Message(b"", **fields_of(NO_PROPERTIES))) == NO_PROPERTIES
-    with pytest.raises(ValueError, match="a number of milliseconds"):
-        fields_of(encode_properties({"expiration": "soon"}))
+    headers = b"\x01l" + b"l" + (7).to_bytes(8) + b"\x01s" + b"S\0\0\0\1\xff"
+    block = b"\x20\x04" + len(headers).to_bytes(4) + headers + b"\x01c"  # headers and cluster-id, no delivery mode
+    with Broker() as broker, connect(broker) as connection, connection.channel() as channel:
+        channel.queue_declare("here", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "there"})
+        channel.queue_declare("there")
+        names = encode_short_string("") + encode_short_string("here")
+        broker.publish(wire_message(b"m", "", "here", names, block, Digests().of(block), None))
+        came = channel.basic_get("here")
+        assert came is not None
+        assert came._block == block
+        came.reject()
+        channel.basic_get("here")  # the reject is done
+        dead = channel.basic_get("there")
+        assert dead is not None
+        assert headers in dead._block
+        assert dead._block.endswith(b"\x01c")
 
 
 # ---- the work pool, on an executor whose threads are the test
