@@ -7,8 +7,11 @@ _EXTRAS = {
     "pydantic": "cli",
     "rich": "cli",
     "pamqp": "amqp",
+    "prometheus_client": "monitor",
     "pyarrow": "spark",
     "pyspark": "spark",
+    "starlette": "monitor",
+    "uvicorn": "monitor",
 }
 
 

@@ -30,6 +30,13 @@ _COMMANDS = {
     "publish": ("multiqueue.client.cli:publish", "Publish lines or files to a broker."),
     "consume": ("multiqueue.client.cli:consume", "Write a queue's messages to standard output."),
     "store": ("multiqueue.store.cli:store", "Look into a broker's store, check it, dump and load it."),
+    "status": ("multiqueue.monitor.cli:status", "A running broker in figures."),
+    "queue": ("multiqueue.monitor.cli:queue", "List, show, declare, purge, move and delete queues."),
+    "exchange": ("multiqueue.monitor.cli:exchange", "List, declare and delete exchanges."),
+    "binding": ("multiqueue.monitor.cli:binding", "List, add and delete bindings."),
+    "connection": ("multiqueue.monitor.cli:connection", "List and close connections."),
+    "user": ("multiqueue.monitor.cli:user", "List, add, change and delete users; their permissions."),
+    "definitions": ("multiqueue.monitor.cli:definitions", "Export and import what is declared."),
     "bench": ("multiqueue.bench.cli:bench", "Measure what multiqueue claims, on this machine."),
 }
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from .._extras import needs
 from .._logs import OneLine, printable
 from .._words import counted, duration
 from ..broker import Broker
@@ -103,7 +104,7 @@ def _listen_http(
             tls=files,
         )
     except ImportError as error:
-        raise ServerError(f"HTTP needs {error.name}: pip install 'multiqueue[monitor]'") from error
+        raise ServerError(needs("`--http`", error.name or str(error))) from error
     click.echo(f"HTTP on {http.url}")
 
 

@@ -1,0 +1,454 @@
+"""`multiqueue queue`, `exchange`, `binding`, `connection`, `user`, `definitions`, `status`: a broker from the shell.
+
+All of them ask a running broker's HTTP API, ours or RabbitMQ's, at `--url` or `MULTIQUEUE_HTTP_URL`. A refusal ends
+with status 1, a broker that does not answer with 2.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from .._logs import printable
+from .._words import counted, duration
+from ._errors import MonitorError
+from ._shell import DEFAULT_URL, Api, Column, field, table
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def _asking(command: Command) -> Command:
+    """The option that says which broker."""
+    return click.option(
+        "--url", envvar="MULTIQUEUE_HTTP_URL", default=DEFAULT_URL, show_default=True, help="The broker's HTTP API."
+    )(command)
+
+
+def _in_host(command: Command) -> Command:
+    """The options of commands about one virtual host."""
+    return _asking(click.option("--vhost", default="/", show_default=True, help="The virtual host.")(command))
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="JSON, as the broker answers.")
+
+
+def _show(rows: list[dict[str, Any]], columns: Sequence[Column], noun: str, as_json: bool) -> None:
+    if as_json:
+        json.dump(rows, sys.stdout, indent=1)
+        click.echo()
+        return
+    for line in table(rows, columns, noun):
+        click.echo(printable(line))
+
+
+def _object(text: str | None, option: str) -> dict[str, Any]:
+    """A JSON object given on the command line."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise MonitorError(f"{option} is {text!r}; it is a JSON object: '{{\"x-max-length\": 100}}'")
+    return found
+
+
+# -- status
+
+
+@click.command()
+@_asking
+@_as_json
+def status(url: str, as_json: bool) -> None:
+    """A running broker in figures."""
+    api = Api(url)
+    found = api.ask("GET", "overview")
+    if as_json:
+        _print(found)
+        return
+    totals, objects = found["queue_totals"], found["object_totals"]
+    rates = found.get("message_stats", {})
+    click.echo(f"{found['product_name']} {found['product_version']} on {found['node']}{_uptime(api)}")
+    things = [counted(objects[f"{each}s"], each) for each in ("connection", "channel", "consumer", "queue")]
+    click.echo(", ".join(things))
+    click.echo(
+        f"{totals.get('messages_ready', 0):,} ready, {totals.get('messages_unacknowledged', 0):,} unacked;"
+        f" {_rate(rates, 'publish')} published, {_rate(rates, 'deliver_get')} delivered,"
+        f" {_rate(rates, 'ack')} acked"
+    )
+
+
+def _uptime(api: Api) -> str:
+    try:
+        nodes = api.ask("GET", "nodes")
+    except MonitorError:  # for those with the tag `monitoring` alone
+        return ""
+    return f", up {duration(nodes[0]['uptime'] / 1000)}"
+
+
+def _rate(stats: dict[str, Any], name: str) -> str:
+    return f"{stats.get(f'{name}_details', {}).get('rate', 0):,.0f}/s"
+
+
+def _print(found: Any) -> None:
+    json.dump(found, sys.stdout, indent=1)
+    click.echo()
+
+
+# -- queues
+
+
+@click.group()
+def queue() -> None:
+    """List, show, declare, purge, move and delete a broker's queues."""
+
+
+_QUEUES = (
+    field("name"),
+    field("vhost"),
+    field("messages_ready", "ready", is_number=True),
+    field("messages_unacknowledged", "unacked", is_number=True),
+    field("consumers", is_number=True),
+)
+
+
+@queue.command("list")
+@click.option("--vhost", help="One virtual host alone.")
+@_asking
+@_as_json
+def list_queues(url: str, vhost: str | None, as_json: bool) -> None:
+    """All queues."""
+    found = Api(url).ask("GET", "queues", *([] if vhost is None else [vhost]))
+    columns = [column for column in _QUEUES if vhost is None or column.title != "vhost"]
+    _show(found, columns, "queue", as_json)
+
+
+@queue.command()
+@click.argument("name")
+@_in_host
+@_as_json
+def show(url: str, vhost: str, name: str, as_json: bool) -> None:
+    """One queue: its figures, arguments, bindings and consumers."""
+    api = Api(url)
+    found = api.ask("GET", "queues", vhost, name)
+    found["bindings"] = api.ask("GET", "queues", vhost, name, "bindings")
+    if as_json:
+        _print(found)
+        return
+    stats = found.get("message_stats", {})
+    kind = [word for word in ("durable", "auto_delete", "exclusive") if found[word]]
+    for label, value in (
+        ("queue", f"{name} in {vhost}{', ' if kind else ''}{', '.join(kind)}"),
+        ("messages", f"{found['messages_ready']:,} ready, {found['messages_unacknowledged']:,} unacked"),
+        ("rates", f"{_rate(stats, 'publish')} in, {_rate(stats, 'deliver_get')} out, {_rate(stats, 'ack')} acked"),
+        *((f"{key}", json.dumps(value)) for key, value in sorted(found["arguments"].items())),
+    ):
+        click.echo(printable(f"{label:10}  {value}"))
+    for binding in found["bindings"]:
+        if binding["source"]:
+            click.echo(printable(f"{'bound to':10}  {binding['source']} by {binding['routing_key']!r}"))
+    for consumer in found["consumer_details"]:
+        where = consumer["channel_details"]["name"]
+        click.echo(
+            printable(f"{'consumer':10}  {consumer['consumer_tag']} on {where}, prefetch {consumer['prefetch_count']}")
+        )
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--count", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many.")
+@_in_host
+@_as_json
+def peek(url: str, vhost: str, name: str, count: int, as_json: bool) -> None:
+    """The first messages; they stay where they are, and are not flagged as redelivered."""
+    found = Api(url).ask("GET", "queues", vhost, name, "messages", query=f"count={count}")
+    _show(
+        found,
+        (
+            field("routing_key"),
+            field("payload_bytes", "bytes", is_number=True),
+            field("properties"),
+            field("payload"),
+        ),
+        "message",
+        as_json,
+    )
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--durable", is_flag=True, help="It survives a restart.")
+@click.option("--auto-delete", is_flag=True, help="It goes with its last consumer.")
+@click.option("--arguments", help="A JSON object: '{\"x-max-length\": 100}'.")
+@_in_host
+def declare(url: str, vhost: str, name: str, durable: bool, auto_delete: bool, arguments: str | None) -> None:
+    """Make a queue; harmless when it is there as asked."""
+    body = {"durable": durable, "auto_delete": auto_delete, "arguments": _object(arguments, "--arguments")}
+    Api(url).ask("PUT", "queues", vhost, name, body=body)
+
+
+@queue.command()
+@click.argument("name")
+@_in_host
+def purge(url: str, vhost: str, name: str) -> None:
+    """Delete the messages that nobody has."""
+    Api(url).ask("DELETE", "queues", vhost, name, "contents")
+
+
+@queue.command()
+@click.argument("name")
+@click.option("--if-empty", is_flag=True, help="Only when it has no messages.")
+@click.option("--if-unused", is_flag=True, help="Only when it has no consumers.")
+@_in_host
+def delete(url: str, vhost: str, name: str, if_empty: bool, if_unused: bool) -> None:
+    """Delete a queue and its messages."""
+    asked = [word for word, is_asked in (("if-empty", if_empty), ("if-unused", if_unused)) if is_asked]
+    Api(url).ask("DELETE", "queues", vhost, name, query="&".join(f"{word}=true" for word in asked))
+
+
+@queue.command()
+@click.argument("name")
+@click.argument("target")
+@click.option("--count", type=click.IntRange(1, 10_000), help="At most so many.  [default: all]")
+@_in_host
+def move(url: str, vhost: str, name: str, target: str, count: int | None) -> None:
+    """Move the messages that nobody has to the end of the queue TARGET."""
+    body = {"to": target} if count is None else {"to": target, "count": count}
+    moved = Api(url).ask("POST", "queues", vhost, name, "move", body=body)["moved"]
+    click.echo(f"{counted(moved, 'message')} moved")
+
+
+# -- exchanges and bindings
+
+
+@click.group()
+def exchange() -> None:
+    """List, declare and delete a broker's exchanges."""
+
+
+@exchange.command("list")
+@click.option("--vhost", help="One virtual host alone.")
+@_asking
+@_as_json
+def list_exchanges(url: str, vhost: str | None, as_json: bool) -> None:
+    """All exchanges."""
+    found = Api(url).ask("GET", "exchanges", *([] if vhost is None else [vhost]))
+    columns = (field("name"), field("vhost"), field("type"), field("durable"))
+    _show(found, columns, "exchange", as_json)
+
+
+@exchange.command("declare")
+@click.argument("name")
+@click.option(
+    "--type", "kind", type=click.Choice(["direct", "fanout", "topic", "headers"]), default="direct", show_default=True
+)
+@click.option("--durable", is_flag=True, help="It survives a restart.")
+@click.option("--arguments", help="A JSON object.")
+@_in_host
+def declare_exchange(url: str, vhost: str, name: str, kind: str, durable: bool, arguments: str | None) -> None:
+    """Make an exchange; harmless when it is there as asked."""
+    body = {"type": kind, "durable": durable, "arguments": _object(arguments, "--arguments")}
+    Api(url).ask("PUT", "exchanges", vhost, name, body=body)
+
+
+@exchange.command("delete")
+@click.argument("name")
+@_in_host
+def delete_exchange(url: str, vhost: str, name: str) -> None:
+    """Delete an exchange with its bindings."""
+    Api(url).ask("DELETE", "exchanges", vhost, name)
+
+
+@click.group()
+def binding() -> None:
+    """List, add and delete a broker's bindings."""
+
+
+@binding.command("list")
+@click.option("--vhost", help="One virtual host alone.")
+@_asking
+@_as_json
+def list_bindings(url: str, vhost: str | None, as_json: bool) -> None:
+    """All bindings but those of the default exchange."""
+    found = Api(url).ask("GET", "bindings", *([] if vhost is None else [vhost]))
+    columns = (field("source"), field("routing_key", "key"), field("destination"), field("destination_type", "a"))
+    _show([each for each in found if each["source"]], columns, "binding", as_json)
+
+
+@binding.command("add")
+@click.argument("source")
+@click.argument("queue")
+@click.option("--key", default="", help="The routing key.")
+@click.option("--arguments", help="A JSON object.")
+@_in_host
+def add_binding(url: str, vhost: str, source: str, queue: str, key: str, arguments: str | None) -> None:
+    """Bind QUEUE to the exchange SOURCE."""
+    body = {"routing_key": key, "arguments": _object(arguments, "--arguments")}
+    Api(url).ask("POST", "bindings", vhost, "e", source, "q", queue, body=body)
+
+
+@binding.command("delete")
+@click.argument("source")
+@click.argument("queue")
+@click.option("--key", default="", help="The routing key.")
+@_in_host
+def delete_binding(url: str, vhost: str, source: str, queue: str, key: str) -> None:
+    """Remove every binding of QUEUE to the exchange SOURCE by this key."""
+    api = Api(url)
+    found = api.ask("GET", "bindings", vhost, "e", source, "q", queue)
+    matching = [each for each in found if each["routing_key"] == key]
+    if not matching:
+        raise MonitorError(f"queue '{queue}' is not bound to '{source}' by {key!r} in vhost '{vhost}'")
+    for each in matching:
+        api.ask("DELETE", "bindings", vhost, "e", source, "q", queue, each["properties_key"])
+
+
+# -- connections
+
+
+@click.group()
+def connection() -> None:
+    """List and close the connections of a broker's clients."""
+
+
+@connection.command("list")
+@_asking
+@_as_json
+def list_connections(url: str, as_json: bool) -> None:
+    """All connections."""
+    columns = (
+        field("name"),
+        field("user"),
+        field("vhost"),
+        field("channels", is_number=True),
+        field("recv_oct", "in", is_number=True),
+        field("send_oct", "out", is_number=True),
+    )
+    _show(Api(url).ask("GET", "connections"), columns, "connection", as_json)
+
+
+@connection.command("close")
+@click.argument("name")
+@_asking
+def close_connection(url: str, name: str) -> None:
+    """Close a connection; its unacked messages go back to their queues."""
+    Api(url).ask("DELETE", "connections", name)
+
+
+# -- users
+
+
+@click.group()
+def user() -> None:
+    """List, add, change and delete a broker's users."""
+
+
+@user.command("list")
+@_asking
+@_as_json
+def list_users(url: str, as_json: bool) -> None:
+    """All users and their tags."""
+    api = Api(url)
+    users = [{"name": each["name"], "tags": each["tags"]} for each in api.ask("GET", "users")]
+    _show(users, (field("name"), field("tags")), "user", as_json)
+
+
+def _password() -> str:
+    """A password, typed twice, or the first line of standard input."""
+    if sys.stdin is not None and sys.stdin.isatty():
+        return str(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    line = "" if sys.stdin is None else sys.stdin.readline().removesuffix("\n")
+    if not line:
+        raise MonitorError("no password on standard input; give one as a line")
+    return line
+
+
+@user.command("add")
+@click.argument("name")
+@click.option("--tag", "tags", multiple=True, help="administrator, monitoring, policymaker or management; repeatable.")
+@_asking
+def add_user(url: str, name: str, tags: tuple[str, ...]) -> None:
+    """Make a user. The password is asked for, or read as a line from standard input; give permissions next."""
+    api = Api(url)
+    if any(each["name"] == name for each in api.ask("GET", "users")):
+        raise MonitorError(f"there is a user '{name}'; `user password {name}` changes the password")
+    api.ask("PUT", "users", name, body={"password": _password(), "tags": ",".join(tags)})
+
+
+@user.command("password")
+@click.argument("name")
+@_asking
+def change_password(url: str, name: str) -> None:
+    """Change a user's password; it is asked for, or read as a line from standard input."""
+    api = Api(url)
+    tags = api.ask("GET", "users", name)["tags"]
+    api.ask("PUT", "users", name, body={"password": _password(), "tags": ",".join(tags)})
+
+
+@user.command("delete")
+@click.argument("name")
+@_asking
+def delete_user(url: str, name: str) -> None:
+    """Remove a user; connections that are open stay open."""
+    Api(url).ask("DELETE", "users", name)
+
+
+@user.command()
+@click.argument("name")
+@click.option("--configure", help="A regular expression of names.")
+@click.option("--write", help="A regular expression of names.")
+@click.option("--read", help="A regular expression of names.")
+@_in_host
+@_as_json
+def permissions(
+    url: str, vhost: str, name: str, configure: str | None, write: str | None, read: str | None, as_json: bool
+) -> None:
+    """Show what a user may do, or set it for one virtual host: give all three expressions then."""
+    api = Api(url)
+    given = {"configure": configure, "write": write, "read": read}
+    if any(value is not None for value in given.values()):
+        missing = [f"--{each}" for each, value in given.items() if value is None]
+        if missing:
+            raise MonitorError(f"{' and '.join(missing)}: missing; give all three, '.*' permits everything")
+        api.ask("PUT", "permissions", vhost, name, body=given)
+        return
+    columns = (field("vhost"), field("configure"), field("write"), field("read"))
+    _show(api.ask("GET", "users", name, "permissions"), columns, "permission", as_json)
+
+
+# -- definitions
+
+
+@click.group()
+def definitions() -> None:
+    """Export and import what is declared, as RabbitMQ's definitions."""
+
+
+@definitions.command("export")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@_asking
+def export_definitions(url: str, file: Path | None) -> None:
+    """Write users, virtual hosts, permissions, exchanges, queues and bindings to FILE, or to standard output."""
+    text = json.dumps(Api(url).ask("GET", "definitions"), indent=1) + "\n"
+    if file is None:
+        click.echo(text, nl=False)
+    else:
+        file.write_text(text, encoding="utf-8")
+
+
+@definitions.command("import")
+@click.argument("file", type=click.File(encoding="utf-8"))
+@_asking
+def import_definitions(url: str, file: Any) -> None:
+    """Load FILE, or standard input for `-`; what the broker has no such thing for is named."""
+    try:
+        found = json.load(file)
+    except ValueError as error:
+        raise MonitorError(f"{file.name} is no JSON: {error}") from error
+    answer = Api(url).ask("POST", "definitions", body=found) or {}
+    for what in answer.get("left_out", []):
+        click.echo(printable(f"left out: {what}"), err=True)
