@@ -59,8 +59,9 @@ class DataSection(_Section):
 
 
 class TlsSection(_Section):
-    """`[tls]`: encryption, and who clients are by their certificates."""
+    """`[tls]`: encryption, and who clients are by their certificates. Without a port every connection is TLS."""
 
+    port: int | None = Field(default=None, ge=0, le=65535)
     certificate: Text
     key: Text | None = None
     client_ca: Text | None = None

@@ -1,4 +1,4 @@
-"""The server: a listening socket, I/O threads, and the connections that come in.
+"""The server: its listening sockets, I/O threads, and the connections that come in.
 
 Promise     `serve` returns when clients can connect. `close` tells every client, gives back what it had, and returns
             when no thread of the server's is left.
@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from ..broker import NotAllowed
@@ -46,6 +46,13 @@ if TYPE_CHECKING:
     from ..broker import Broker, VirtualHost
 
 _log = logging.getLogger("multiqueue.amqp")
+
+
+class _Listener(NamedTuple):
+    """A socket that clients connect to, and what they speak there: TLS, or None for frames as they are."""
+
+    socket: socket.socket
+    tls: ssl.SSLContext | None
 
 
 class Server:
@@ -74,39 +81,54 @@ class Server:
         self._is_closed = False
         self._started = time.monotonic()
         self._turn = 0
-        self._listener: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
+        self._listeners: list[_Listener] = []
+        self._accepting: list[asyncio.Task[None]] = []
         self._aside = ThreadPoolExecutor(2, thread_name_prefix="multiqueue-amqp-aside")
         self._threads = [IoThread(f"multiqueue-amqp-{number}") for number in range(settings.io_threads)]
 
     # -- what a user sees
 
-    def start(self, host: str, port: int) -> None:
+    def start(self, host: str, port: int, tls_port: int | None = None) -> None:
         """Listen, and begin to serve.
 
         Raises:
             ServerError: the address cannot be had.
         """
         try:
-            self._listener = _listen(host, port)
+            if tls_port is None:
+                self._listeners.append(_Listener(_listen(host, port), self._tls))
+            else:
+                self._listeners.append(_Listener(_listen(host, port), None))
+                self._listeners.append(_Listener(_listen(host, tls_port, "--tls-port"), self._tls))
         except ServerError:
             self._is_closed = True
             self._aside.shutdown()
             for thread in self._threads:
                 thread.loop.close()
+            for listener in self._listeners:
+                listener.socket.close()
             raise
-        self.host, self.port = self._listener.getsockname()[:2]
+        self.host, self.port = self._listeners[0].socket.getsockname()[:2]
+        with_tls = [listener.socket.getsockname()[1] for listener in self._listeners if listener.tls is not None]
+        self.tls_port: int | None = with_tls[0] if with_tls else None
         for thread in self._threads:
             thread.start()
         self._threads[0].post(self._begin)
 
     @property
     def url(self) -> str:
-        """Where a client on this machine connects to, as the user `guest`."""
+        """Where a client on this machine connects to, as the user `guest`; without TLS, if there is such a port."""
+        return self._url(self.port, has_tls=self.port == self.tls_port)
+
+    @property
+    def tls_url(self) -> str | None:
+        """The same with TLS, None where the server has none."""
+        return None if self.tls_port is None else self._url(self.tls_port, has_tls=True)
+
+    def _url(self, port: int, *, has_tls: bool) -> str:
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         shown = f"[{host}]" if ":" in host else host
-        scheme = "amqp" if self._tls is None else "amqps"
-        return f"{scheme}://guest:guest@{shown}:{self.port}/{quote('/', safe='')}"
+        return f"{'amqps' if has_tls else 'amqp'}://guest:guest@{shown}:{port}/{quote('/', safe='')}"
 
     @property
     def is_closed(self) -> bool:
@@ -172,8 +194,8 @@ class Server:
         self._aside.shutdown()
         for thread in reversed(self._threads):
             thread.stop(timeout)
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.socket.close()
 
     def __enter__(self) -> Server:
         return self
@@ -218,19 +240,19 @@ class Server:
     # -- accepting; on the first I/O thread
 
     def _begin(self) -> None:
-        self._accepting = self._threads[0].loop.create_task(self._accept())
+        loop = self._threads[0].loop
+        self._accepting = [loop.create_task(self._accept(listener)) for listener in self._listeners]
         self._look_at_alarms()
 
     def _stop_accepting(self) -> None:
-        if self._accepting is not None:
-            self._accepting.cancel()
+        for task in self._accepting:
+            task.cancel()
 
-    async def _accept(self) -> None:
-        assert self._listener is not None
+    async def _accept(self, listener: _Listener) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                client, _ = await loop.sock_accept(self._listener)
+                client, _ = await loop.sock_accept(listener.socket)
             except OSError as error:  # no file descriptors left: some may come back
                 _log.error("cannot accept a connection: %s", error)
                 await asyncio.sleep(0.1)
@@ -238,17 +260,17 @@ class Server:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._turn = (self._turn + 1) % len(self._threads)
             io = self._threads[self._turn]
-            io.post(self._hand_over, client, io)
+            io.post(self._hand_over, client, listener.tls, io)
 
-    def _hand_over(self, client: socket.socket, io: IoThread) -> None:
-        task = io.loop.create_task(self._make_connection(client, io))
+    def _hand_over(self, client: socket.socket, tls: ssl.SSLContext | None, io: IoThread) -> None:
+        task = io.loop.create_task(self._make_connection(client, tls, io))
         io.keep(task)
 
-    async def _make_connection(self, client: socket.socket, io: IoThread) -> None:
-        patience = None if self._tls is None else self.settings.handshake_timeout
+    async def _make_connection(self, client: socket.socket, tls: ssl.SSLContext | None, io: IoThread) -> None:
+        patience = None if tls is None else self.settings.handshake_timeout
         try:
             await io.loop.connect_accepted_socket(
-                lambda: ServerConnection(self, io), client, ssl=self._tls, ssl_handshake_timeout=patience
+                lambda: ServerConnection(self, io), client, ssl=tls, ssl_handshake_timeout=patience
             )
         except (OSError, TimeoutError) as error:
             _log.warning("a client did not get as far as AMQP: %s", error)
@@ -280,11 +302,14 @@ def serve(
     *,
     users: Iterable[User] | None = None,
     tls: ssl.SSLContext | None = None,
+    tls_port: int | None = None,
     settings: ServerSettings | None = None,
     data: str | os.PathLike[str] | None = None,
     measure: Callable[[], set[str]] | None = None,
 ) -> Server:
     """Let AMQP 0-9-1 clients reach a broker; port 0 is a free one. Returns when they can.
+
+    With `tls` every connection is TLS, on `port`. With `tls_port` too, `port` stays without it, and TLS is there.
 
     Without `users` there is `guest`, from loopback only. `data` is the directory whose file system the disk limit is
     about, and where users are kept that are made or changed over HTTP; `users` cannot be changed so. `measure` tells
@@ -292,11 +317,14 @@ def serve(
 
     Raises:
         ServerError: the address cannot be had, or the file of users cannot be read.
+        ValueError: `tls_port` without `tls`.
     """
+    if tls_port is not None and tls is None:
+        raise ValueError(f"tls_port={tls_port} needs tls=, what server_tls(certificate, key) makes")
     directory = None if data is None else Path(data)
     access = _access(users, directory)
     server = Server(broker, settings or ServerSettings(), access, tls=tls, data=directory, measure=measure)
-    server.start(host, port)
+    server.start(host, port, tls_port)
     return server
 
 
@@ -332,7 +360,7 @@ def memory_used_bytes() -> int:
         return 0
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
@@ -347,7 +375,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listener.close()
         what = (
-            "is in use; stop what uses it, or choose another with --port"
+            f"is in use; stop what uses it, or choose another with {option}"
             if error.errno == errno.EADDRINUSE
             else error.strerror
         )

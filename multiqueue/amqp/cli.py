@@ -37,6 +37,9 @@ from ._status import fetch_status
 @click.group(invoke_without_command=True)
 @click.option("--host", help="The address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port; 0 is a free one.  [default: 5672]")
+@click.option(
+    "--tls-port", type=click.IntRange(0, 65535), help="A second port, for TLS as [tls] says; 0 is a free one."
+)
 @click.option("--data", type=click.Path(path_type=Path), help="A directory for what must survive.")
 @click.option("--http", type=click.IntRange(0, 65535), help="A port for HTTP: RabbitMQ's management API, metrics.")
 @click.option("--config", type=click.Path(path_type=Path), help="A TOML file; options here win over it.")
@@ -46,6 +49,7 @@ def broker(
     context: click.Context,
     host: str | None,
     port: int | None,
+    tls_port: int | None,
     data: Path | None,
     http: int | None,
     config: Path | None,
@@ -56,13 +60,17 @@ def broker(
         logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
         for handler in logging.getLogger().handlers:
             handler.addFilter(OneLine())  # of asyncio's logger too
-        _run(load_config(config), host, port, data, http)
+        _run(load_config(config), host, port, tls_port, data, http)
 
 
-def _run(config: BrokerConfig, host: str | None, port: int | None, data: Path | None, http: int | None) -> None:
-    listen = config.file.listen
+def _run(
+    config: BrokerConfig, host: str | None, port: int | None, tls_port: int | None, data: Path | None, http: int | None
+) -> None:
+    listen, section = config.file.listen, config.file.tls
     directory = data or config.data
     tls = config.tls()
+    if tls_port is not None and section is None:
+        raise ServerError("--tls-port needs a configuration with a section [tls]: the certificate is there")
     with _signal_socket() as signals, _open(config, directory) as started:
         for name in config.file.virtual_hosts:
             started.add_virtual_host(name)
@@ -72,15 +80,22 @@ def _run(config: BrokerConfig, host: str | None, port: int | None, data: Path | 
             listen.port if port is None else port,
             users=None if config.file.users is None else config.users(),
             tls=tls,
+            tls_port=section.port if tls_port is None and section is not None else tls_port,
             settings=config.settings(),
             data=directory,
         )
         with server, patient_collector():
             where = f"messages that must survive are in {directory}" if directory else "messages are in memory"
             _listen_http(started, server, config, host, http, directory)
-            click.echo(f"listening on {server.url.rpartition('@')[2].partition('/')[0]}; {where}; Ctrl-C ends it")
+            click.echo(f"listening on {_places(server)}; {where}; Ctrl-C ends it")
             signals.recv(1)
             click.echo("closing")
+
+
+def _places(server: Server) -> str:
+    """Where clients connect: `127.0.0.1:5672`, and with TLS on another port `... and, with TLS, 127.0.0.1:5671`."""
+    urls = [server.url] if server.tls_url in (None, server.url) else [server.url, server.tls_url]
+    return " and, with TLS, ".join(url.rpartition("@")[2].partition("/")[0] for url in urls if url)
 
 
 def _listen_http(

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -55,3 +58,26 @@ def name() -> Callable[[str], str]:
     """Makes names that no other test has, for brokers that outlive a test."""
     number = next(_numbers)
     return lambda word: f"{word}-{os.getpid()}-{number}"
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A CA, and certificates that it signed for `localhost` and for the user `anna`."""
+    if shutil.which("openssl") is None:
+        if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
+            pytest.fail("MULTIQUEUE_REQUIRE_PEERS is set, and openssl is not installed", pytrace=False)
+        pytest.skip("openssl is not installed")
+    home = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=home, check=True, capture_output=True)
+
+    ca = ("-addext", "keyUsage=critical,keyCertSign")
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=test CA", *ca)
+    for name in ("localhost", "anna"):
+        openssl("req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (home / f"{name}.ext").write_text(f"subjectAltName = DNS:{name}\nauthorityKeyIdentifier = keyid\n")
+        by_ca = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext")
+        openssl("x509", "-req", "-in", f"{name}.csr", *by_ca, "-out", f"{name}.pem")
+    return home

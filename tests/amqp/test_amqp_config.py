@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from amqp_raw_support import RawClient
+from amqp_tls_support import TlsClient, trusting
 from click.testing import CliRunner
 from pamqp import commands
 
@@ -190,6 +191,9 @@ def test_settings_have_ranges() -> None:
 # -- the command line
 
 
+SAID: list[str] = []  # what each of them said first
+
+
 @contextmanager
 def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """`multiqueue broker` in a process of its own, and the URL it says it listens at."""
@@ -204,7 +208,8 @@ def running(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     assert process.stderr is not None
     try:
         said = process.stdout.readline()
-        found = re.match(r"listening on (\S+);", said)
+        SAID.append(said)
+        found = re.match(r"listening on ([^ ;]+)", said)
         assert found, said + process.stderr.read()
         yield process, f"amqp://guest:guest@{found[1]}/%2F"
     finally:
@@ -356,6 +361,25 @@ def test_it_does_what_the_file_says(tmp_path: Path) -> None:
         stranger.start_ok()
         assert stranger.connection_error()[0] == 403
     assert (tmp_path / "data").is_dir()
+
+
+def test_a_port_for_tls_beside_the_plain_one(certificates: Path, tmp_path: Path) -> None:
+    """`port` in [tls], or --tls-port, is one beside that of [listen]; both are said, and both are served."""
+    config = tmp_path / "broker.toml"
+    tls = f'[tls]\ncertificate = "{certificates}/localhost.pem"\nkey = "{certificates}/localhost.key"\n'
+    for text, options in ((tls + "port = 0\n", ()), (tls, ("--tls-port", "0"))):
+        config.write_text(text)
+        with running("--config", str(config), *options) as (_, url):
+            RawClient(url).close()
+            (port,) = re.findall(r" and, with TLS, 127\.0\.0\.1:(\d+);", SAID[-1])
+            TlsClient(f"amqps://guest:guest@127.0.0.1:{port}/%2F", trusting(certificates)).start_ok()
+
+
+def test_a_port_for_tls_without_a_certificate() -> None:
+    """The sentence says where the certificate belongs."""
+    done = CliRunner().invoke(command, ["--tls-port", "0"])
+    assert isinstance(done.exception, ServerError)
+    assert "--tls-port needs a configuration with a section [tls]" in str(done.exception)
 
 
 def test_a_certificate_that_is_not_there(tmp_path: Path) -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import ssl
-import subprocess
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from amqp_raw_support import Closed, RawClient, opened
+from amqp_raw_support import Closed, RawClient
+from amqp_tls_support import TlsClient, trusting
 from pamqp import commands
 
 from multiqueue import amqp
@@ -169,46 +167,6 @@ def test_guest_is_for_loopback(broker: Broker, monkeypatch: pytest.MonkeyPatch) 
 # -- TLS
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A CA, and certificates that it signed for `localhost` and for the user `anna`."""
-    if shutil.which("openssl") is None:
-        if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
-            pytest.fail("MULTIQUEUE_REQUIRE_PEERS is set, and openssl is not installed", pytrace=False)
-        pytest.skip("openssl is not installed")
-    home = tmp_path_factory.mktemp("certificates")
-
-    def openssl(*arguments: str) -> None:
-        subprocess.run(["openssl", *arguments], cwd=home, check=True, capture_output=True)
-
-    ca = ("-addext", "keyUsage=critical,keyCertSign")
-    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=test CA", *ca)
-    for name in ("localhost", "anna"):
-        openssl("req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (home / f"{name}.ext").write_text(f"subjectAltName = DNS:{name}\nauthorityKeyIdentifier = keyid\n")
-        by_ca = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext")
-        openssl("x509", "-req", "-in", f"{name}.csr", *by_ca, "-out", f"{name}.pem")
-    return home
-
-
-class TlsClient(RawClient):
-    """A raw client inside TLS."""
-
-    def __init__(self, url: str, context: ssl.SSLContext, **options: Any) -> None:
-        super().__init__(url.replace("amqps", "amqp"), opens=False, **options)
-        self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
-        opened.append(self.socket)
-
-
-def trusting(home: Path, certificate: str | None = None) -> ssl.SSLContext:
-    """A client's context: it trusts the CA, and may have a certificate of its own."""
-    context = ssl.create_default_context(cafile=str(home / "ca.pem"))
-    if certificate is not None:
-        context.load_cert_chain(home / f"{certificate}.pem", home / f"{certificate}.key")
-    return context
-
-
 def test_tls(broker: Broker, certificates: Path) -> None:
     """Messages go through TLS, large ones too; who speaks plainly is cut, and EXTERNAL is not offered."""
     tls = server_tls(certificates / "localhost.pem", certificates / "localhost.key")
@@ -231,6 +189,44 @@ def test_tls(broker: Broker, certificates: Path) -> None:
             while data := plain.socket.recv(100):
                 answer += data
         assert b"AMQP" not in answer
+
+
+def test_tls_and_plain_ports_together(broker: Broker, certificates: Path) -> None:
+    """One server listens without TLS on one port and with it on another; messages cross, and both end with it."""
+    tls = server_tls(certificates / "localhost.pem", certificates / "localhost.key")
+    server = broker.listen(tls=tls, tls_port=0)
+    assert server.tls_port not in (None, server.port)
+    assert (server.url.partition(":")[0], server.tls_url.partition(":")[0]) == ("amqp", "amqps")
+    plain = RawClient(server.url)
+    plain.declare("q")
+    with TlsClient(server.tls_url, trusting(certificates)) as client:
+        client.handshake()
+        client.channel(1)
+        client.publish("", "q", b"across")
+        plain.consume("q")
+        assert plain.bodies(1) == [b"across"]
+        server.close()
+        assert (client.connection_error()[0], plain.connection_error()[0]) == (320, 320)
+    for port in (server.port, server.tls_port):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 5)
+
+
+def test_a_port_for_tls_needs_a_certificate(broker: Broker) -> None:
+    """It is refused with what is missing, and nothing listens."""
+    with pytest.raises(ValueError, match=r"tls_port=5671 needs tls=, what server_tls\(certificate, key\) makes"):
+        broker.listen(tls_port=5671)
+
+
+def test_a_second_port_that_cannot_be_had(broker: Broker, server: Server, certificates: Path) -> None:
+    """Then the first is given back too."""
+    tls = server_tls(certificates / "localhost.pem", certificates / "localhost.key")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(ServerError, match=f"port {server.port} is in use"):
+        amqp.serve(broker, port=port, tls=tls, tls_port=server.port)
+    with amqp.serve(broker, port=port) as other:
+        assert other.tls_port is None
 
 
 def test_a_server_that_closes_during_a_handshake(broker: Broker, certificates: Path) -> None:
