@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from multiqueue.broker import Broker
 from multiqueue.client import connect
-from multiqueue.spark import register
+from multiqueue.spark import register, session_builder
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 ORDERS = 200
 
@@ -60,4 +62,4 @@ def main(spark: SparkSession) -> None:
 
 
 if __name__ == "__main__":
-    main(SparkSession.builder.master("local[2]").appName("multiqueue streaming").getOrCreate())
+    main(session_builder("multiqueue streaming").master("local[2]").getOrCreate())

@@ -4,17 +4,19 @@
 # # A walk-through, with pictures
 #
 # From one thread that blocks on many queues, to a broker, to a Spark that is fed by lanes and talks back: one thing,
-# again and again. The program is [examples/walk_through.py](../../examples/walk_through.py), in cells: open it as a
-# notebook in VS Code or PyCharm, or run it as it is. Every picture is drawn from what the cell above it did.
+# again and again. The cells build on each other; from 5. on they need `pip install 'multiqueue[spark,amqp]'` and
+# Java. The program is [examples/walk_through.py](../../examples/walk_through.py): open it as a notebook in VS Code or
+# PyCharm, or run it as it is. It draws each picture from what the cell above it did.
+
+# %%
+# Pictures from here on. The module is beside this file; the page's cells do without it.
+from walk_through_pictures import order, show, turns
 
 # %% [markdown]
 # ## 1. One thread, many queues
 #
 # Each source has a sub-queue; one head takes from all of them. Lower numbers go first, equals take turns.
-
 # %%
-from walk_through_pictures import order, show, turns
-
 from multiqueue import LinkedBlockingMultiQueue
 
 inbox = LinkedBlockingMultiQueue()
@@ -32,6 +34,7 @@ while inbox.qsize():
     taken.append((element.subqueue.key, element.item))
     element.subqueue.task_done()
 print(taken[:4])
+# Pictures from here on.
 show("walk-through-1.svg", turns("In the order in which they were taken", taken))
 
 # %% [markdown]
@@ -80,6 +83,7 @@ lanes = MultiQueueExecutor(1)
 in_pool = run_all(pool, lambda tenant: pool)
 in_lanes = run_all(lanes, lanes.lane)
 print("the last of the small tenants:", in_pool.index(("white", "w1")) + 1, "and", in_lanes.index(("white", "w1")) + 1)
+# Pictures from here on.
 show("walk-through-2.svg", order({"a thread pool": in_pool, "lanes": in_lanes}))
 
 # %% [markdown]
@@ -106,6 +110,7 @@ with Broker() as broker:
             received.accept()
 for queue in ("kitchen", "books"):
     print(queue, [body for name, body in got if name == queue])
+# Pictures from here on.
 by_queue = [(name, body) for name in ("kitchen", "books") for queue, body in got if queue == name]
 show("walk-through-3.svg", turns("What reached which queue", by_queue))
 
@@ -115,15 +120,9 @@ show("walk-through-3.svg", turns("What reached which queue", by_queue))
 # Jobs of a Spark session, one at a time here so that the picture is always the same. The report is submitted last.
 
 # %%
-import os
-import sys
+from multiqueue.spark import SparkDispatcher, fan_in, session_builder, task_events
 
-from pyspark.sql import SparkSession
-
-from multiqueue.spark import SparkDispatcher, fan_in, task_events
-
-os.environ["PYSPARK_PYTHON"] = sys.executable  # workers run the driver's Python
-spark = SparkSession.builder.master("local[2]").appName("walk-through").getOrCreate()
+spark = session_builder("walk-through").master("local[2]").getOrCreate()
 ran = []
 
 
@@ -143,6 +142,7 @@ with SparkDispatcher(spark, max_running=1) as dispatcher:
     for lane in (people, nightly):
         lane.resume("until all are there")
     print("rows of the report:", report.result())
+# Pictures from here on.
 submitted = [("nightly", f"n{number}") for number in range(6)] + [("people", "report")]
 show("walk-through-4.svg", order({"submitted": submitted, "run": ran}))
 
@@ -158,6 +158,7 @@ regions = {"eu": spark.range(300), "us": spark.range(200), "asia": spark.range(1
 with fan_in(regions, capacity=50) as rows:
     counted = Counter(region for region, _ in rows)
 print(dict(sorted(counted.items())))
+# Pictures from here on.
 show(
     "walk-through-5.svg",
     order({region: [(region, "100 rows")] * (counted[region] // 100) for region in sorted(counted)}),
@@ -181,6 +182,7 @@ ids = spark.range(0, 500, 1, 4)
 with Broker() as broker, broker.listen() as server, task_events(ids, find, server.url) as events:
     found = sorted(events)
 print(len(found), "values of", len({event.partition for event in found}), "partitions")
+# Pictures from here on.
 sent = [(f"partition {event.partition}", str(event.value)) for event in found]
 show("walk-through-6.svg", turns("What the tasks of each partition sent", sent))
 

@@ -21,6 +21,8 @@ Boxes = Sequence[tuple[str, str]]  # what a box belongs to, and its text
 COLOURS = ("#9ecae1", "#fdd0a2", "#c7e9c0", "#dadaeb", "#fdae6b", "#d9d9d9")
 WIDTH, HEIGHT, GAP, LABEL = 64, 28, 4, 120  # pixels
 
+PICTURES = "# Pictures from here on."  # what follows it in a cell is run for the page, and not shown there
+
 _drawn: dict[str, str] = {}  # pictures that were shown, by name
 
 
@@ -86,7 +88,8 @@ def page(program: Path) -> Iterator[tuple[str, str]]:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             exec(compile(body, str(program), "exec"), namespace)
-        parts.append(f"```python\n{body.strip()}\n```")
+        if shown := body.partition(PICTURES)[0].strip():
+            parts.append(f"```python\n{shown}\n```")
         if printed.getvalue():
             parts.append(f"```text\n{printed.getvalue().strip()}\n```")
         for name, picture in _drawn.items():

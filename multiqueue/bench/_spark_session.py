@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +17,6 @@ def session() -> SparkSession:
     """The session, warmed up. It ends with the process."""
     from multiqueue.spark import session_builder
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     settings: dict[str, Any] = {
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",

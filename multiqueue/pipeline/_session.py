@@ -46,7 +46,7 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
     Raises:
         Unprepared: pyspark or Java is missing, or Spark did not start; the message says what to do.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # as `session_builder` will, looked at before
     _check_machine(classic=section.remote is None)
     check_reachable(section)
     log.parent.mkdir(parents=True, exist_ok=True)

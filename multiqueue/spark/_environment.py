@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -18,6 +19,8 @@ from ._backend import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+LOGGER = logging.getLogger("multiqueue.spark")
 
 OLDEST_PYSPARK = (4, 0)
 OLDEST_JAVA = 17  # what Spark 4 asks for
@@ -47,6 +50,14 @@ def check_environment(spark: SparkSession | None = None) -> list[Finding]:
     elif not is_connect(spark):
         findings += _check_classic(spark)
     return findings
+
+
+def warn_of_another_python(spark: SparkSession) -> None:
+    """Log it if the workers of a local session run another Python, or none: their own errors do not say so."""
+    context = None if is_connect(spark) else spark.sparkContext
+    if context is not None and (context.master or "").startswith("local"):
+        for finding in _check_worker_python(context.pythonExec):
+            LOGGER.warning("%s", finding)
 
 
 def _check_pyspark() -> Iterator[Finding]:
@@ -104,12 +115,18 @@ def _check_classic(spark: SparkSession) -> Iterator[Finding]:
         )
 
 
+def _is_this_python(path: Path) -> bool:
+    """Whether that is what runs, perhaps by another of its names: `python3` beside `python`."""
+    here = Path(sys.executable).absolute()
+    return path.parent == here.parent and path.resolve() == here.resolve()
+
+
 def _check_worker_python(command: str) -> Iterator[Finding]:
     """Workers on this machine must be the driver's Python: other versions and other packages fail in odd ways."""
     found = shutil.which(command)
     if found is None:
         yield Finding("error", "PYSPARK_PYTHON", f"there is no {command!r}; set it to {sys.executable}")
-    elif Path(found).absolute() != Path(sys.executable).absolute():
+    elif not _is_this_python(Path(found).absolute()):
         yield Finding(
             "warning",
             "PYSPARK_PYTHON",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from ._environment import warn_of_another_python
 from ._sink import QueueStreamWriter, QueueWriter
 from ._source import QueueReader, QueueStreamReader
 from ._streaming_columns import RAW
@@ -49,11 +50,13 @@ class QueueDataSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Let a session know `format("multiqueue")`, for `read`, `readStream`, `write` and `writeStream`.
 
-    Spark's Python processes, here and in its executors, need `multiqueue[amqp]` and `pyarrow` installed.
+    Spark's Python processes, here and in its executors, need `multiqueue[spark,amqp]` installed. If those of a local
+    session are not of the Python that runs, this logs a warning: see `session_builder`.
     Registering again does no harm. A second session, of `newSession`, is refused by Spark 4.3 with
     DATA_SOURCE_ALREADY_EXISTS while one that has it is the active one; register there first.
     docs/guides/spark-streaming.md shows its use, docs/design/streaming.md has what is promised.
     """
+    warn_of_another_python(spark)
     spark.dataSource.register(QueueDataSource)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 from spark_support import FakeSpark
 
-from multiqueue.spark import SparkDispatcher, SparkEnvironmentError, check_environment
+from multiqueue.spark import SparkDispatcher, SparkEnvironmentError, check_environment, session_builder
+from multiqueue.spark._environment import warn_of_another_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,6 +77,38 @@ def test_another_python_for_the_workers_is_found(monkeypatch: pytest.MonkeyPatch
     ]
     monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
     assert findings() == [f"error: PYSPARK_PYTHON: there is no 'no-such-python'; set it to {sys.executable}"]
+
+
+def test_the_same_python_by_another_name_is_no_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`python3` beside the `python` that runs is the same one; the same file in another environment is not."""
+    (tmp_path / "python").symlink_to(Path(sys.executable).resolve())
+    (tmp_path / "python3").symlink_to("python")
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "python3"))
+    (finding,) = findings()
+    assert finding.startswith(f"warning: PYSPARK_PYTHON: workers run {tmp_path}/python3")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert findings() == []
+
+
+def test_a_builder_has_workers_run_this_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`session_builder` sets PYSPARK_PYTHON where it is not set, as in an environment that was not activated."""
+    monkeypatch.setenv("PYSPARK_PYTHON", "another")
+    session_builder("a")
+    assert os.environ["PYSPARK_PYTHON"] == "another"
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    session_builder("a")
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_registering_warns_of_another_python(caplog: pytest.LogCaptureFixture) -> None:
+    """A local session whose workers run another Python is named in the log, for their own errors do not say so."""
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]", pythonExec="/bin/sh"))
+    warn_of_another_python(session)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("warning: PYSPARK_PYTHON: workers run /bin/sh, the driver ")
+    session.sparkContext.master = "spark://host:7077"  # where another path may be the right one
+    warn_of_another_python(session)
+    assert len(caplog.records) == 1
 
 
 def test_threads_that_are_not_pinned_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,6 +12,15 @@ from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "docs" / "guides"
+
+
+def test_the_page_imports_what_is_installed() -> None:
+    """Who copies the page's cells needs nothing of `examples/`: no module, and no function of such a one."""
+    cells = re.findall(r"```python\n(.*?)```", (GUIDES / "walk-through.md").read_text(), flags=re.DOTALL)
+    tree = ast.parse("\n".join(cells))
+    modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    assert {str(module).partition(".")[0] for module in modules} <= {"multiqueue", "collections", "concurrent"}
+    assert {"show", "order", "turns"}.isdisjoint(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
 @pytest.mark.spark
