@@ -28,7 +28,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "core": {"errors"},
     "store": {"errors", "_words"},
     "broker": {"core", "store", "errors", "_logs"},
-    "amqp": {"broker", "core", "errors", "_toml", "_logs", "_words"},
+    "amqp": {"broker", "core", "errors", "_extras", "_toml", "_logs", "_words"},
     "client": {"core", "amqp", "errors", "_logs", "_words"},
     "spark": {"core", "client", "errors", "_logs"},
     "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_toml", "_words"},

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._alerts import Alert, AlertMonitor
 from ._housekeeping import AT_ONCE
@@ -36,7 +36,6 @@ from ._submission import Submission
 if TYPE_CHECKING:
     from ._consumer import Predicate
     from ._entry import Entry
-    from ._housekeeping import Kept
     from ._memory import MemoryManager
     from ._message import Message
     from ._queue import BrokerQueue
@@ -117,7 +116,7 @@ class QueueBase:
         self._lock = Lock()
         # When housekeeping is to come next, as far as it was asked to. Guarded by the lock.
         self._next_visit = AT_ONCE
-        self._request: Callable[[Kept, float], object] | None = None
+        self._request: Callable[[Any, float], object] | None = None
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
         self._on_the_way = self._on_the_way_bytes = 0
         self._walks: set[object] = set()  # looks at everything on the queue, by position: until they end its core stays
@@ -146,11 +145,7 @@ class QueueBase:
         """True once it was deleted."""
         return self._core.deleted
 
-    def housekeeping(self) -> float | None:
-        """Do what time asks for. As `BrokerQueue.housekeeping`."""
-        raise NotImplementedError
-
-    def attend(self, ask: Callable[[Kept, float], object] | None) -> None:
+    def attend(self, ask: Callable[[Any, float], object] | None) -> None:
         """For `Housekeeping`: from now on, `ask(queue, when)` has this queue's `housekeeping` called."""
         self._request = ask
 

@@ -19,7 +19,6 @@ from concurrent.futures._base import CANCELLED
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from ._executor_crew import Crew
     from ._sub_queue import SubQueue
 
 T = TypeVar("T")
@@ -76,6 +75,13 @@ class LaneFuture(Future[T]):
             self.set_running_or_notify_cancel()  # no worker will do it: `wait` and `as_completed` depend on it
 
 
+class Withdrawing(Protocol):
+    """A crew, as its jobs know it."""
+
+    def withdraw(self, subqueue: SubQueue[list[Job[Any]]], job: Job[Any], left: list[Job[Any]] | None = None) -> bool:
+        """Take a job out of its lane, as `LaneFuture.withdraw` says."""
+
+
 class Job(Generic[T]):
     """What to call, and the future that gets its end."""
 
@@ -87,7 +93,7 @@ class Job(Generic[T]):
         self.kwargs = kwargs
         self.future: LaneFuture[T] = self.new_future()
         self.counted = False
-        self.withdraw_from: tuple[Crew, SubQueue[list[Job[Any]]]]  # set by the crew when it is put
+        self.withdraw_from: tuple[Withdrawing, SubQueue[list[Job[Any]]]]  # set by the crew when it is put
 
     def withdraw(self, left: list[Job[Any]] | None = None) -> bool:
         """Take it out of the lane that it was put into, as `LaneFuture.withdraw` says."""
