@@ -9,7 +9,7 @@ State       The sub-queue holds a ticket for each job that waits: it bounds the 
             So a job that leaves from the middle takes the ticket at the head along.
             Invariants: tickets without a job of their own stand before those with one. There are no more jobs in
             `_jobs` than tickets without one, those that a worker has taken and not used included.
-Lock order  crew lock -> take lock of the multi-queue.
+Lock order  crew lock -> the locks of the multi-queue.
 Membership  1. A worker takes the last ticket; 2. its job is cancelled; 3. the worker finds no job, and takes on.
 Hazards     Those of `_take_side`: a job and a ticket leave without a call in between. A put appends while the tickets
             are read, and so they are read by their index.
@@ -42,7 +42,7 @@ class WaitingLine:
 
     def leave_locked(self, job: Job[Any], left: list[Job[Any]]) -> None:
         """Take `job` out if it waits, append it to `left`, and give its place free."""
-        self.subqueue._take_side._locked(self._leave_both_locked, job, left)
+        self.subqueue._with_both_locks(self._leave_both_locked, job, left)
 
     def _leave_both_locked(self, job: Job[Any], left: list[Job[Any]]) -> None:
         subqueue, jobs = self.subqueue, self._jobs
@@ -72,7 +72,7 @@ class WaitingLine:
 
     def jobs_locked(self) -> list[Job[Any]]:
         """The jobs that wait."""
-        self.subqueue._take_side._locked(self._enter_both_locked)
+        self.subqueue._with_both_locks(self._enter_both_locked)
         return list(self._jobs)
 
     def check_invariants_locked(self) -> None:

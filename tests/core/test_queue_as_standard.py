@@ -1,0 +1,344 @@
+"""`Queue` where a `queue.Queue` is expected: its class, its attributes, its subclasses."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import queue
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from executor_support import PATIENCE, in_thread
+
+from multiqueue import Queue
+from multiqueue.testing import wait_until_blocked
+
+
+def test_it_is_the_standard_librarys_queue() -> None:
+    """`Queue` is a subclass of `queue.Queue`, and so are its own subclasses."""
+
+    class Named(Queue[int]):
+        name = "orders"
+
+    assert isinstance(Queue(), queue.Queue)
+    assert issubclass(Queue, queue.Queue)
+    assert isinstance(Named(), Queue)
+    assert isinstance(Named(), queue.Queue)
+
+
+def test_an_empty_one_is_true() -> None:
+    """An empty `Queue` is true, as a `queue.Queue` is: `given or Queue()` keeps the one that was given."""
+    given: Queue[int] = Queue()
+    assert (given or Queue()) is given
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_it_is_neither_copied_nor_pickled(duplicate: Callable[[object], object]) -> None:
+    """Copying and pickling are refused in a sentence: a copy would share elements, and not those who wait."""
+    with pytest.raises(TypeError, match="cannot pickle or copy a Queue: its locks"):
+        duplicate(Queue())
+
+
+# ---- attributes ---------------------------------------------------------------------------------------------
+
+
+def test_the_recipe_that_empties_a_queue_works() -> None:
+    """What programs write to empty a queue and end its joins leaves it empty, with room and nothing to wait for."""
+    q: Queue[int] = Queue(2)
+    q.put(1)
+    q.put(2)
+    with in_thread(q.join) as joined, in_thread(lambda: q.put(3)) as put:
+        wait_until_blocked(joined.thread)
+        wait_until_blocked(put.thread)
+        with q.mutex:
+            q.queue.clear()
+            q.all_tasks_done.notify_all()
+            q.unfinished_tasks = 0
+            q.not_full.notify_all()
+        put.result(PATIENCE)
+        joined_early = joined.done()
+        assert q.get(timeout=PATIENCE) == 3
+        q.task_done()
+        joined.result(PATIENCE)
+    assert isinstance(joined_early, bool)  # the put may come before the join looks
+    q.check_invariants()
+
+
+def test_what_is_removed_by_hand_stays_unfinished() -> None:
+    """Elements taken out of `queue` count as unfinished until `task_done()`, and those put into it do not count."""
+    ours: Queue[int] = Queue()
+    theirs: queue.Queue[int] = queue.Queue()
+    for q in (ours, theirs):
+        q.put(1)
+        q.put(2)
+        q.queue.clear()
+        assert (q.qsize(), q.unfinished_tasks) == (0, 2)
+        q.task_done()
+        q.queue.append(3)
+        assert (q.get(), q.unfinished_tasks) == (3, 1)
+        q.task_done()
+        q.join()
+        with pytest.raises(ValueError, match="too many times"):
+            q.task_done()
+    ours.check_invariants()
+
+
+EDITS: list[tuple[str, tuple[Any, ...]]] = [
+    ("append", (9,)),
+    ("appendleft", (9,)),
+    ("extend", ([8, 9],)),
+    ("extendleft", ([8, 9],)),
+    ("insert", (1, 9)),
+    ("pop", ()),
+    ("popleft", ()),
+    ("remove", (2,)),
+    ("reverse", ()),
+    ("rotate", (2,)),
+    ("clear", ()),
+    ("__setitem__", (0, 9)),
+    ("__delitem__", (1,)),
+]
+
+
+@pytest.mark.parametrize(("name", "args"), EDITS, ids=[name for name, _ in EDITS])
+def test_what_can_be_done_to_the_deque_can_be_done_to_ours(name: str, args: tuple[Any, ...]) -> None:
+    """Each change of `queue` does to the elements what the deque's own method does, and takes see it."""
+    q: Queue[int] = Queue()
+    q.put_many([1, 2, 3])
+    model = deque([1, 2, 3])
+    assert getattr(q.queue, name)(*args) == getattr(model, name)(*args)
+    assert q.queue == model
+    assert list(q.queue) == list(model)
+    assert q.unfinished_tasks == 3
+    q.check_invariants()
+    assert [q.get_nowait() for _ in range(q.qsize())] == list(model)
+
+
+def test_an_element_put_by_hand_wakes_a_taker() -> None:
+    """A taker that waits gets what is appended to `queue`."""
+    q: Queue[int] = Queue()
+    with in_thread(q.get) as taken:
+        wait_until_blocked(taken.thread)
+        q.queue.append(7)
+        assert taken.result(PATIENCE) == 7
+
+
+def test_nothing_is_put_or_taken_while_the_mutex_is_held() -> None:
+    """A thread that holds the mutex of an unbounded queue sees the same elements until it lets go."""
+    q: Queue[int] = Queue()
+    q.put(1)
+    held = threading.Event()
+
+    def put() -> None:
+        held.set()
+        q.put(2)
+
+    with q.mutex:
+        assert q.mutex.locked()
+        putter = threading.Thread(target=put)
+        taker = threading.Thread(target=q.get)
+        putter.start()
+        taker.start()
+        assert held.wait(PATIENCE)
+        wait_until_blocked(putter)
+        wait_until_blocked(taker)
+        assert list(q.queue) == [1]
+    putter.join(PATIENCE)
+    taker.join(PATIENCE)
+    assert not q.mutex.locked()
+    assert list(q.queue) == [2]
+    q.check_invariants()
+
+
+def test_a_join_with_a_timeout_can_be_written() -> None:
+    """Waiting on `all_tasks_done` while `unfinished_tasks`, with a timeout, is a join with a timeout."""
+    q: Queue[int] = Queue()
+    q.put(1)
+
+    def join(timeout: float | None) -> bool:
+        with q.all_tasks_done:
+            return q.all_tasks_done.wait_for(lambda: not q.unfinished_tasks, timeout)
+
+    assert join(0.0) is False
+    with in_thread(lambda: join(None)) as joined:
+        wait_until_blocked(joined.thread)
+        q.get()
+        q.task_done()
+        assert joined.result(PATIENCE) is True
+    q.check_invariants()
+
+
+@pytest.mark.parametrize("name", ["not_empty", "not_full", "all_tasks_done"])
+def test_a_condition_wants_its_mutex(name: str) -> None:
+    """Waiting and notifying without the mutex is refused, as by every condition."""
+    condition = getattr(Queue(), name)
+    with pytest.raises(RuntimeError, match="without holding its mutex"):
+        condition.wait()
+    with pytest.raises(RuntimeError, match="without holding its mutex"):
+        condition.notify()
+
+
+def test_waiting_on_a_condition_passes_the_wake_up_on() -> None:
+    """A thread that waits on `not_empty` or `not_full` and then neither takes nor puts costs nobody a wake-up."""
+    q: Queue[int] = Queue(1)
+
+    def watch(condition: threading.Condition) -> None:
+        with condition:
+            condition.wait()
+
+    with in_thread(lambda: watch(q.not_empty)) as watcher, in_thread(q.get) as taken:
+        wait_until_blocked(watcher.thread)
+        wait_until_blocked(taken.thread)
+        q.put(1)
+        assert taken.result(PATIENCE) == 1
+        q.put(2)  # for the watcher, if the taker was faster
+        watcher.result(PATIENCE)
+    with in_thread(lambda: watch(q.not_full)) as watcher, in_thread(lambda: q.put(3)) as put:
+        wait_until_blocked(watcher.thread)
+        wait_until_blocked(put.thread)
+        q.get()
+        put.result(PATIENCE)
+        q.get()
+        watcher.result(PATIENCE)
+    q.check_invariants()
+
+
+def test_the_elements_are_not_replaced_by_another_object() -> None:
+    """Assigning to `queue` is refused in a sentence, for the queue would not know the new object."""
+    with pytest.raises(AttributeError, match=r"use queue.clear\(\) and queue.extend\(\), or override _init"):
+        Queue[int]().queue = deque()
+
+
+# ---- subclasses ---------------------------------------------------------------------------------------------
+
+
+class UniqueQueue(Queue[Any]):
+    """The recipe of a queue without duplicates, as it is found in many programs."""
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if item not in self.queue:
+            Queue.put(self, item, block, timeout)
+
+    def _init(self, maxsize: int) -> None:
+        self.queue = set()
+
+    def _put(self, item: Any) -> None:
+        self.queue.add(item)
+
+    def _get(self) -> Any:
+        return self.queue.pop()
+
+
+def test_a_subclass_may_call_the_methods_of_the_class() -> None:
+    """`Queue.put(self, item)` and `Queue.get(self)` in a subclass with hooks lead to its hooks, with room and time."""
+    q = UniqueQueue(2)
+    q.put("a")
+    q.put("a")
+    q.put("b")
+    assert q.qsize() == q.unfinished_tasks == 2
+    with pytest.raises(queue.Full):
+        q.put("c", False)
+    with pytest.raises(queue.Full):
+        q.put("c", timeout=0.0)
+    with in_thread(lambda: q.put("c")) as put:
+        wait_until_blocked(put.thread)
+        first = Queue.get(q)
+        put.result(PATIENCE)
+    assert {first, Queue.get(q), Queue.get(q, False)} == {"a", "b", "c"}
+    with pytest.raises(queue.Empty):
+        Queue.get(q, False)
+
+
+def test_a_hook_that_raises_leaves_the_queue_usable() -> None:
+    """What `_put` raises through `Queue.put(self, item)` reaches the caller, and the next put works."""
+
+    class Picky(Queue[int]):
+        def put(self, item: int, block: bool = True, timeout: float | None = None) -> None:
+            Queue.put(self, item, block, timeout)
+
+        def _put(self, item: int) -> None:
+            if item < 0:
+                raise ValueError(item)
+            super()._put(item)
+
+    q = Picky()
+    with pytest.raises(ValueError, match="-1"):
+        q.put(-1)
+    q.put(1)
+    assert q.get() == 1
+
+
+def test_a_subclass_of_a_subclass_may_override_hooks() -> None:
+    """Hooks are seen wherever they come from: a subclass's subclass, a mixin, a class of the standard library."""
+
+    class Named(Queue[int]):
+        def put(self, item: int, block: bool = True, timeout: float | None = None) -> None:
+            super().put(item * 10, block, timeout)
+
+    class Last:
+        queue: Any
+
+        def _get(self) -> Any:
+            return self.queue.pop()
+
+    class LastNamed(Last, Named):
+        pass
+
+    class Heap(queue.PriorityQueue[int], Queue[int]):
+        pass
+
+    plain, last, heap = Named(), LastNamed(), Heap()
+    for q in (plain, last, heap):
+        for number in (2, 3, 1):
+            q.put(number)
+    assert [plain.get() for _ in range(3)] == [20, 30, 10]
+    assert [last.get() for _ in range(3)] == [10, 30, 20]
+    assert [heap.get() for _ in range(3)] == [1, 2, 3]
+    assert plain.peek() is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "peek",
+        "get_many",
+        "drain_to",
+        "put_first",
+        "put_many",
+        "async_get",
+        "async_put",
+        "remove",
+        "clear",
+        "in_flight",
+        "statistics",
+        "check_invariants",
+        "remaining_capacity",
+    ],
+)
+def test_what_a_subclass_with_hooks_has_not_is_refused_in_a_sentence(name: str) -> None:
+    """A method that would not ask the hooks says so, and which hooks there are."""
+    with pytest.raises(AttributeError, match=rf"UniqueQueue overrides _init, _put, _get and so .* not {name}\(\);"):
+        getattr(UniqueQueue(), name)
+    assert not hasattr(UniqueQueue(), name)
+
+
+def test_every_public_name_of_a_subclass_with_hooks_works_or_is_refused() -> None:
+    """No public name of `Queue` leads a subclass with hooks to the engine's own fields."""
+    q = UniqueQueue()
+    works = {"offer", "poll", "put", "put_nowait", "get", "get_nowait", "qsize", "empty", "full", "task_done", "join"}
+    works |= {"maxsize", "unfinished_tasks", "mutex", "queue", "not_empty", "not_full", "all_tasks_done"}
+    if sys.version_info >= (3, 13):
+        works |= {"shutdown", "is_shutdown"}
+    names = {name for name in dir(Queue) if not name.startswith("_")}
+    assert {name for name in names if hasattr(q, name)} == works
+    assert q.offer(1)
+    assert q.poll() == 1
+    assert q.poll(default="none") == "none"
+    with pytest.raises(TypeError, match="not iterable"):
+        iter(q)
+    assert len(q) == 0
+    assert bool(q)
