@@ -18,6 +18,12 @@ from ._dead_letter import keys_in as keys_in
 from ._entry import Entry as Entry
 from ._entry import EntryState as EntryState
 from ._entry import IllegalStep as IllegalStep
+from ._entry_list import EntryList as EntryList
+from ._entry_list_kinds import LastValueEntryList as LastValueEntryList
+from ._entry_list_kinds import PriorityEntryList as PriorityEntryList
+from ._entry_list_kinds import SortedEntryList as SortedEntryList
+from ._entry_list_kinds import StandardEntryList as StandardEntryList
+from ._entry_list_kinds import make_entry_list as make_entry_list
 from ._errors import AccessRefused as AccessRefused
 from ._errors import BrokerClosed as BrokerClosed
 from ._errors import BrokerError as BrokerError
@@ -32,6 +38,7 @@ from ._errors import PreconditionFailed as PreconditionFailed
 from ._errors import ResourceLocked as ResourceLocked
 from ._errors import SelectorError as SelectorError
 from ._errors import Undeliverable as Undeliverable
+from ._errors import UnknownQueueKind as UnknownQueueKind
 from ._errors import Unroutable as Unroutable
 from ._exchange import Exchange as Exchange
 from ._exchange import ExchangeStatistics as ExchangeStatistics
@@ -45,6 +52,9 @@ from ._publisher import Publisher as Publisher
 from ._publisher import Run as Run
 from ._publisher import Sent as Sent
 from ._queue import BrokerQueue as BrokerQueue
+from ._queue_kinds import known_queue_kinds as known_queue_kinds
+from ._queue_kinds import register_queue_kind as register_queue_kind
+from ._queue_kinds import unregister_queue_kind as unregister_queue_kind
 from ._queue_outcome import DeadLetterReason as DeadLetterReason
 from ._queue_outcome import PutOutcome as PutOutcome
 from ._queue_settings import AlertThresholds as AlertThresholds

@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar
 
 from ._binding import frozen
 from ._errors import PreconditionFailed
+from ._queue_kinds import known_queue_kinds
 from ._queue_settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
 from ._selector import SELECTOR_ARGUMENT, Selector
 
@@ -76,6 +77,20 @@ def _one_of(choices: Mapping[str, _T]) -> Callable[[object], _T]:
     return convert
 
 
+def _kind(value: object) -> QueueKind | str:
+    """A kind of queue by its name."""
+    known = known_queue_kinds()
+    if not isinstance(value, str) or value not in known:
+        raise _Unfit(f"{value!r} is not registered; known are {', '.join(known)}")
+    return value
+
+
+def _options(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise _Unfit(f"{value!r} is of type {type(value).__name__}; a table is needed")
+    return value
+
+
 def _attempts(value: object) -> int:
     """A limit of n returns is n + 1 deliveries."""
     return _count()(value) + 1
@@ -110,6 +125,8 @@ _ARGUMENTS: dict[str, tuple[str, _Convert]] = {
     "x-single-active-consumer": ("single_active_consumer", _boolean),
     "x-delivery-limit": ("max_delivery_attempts", _attempts),
     "x-queue-type": ("", _one_of(_QUEUE_TYPES)),
+    "x-queue-kind": ("kind", _kind),
+    "x-queue-kind-options": ("kind_options", _options),
     "x-qpid-priorities": ("priority_levels", _count(least=1)),
     "qpid.queue_sort_key": ("sort_key", _text),
     "qpid.last_value_queue_key": ("lvq_key", _text),
@@ -197,7 +214,7 @@ def _derive(queue: str, arguments: Mapping[str, object], found: dict[str, object
         names = " and ".join(sorted(kind.value for kind in kinds))
         raise PreconditionFailed(f"invalid args for {queue}: it cannot be {names} at once; choose one")
     if kinds:
-        found["kind"] = kinds.pop()
+        found.setdefault("kind", kinds.pop())  # where a kind is named too, the settings say whether the two agree
     if "group_key" in found:
         shared = _is_set(arguments, "qpid.shared_msg_group")
         found["groups"] = MessageGroups.SHARED if shared else MessageGroups.STANDARD

@@ -147,11 +147,12 @@ def _plain(value: object) -> object:
 def _settings_in(document: Mapping[str, Any]) -> QueueSettings:
     values = dict(document)
     for name, enum in _ENUMS.items():
-        if name in values:
+        if name in values and not (name == "kind" and values[name] not in _OUR_KINDS):  # then it is a program's own
             values[name] = enum(values[name])
     if values.get("alerts") is not None:
         values["alerts"] = AlertThresholds(**values["alerts"])
     return QueueSettings(**values)
 
 
+_OUR_KINDS: Final = frozenset(kind.value for kind in QueueKind)
 _BY_NAME: Final = tuple(field.name for field in fields(QueueSettings))

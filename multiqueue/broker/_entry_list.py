@@ -1,43 +1,53 @@
-"""What every kind of queue asks of its entry list, and the one place where a kind is added.
+"""What every kind of queue asks of its entry list.
 
 An entry list keeps entries in service order. It gives each entry its position, which never changes and never
-comes back; readers keep positions instead of entries, and ask for the first entry after one. A kind of queue
-is a subclass of `EntryList` and a line in `KINDS` of `_entry_list_kinds`.
+comes back; readers keep positions instead of entries, and ask for the first entry after one. The kinds of this room
+are in `_entry_list_kinds`; programs register theirs (`_queue_kinds`), and derive their tests from
+`multiqueue.testing.contracts.EntryListContract`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ._entry import Entry, Key, Position
 
 if TYPE_CHECKING:
     from ._message import Message
-    from ._queue_settings import QueueSettings
 
 
-class EntryList(ABC):
-    """Entries in service order. Guarded by the lock of its queue but for `key_of`, which runs before it."""
+class EntryList(Protocol):
+    """Entries in service order: what a kind of queue is.
+
+    One for each queue, guarded by the lock of its queue but for `key_of`, which runs before it. So its methods must be
+    short, and neither block nor call anybody else; they compare positions and keys, which are plain values.
+    To derive from it gives the last three methods; any class that has them all will do.
+    """
 
     # Less than every position: `after(start)` is the first entry.
     start: ClassVar[Position] = -1
 
-    @abstractmethod
-    def __init__(self, settings: QueueSettings) -> None: ...
-
     def key_of(self, message: Message) -> Key:
-        """What the list will order this message by. Reads the message's headers, so no lock may be held."""
+        """What the list will order this message by: a number, text or None, found as `entry.key` by `add`.
+
+        Reads the message, whose headers are anybody's objects, so no lock is held. May run for a message that is never
+        added, and on many threads at once.
+        """
         return None
 
     @abstractmethod
     def add(self, entry: Entry) -> Entry | None:
-        """Give the entry its position; returns the entry it supersedes, if any, which stays until removed."""
+        """Give the entry its position; returns the entry it supersedes, if any, which stays until removed.
+
+        `entry.position` is set here, once: an int or a tuple, comparable with every other of this list and greater than
+        `start`. It is no position that any entry of this list ever had.
+        """
 
     @abstractmethod
     def remove(self, entry: Entry) -> None:
-        """Take the entry out, wherever it stands."""
+        """Take the entry out, wherever it stands. It is in the list, and so is every entry until this call."""
 
     @abstractmethod
     def get(self, position: Position) -> Entry | None:
@@ -45,7 +55,7 @@ class EntryList(ABC):
 
     @abstractmethod
     def after(self, position: Position) -> Entry | None:
-        """The first entry behind this position, None at the end."""
+        """The first entry behind this position, None at the end. The position may be one of an entry that is gone."""
 
     @abstractmethod
     def __len__(self) -> int: ...

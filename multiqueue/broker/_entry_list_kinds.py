@@ -1,15 +1,17 @@
-"""The four kinds of entry list: standard, priority, sorted and last-value."""
+"""The four kinds of entry list: standard, priority, sorted, last-value; and the list that settings ask for."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from ._entry import Entry, Key, Position
 from ._entry_list import EntryList
 from ._entry_list_log import EntryLog
+from ._errors import PreconditionFailed, UnknownQueueKind
+from ._queue_kinds import known_queue_kinds, maker_of
 from ._queue_settings import QueueKind
 
 if TYPE_CHECKING:
@@ -259,3 +261,42 @@ KINDS: Final[Mapping[QueueKind, Callable[[QueueSettings], EntryList]]] = {
     QueueKind.SORTED: SortedEntryList,
     QueueKind.LAST_VALUE: LastValueEntryList,
 }
+_MEMBERS: Final = (
+    "start",
+    "key_of",
+    "add",
+    "remove",
+    "get",
+    "after",
+    "deliveries",
+    "least_significant",
+    "check_invariants",
+    "__len__",
+    "__iter__",
+)
+
+
+def make_entry_list(settings: QueueSettings, queue: str) -> EntryList:
+    """A new list for a queue; `queue` names it in errors: `queue 'x' in vhost '/'`.
+
+    Raises:
+        UnknownQueueKind: its kind is not registered.
+        PreconditionFailed: the kind does not take the settings, or has made something else than a list.
+    """
+    kind = settings.kind
+    if isinstance(kind, QueueKind):
+        return KINDS[kind](settings)
+    make = maker_of(kind)
+    if make is None:
+        raise UnknownQueueKind(kind, queue, known_queue_kinds())
+    try:
+        made: object = make(settings)
+    except Exception as error:
+        raise PreconditionFailed(f"queue kind '{kind}' makes no list for {queue}: {error}") from error
+    missing = [name for name in _MEMBERS if not hasattr(type(made), name)]
+    if missing:
+        raise PreconditionFailed(
+            f"queue kind '{kind}' has made a {type(made).__name__} for {queue}, which lacks {', '.join(missing)};"
+            " multiqueue.broker.EntryList says what a list has"
+        )
+    return cast(EntryList, made)

@@ -65,6 +65,21 @@ class PreconditionFailed(BrokerError):
     reply_name = "PRECONDITION_FAILED"
 
 
+class UnknownQueueKind(PreconditionFailed):
+    """A queue is of a kind that this process has not registered. Nothing was declared, opened or changed.
+
+    `kind` is its name, `queue` says which queue it is.
+    """
+
+    def __init__(self, kind: str, queue: str, known: tuple[str, ...]) -> None:
+        super().__init__(
+            f"{queue} is of the kind '{kind}', which is not registered; call register_queue_kind('{kind}', ...) before"
+            f" the queue is declared or its broker opened. Known are {', '.join(known)}"
+        )
+        self.kind = kind
+        self.queue = queue
+
+
 class NotAllowed(BrokerError):
     """Asked of the wrong virtual host, or a consumer tag used twice."""
 

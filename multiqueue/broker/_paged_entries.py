@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ._entry import Entry, EntryState, Key, Position
 from ._entry_list import EntryList
-from ._entry_list_kinds import KINDS
+from ._entry_list_kinds import make_entry_list
 from ._message import MESSAGE_BYTES
 from ._queue_settings import QueueKind
 from ._target_list import LEVEL_SHIFT, Area, Share, TargetList
@@ -35,7 +35,7 @@ class PagedEntries(EntryList):
     """Entries by position, in the store and in memory."""
 
     def __init__(self, settings: QueueSettings, area: Area, memory: MemoryManager) -> None:
-        self._keys = KINDS[settings.kind](settings)
+        self._keys = make_entry_list(settings, area.name)
         self._area = area
         self._memory = memory
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time

@@ -117,7 +117,7 @@ class QueueManagement(QueueOutgrowing):
             ValueError: this is no priority queue.
         """
         if self.settings.kind is not QueueKind.PRIORITY:
-            raise ValueError(f"{self.label} is a {self.settings.kind.value} queue; it knows no priorities")
+            raise ValueError(f"{self.label} is a {self.settings.kind_name} queue; it knows no priorities")
         if self._journal is None:
             return self._replace_each(priority, selector, limit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -48,6 +49,8 @@ class AlertThresholds:
 class QueueSettings:
     """How a broker queue behaves. Times in seconds, sizes in bytes, None for no limit.
 
+    `kind` is one of `QueueKind` or its value, or a name given to `register_queue_kind`; `kind_options` are for such a
+    kind alone, and of what JSON or a header can hold.
     A priority queue takes one of two scales: `max_priority=n` is RabbitMQ's (0 to n, no priority is 0),
     `priority_levels=n` is AMQP 0-10's (0 to 9 mapped onto n levels, no priority is 4).
     `message_ttl` bounds every message, one without expiration too; `minimum_message_ttl` only raises an expiration
@@ -60,7 +63,8 @@ class QueueSettings:
         ValueError: a value out of range, or a setting that the kind does not know.
     """
 
-    kind: QueueKind = QueueKind.STANDARD
+    kind: QueueKind | str = QueueKind.STANDARD
+    kind_options: Mapping[str, object] | None = None
     max_priority: int | None = None
     priority_levels: int | None = None
     sort_key: str | None = None
@@ -87,6 +91,8 @@ class QueueSettings:
     alerts: AlertThresholds | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.kind, str) and self.kind in _KIND_VALUES:
+            object.__setattr__(self, "kind", QueueKind(self.kind))
         self._check_ranges()
         self._check_kind()
         if self.groups is not MessageGroups.NONE and not self.group_key:
@@ -109,7 +115,9 @@ class QueueSettings:
     def _check_kind(self) -> None:
         for name, kind in _BELONGS_TO.items():
             if getattr(self, name) is not None and self.kind is not kind:
-                raise ValueError(f"{name} belongs to a {kind.value} queue, not to a {self.kind.value} one")
+                raise ValueError(f"{name} belongs to a {kind.value} queue, not to a {self.kind_name} one")
+        if self.kind_options is not None and isinstance(self.kind, QueueKind):
+            raise ValueError(f"kind_options are for kinds that are registered, not for a {self.kind_name} queue")
         if self.kind is QueueKind.SORTED and not self.sort_key:
             raise ValueError("a sorted queue needs sort_key: the header it is sorted by")
         if self.kind is QueueKind.LAST_VALUE and not self.lvq_key:
@@ -118,11 +126,17 @@ class QueueSettings:
             raise ValueError("max_priority and priority_levels are two scales of one thing; set one of them")
 
     @property
+    def kind_name(self) -> str:
+        """The kind as a word."""
+        return self.kind.value if isinstance(self.kind, QueueKind) else self.kind
+
+    @property
     def active_consumer_limit(self) -> int | None:
         """How many consumers may be active at once; the others wait their turn."""
         return 1 if self.single_active_consumer else self.max_active_consumers
 
 
+_KIND_VALUES = frozenset(kind.value for kind in QueueKind)
 _LEAST: dict[str, float] = {
     "max_priority": 0,
     "priority_levels": 1,

@@ -18,7 +18,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from ._entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState
-from ._entry_list_kinds import KINDS
+from ._entry_list_kinds import make_entry_list
 from ._groups import make_groups
 from ._message import MESSAGE_BYTES
 from ._queue_outcome import DeadLetterReason, PutOutcome
@@ -57,7 +57,7 @@ class QueueStock(QueueRoom):
     is_paged = False
 
     def _make_entries(self, settings: QueueSettings) -> EntryList:
-        return KINDS[settings.kind](settings)
+        return make_entry_list(settings, self.queue.label)
 
     # -- putting
 

@@ -25,7 +25,7 @@ View = dict[str, Any]
 
 API_VERSION: Final = "3.10.8"  # of RabbitMQ, whose API this is: clients compare it
 _TYPES: Final = ("direct", "fanout", "headers", "topic")
-_ADDITION: Final = {QueueKind.STANDARD: "classic"}
+_ADDITION: Final[dict[object, str]] = {QueueKind.STANDARD: "classic"}
 NODE: Final = f"multiqueue@{socket.gethostname().partition('.')[0]}"
 
 

@@ -4,6 +4,8 @@
         def make(self, maxsize=0):
             return MyQueue(maxsize)
 
+`EntryListContract` is the same for a kind of broker queue (docs/guides/own-queue-kind.md).
+
 Each suite is a plain class whose methods start with `test_`: pytest collects the derived class as it is,
 `unittest` does if it is mixed into a `TestCase`. No method sleeps; a queue that never wakes a waiter fails with
 the waiter's stack.
@@ -11,9 +13,12 @@ the waiter's stack.
 
 from __future__ import annotations
 
+import importlib
+import random
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from queue import Empty, Full
 from typing import Any
 
@@ -228,3 +233,136 @@ class QueueContract(OfferableContract, PollableContract):
         queue.put("a")
         queue.task_done()
         expect(ValueError, queue.task_done)
+
+
+class EntryListContract:
+    """A kind of broker queue. Set `kind` to its name, which is registered; override `message` where it matters.
+
+    The lists are made, and entries put on them, as a broker queue does; `multiqueue.broker` is found by name, for this
+    room does not know that one.
+    """
+
+    kind: Any
+    options: Any = None  # what queues are declared with as kind_options
+    settings: Any = None  # further fields of QueueSettings, as a dictionary
+
+    def message(self, number: int) -> Any:
+        """The `number`-th message; they should differ in what the kind orders by, and some be equal in it."""
+        return self._broker.Message(
+            str(number).encode() * (1 + number * 7 % 5), priority=number * 7 % 10, headers={"key": number * 7 % 5}
+        )
+
+    @property
+    def _broker(self) -> Any:
+        return importlib.import_module("multiqueue.broker")
+
+    def _settings(self) -> Any:
+        return self._broker.QueueSettings(kind=self.kind, kind_options=self.options, **(self.settings or {}))
+
+    def make(self) -> Any:
+        """A new, empty list."""
+        return self._broker.make_entry_list(self._settings(), "the contract's queue")
+
+    def add(self, entries: Any, number: int) -> Any:
+        """Put the `number`-th message on the list, as a queue would."""
+        message = self.message(number)
+        entry = self._broker.Entry(self._broker.BrokerQueue("contract"), message, 1)
+        entry.key = entries.key_of(message)
+        entries.add(entry)
+        return entry
+
+    def test_a_new_list_is_empty(self) -> None:
+        """It has no entry, and nothing behind its start."""
+        entries = self.make()
+        assert (len(entries), list(entries), entries.after(entries.start)) == (0, [], None)
+
+    def test_keys_are_plain_values(self) -> None:
+        """`key_of` gives a number, text or None: their comparison runs nobody's code under the queue's lock."""
+        entries = self.make()
+        for number in range(50):
+            key = entries.key_of(self.message(number))
+            assert key is None or type(key) in (int, float, str), f"key_of gave {key!r}, a {type(key).__name__}"
+
+    def test_positions_rise_in_service_order(self) -> None:
+        """Iteration, and `after` from the start on, give every entry once, and their positions rise strictly."""
+        entries = self.make()
+        added = [self.add(entries, number) for number in range(300)]
+        in_order = list(entries)
+        assert len(in_order) == len(entries) == len(added)
+        assert set(map(id, in_order)) == set(map(id, added))
+        positions = [entry.position for entry in in_order]
+        assert all(before < behind for before, behind in zip([entries.start, *positions], positions, strict=False))
+        assert _walked(entries) == in_order
+
+    def test_a_position_stays_an_entrys_own(self) -> None:
+        """Whatever comes and goes: an entry keeps its position, `get` finds it there, and no later one has it."""
+        entries = self.make()
+        first = {entry.position: entry for entry in [self.add(entries, number) for number in range(100)]}
+        for position in list(first)[::2]:
+            entries.remove(first[position])
+        later = [self.add(entries, number) for number in range(100)]
+        assert not {entry.position for entry in later} & set(first)
+        for index, (position, entry) in enumerate(first.items()):
+            assert entry.position == position
+            assert entries.get(position) is (None if index % 2 == 0 else entry)
+        entries.check_invariants()
+
+    def test_readers_go_on_behind_what_is_gone(self) -> None:
+        """`after` the position of an entry that was removed is the one that stood behind it."""
+        entries = self.make()
+        for number in range(60):
+            self.add(entries, number)
+        in_order = list(entries)
+        for entry, behind in pairwise(in_order[1:]):
+            entries.remove(entry)
+            assert entries.after(entry.position) is behind
+        assert entries.after(in_order[0].position) is in_order[-1]
+        assert entries.after(in_order[-1].position) is None
+
+    def test_any_adds_and_removals(self) -> None:
+        """A list of those that live, sorted by position, agrees with it after each of some hundred changes."""
+        for seed in range(3):
+            dice = random.Random(seed)
+            entries = self.make()
+            living: list[Any] = []
+            for number in range(400):
+                if living and dice.random() < 0.4:
+                    gone = living.pop(dice.choice([0, -1, dice.randrange(len(living))]))
+                    entries.remove(gone)
+                    assert entries.get(gone.position) is None
+                else:
+                    living.append(self.add(entries, number))
+                    living.sort(key=lambda entry: entry.position)
+                assert len(entries) == len(living)
+            entries.check_invariants()
+            assert list(entries) == living == _walked(entries)
+
+    def test_a_ring_may_take_every_entry(self) -> None:
+        """`least_significant` gives each entry once."""
+        entries = self.make()
+        for number in range(50):
+            self.add(entries, number)
+        assert sorted(map(id, entries.least_significant())) == sorted(map(id, entries))
+
+    def test_a_queue_serves_in_the_lists_order(self) -> None:
+        """Messages leave a broker queue in the order of the list; one that is given back comes first again."""
+        with self._broker.Broker() as broker:
+            queue = broker.declare_queue("q", settings=self._settings())
+            for number in range(40):
+                queue.put(self.message(number))
+            shown = [message.body for message in queue.browse()]
+            received = broker.get("q")
+            received.release()
+            served = []
+            while (received := broker.get("q", auto_accept=True)) is not None:
+                served.append(received.body)
+            assert served == shown
+            queue.check_invariants()
+
+
+def _walked(entries: Any) -> list[Any]:
+    found, position = [], entries.start
+    while (entry := entries.after(position)) is not None:
+        found.append(entry)
+        position = entry.position
+    return found
