@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any, cast
 
 from . import _consuming as _consuming  # for the methods that they register
@@ -27,9 +28,11 @@ from ._errors import ConnectionFault
 from ._frames import HEARTBEAT, MIN_FRAME_MAX
 from ._handshake import Claim, RefusedLogin, claim, common_name
 from ._methods import commands, decode_method
+from ._newcomers import network_of
 from ._security import Rights, is_loopback
 
 _log = logging.getLogger("multiqueue.amqp")
+REFUSED_AFTER = 1.0  # seconds; longer than hashes take that may wait (`_logins`)
 
 
 class ServerConnection(ConnectionReading):
@@ -47,8 +50,12 @@ class ServerConnection(ConnectionReading):
         self.name = self.owner.name = f"{peer[0]}:{peer[1]} -> {here[0]}:{here[1]}"
         high = self.settings.write_buffer_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
+        if self._newcomer is not None:
+            self._newcomer.cut = lambda: self.io.post(self.abort)
         if not self.server.admit(self):
-            _log.warning("%s: refused, there are %d connections", self.name, self.settings.max_connections)
+            if not self.server.is_closed:
+                most = self.settings.max_connections
+                self.server.strangers.warning("%s: refused, there are %d connections", self.name, most)
             self._transport.abort()
             return
         self._set_timer(self.settings.handshake_timeout, self._too_slow)
@@ -60,6 +67,9 @@ class ServerConnection(ConnectionReading):
         """The socket is closed."""
         self._is_lost = True
         self._cancel_timer()
+        self._arrived()
+        if self._login is not None:
+            self._login.cancel()
         self._pending.clear()
         self._pending_bytes = 0
         self._out.clear()
@@ -127,6 +137,7 @@ class ServerConnection(ConnectionReading):
     def _log_in(self, method: Any) -> None:
         self.client_properties = method.client_properties
         self._mechanism = method.mechanism
+        self._asked_at = self.io.loop.time()
         try:
             certificate = self._transport.get_extra_info("peercert")
             who = claim(method.mechanism, method.response, self._offered, common_name(certificate))
@@ -134,11 +145,24 @@ class ServerConnection(ConnectionReading):
             self._refuse(refused)
             return
         password = who.password
-        if password is None or self.server.access.remembered(who.user, password):
-            self._logged_in(who, method.mechanism, True)
+        known = True if password is None else self.server.access.look(who.user, password)
+        if password is None or known is not None:
+            self._logged_in(who, method.mechanism, known is True)
             return
-        verified = lambda known: self._logged_in(who, method.mechanism, known)  # noqa: E731
-        self.run_aside(lambda: self.server.access.verify(who.user, password), verified)
+        self._hold("login", softly=True)
+        told = partial(self.io.post, self._verified, who, method.mechanism)
+        self._login = self.server.logins.verify(network_of(self._address), who.user, password, told)
+        if self._login is None:
+            self._refuse(RefusedLogin(method.mechanism, f"user '{who.user}': too many wait for an answer"))
+
+    def _verified(self, who: Claim, mechanism: str, is_right: bool) -> None:
+        """The password was hashed."""
+        self._login = None
+        if self._is_lost or self._transport.is_closing() or self.machine.state is not ConnectionState.TUNING:
+            return  # the peer, or the server, has not waited for it
+        self._logged_in(who, mechanism, is_right)
+        self._let_go("login")
+        self.flush()
 
     def _logged_in(self, who: Claim, mechanism: str, verified: bool) -> None:
         user = self.server.access.user(who.user)
@@ -148,6 +172,7 @@ class ServerConnection(ConnectionReading):
             self._refuse(RefusedLogin(mechanism, f"user '{who.user}' can only connect via localhost"))
         else:
             self.user = user
+            self._arrived()
             offer = self.settings
             self._reply(
                 commands.Connection.Tune,
@@ -156,12 +181,26 @@ class ServerConnection(ConnectionReading):
                 heartbeat=offer.heartbeat,
             )
 
+    def _arrived(self) -> None:
+        """It is no newcomer any more."""
+        newcomer, self._newcomer = self._newcomer, None
+        if newcomer is not None:
+            self.server.newcomers.leave(newcomer)
+
     def _refuse(self, refused: RefusedLogin) -> None:
-        _log.warning(
-            "%s: %s login refused: %s", self.name, refused.detail.split(" mechanism ")[-1].split(".")[0], refused.reason
-        )
+        """Say no, `REFUSED_AFTER` seconds after it asked: how long it took to find out is nobody's business."""
+        kind = refused.detail.split(" mechanism ")[-1].split(".")[0]
+        self.server.strangers.warning("%s: %s login refused: %s", self.name, kind, refused.reason)
+        if self._newcomer is not None:
+            self.server.newcomers.refuse(self._newcomer)
+        self._hold("refused", softly=True)
+        left = self._asked_at + REFUSED_AFTER - self.io.loop.time()
+        self._set_timer(max(0.0, min(left, self.settings.handshake_timeout)), partial(self._say_no, refused))
+
+    def _say_no(self, refused: RefusedLogin) -> None:
         if self.can("authentication_failure_close"):
             self.fault(refused)
+            self.flush()
             return
         self._is_deaf = True
         self._close_transport()
@@ -188,7 +227,8 @@ class ServerConnection(ConnectionReading):
     # -- time
 
     def _too_slow(self) -> None:
-        _log.warning("%s: not open after %g s, cut", self.name, self.settings.handshake_timeout)
+        patience = self.settings.handshake_timeout
+        self.server.strangers.warning("%s: not open after %g s, cut", self.name, patience)
         self._transport.abort()
 
     def _tick(self) -> None:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ._channel import ServerChannel
     from ._channel_base import ChannelBase
     from ._io import IoThread
+    from ._newcomers import Newcomer
     from ._server import Server
 
 _log = logging.getLogger("multiqueue.amqp")
@@ -65,7 +67,7 @@ class ConnectionBase(asyncio.Protocol):
     host: VirtualHost
     publisher: Publisher
 
-    def __init__(self, server: Server, io: IoThread) -> None:
+    def __init__(self, server: Server, io: IoThread, newcomer: Newcomer | None = None) -> None:
         self.server = server
         self.settings = server.settings
         self.io = io
@@ -91,6 +93,8 @@ class ConnectionBase(asyncio.Protocol):
         self._has_published = False  # something that `publisher` may not have handed in yet
         self._commits_lock = threading.Lock()
         self._commits: list[tuple[Any, bool]] = []
+        self._newcomer = newcomer  # until it has logged in
+        self._login: Future[None] | None = None  # its password is being hashed
         self._is_aside = False  # something of this connection runs on another thread
         self._channel_aside: ServerChannel | None = None  # which is that thread's meanwhile
         self._put_off: tuple[AmqpError | BrokerError, bytes] | None = None  # a fault that waits for it
@@ -203,7 +207,10 @@ class ConnectionBase(asyncio.Protocol):
         if self._is_aside:  # a commit is another thread's until it is back
             self._put_off = error, method
             return
-        _log.log(logging.INFO if error.reply_code == 320 else logging.WARNING, "%s: closed: %s", self.name, error)
+        if self._newcomer is not None:
+            self.server.strangers.warning("%s: closed before its login: %s", self.name, error)
+        else:
+            _log.log(logging.INFO if error.reply_code == 320 else logging.WARNING, "%s: closed: %s", self.name, error)
         self._end_channels()
         self.machine.closed_by_server()
         self._reply(

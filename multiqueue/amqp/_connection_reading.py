@@ -33,6 +33,7 @@ from ._hot import ACK, PUBLISH, acks_in_a_row
 from ._methods import commands, decode_method, encode_method
 
 _log = logging.getLogger("multiqueue.amqp")
+_MOST_OF_A_STRANGER: Final = 8 * 1024  # bytes that may wait for a login: a frame of 4 KiB is all that has to be said
 _FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
 _IN_A_MESSAGE: Final = (ChannelState.HEADER, ChannelState.BODY)
 _CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
@@ -127,6 +128,9 @@ class ConnectionReading(ConnectionHolding):
         before = len(self._pending)
         self._pending.extend(frames)
         self._pending_bytes += sum(len(payload) + FRAME_OVERHEAD for _, _, payload in frames)
+        if self._newcomer is not None and self._pending_bytes > _MOST_OF_A_STRANGER:
+            self.server.strangers.warning("%s: cut, it says too much before its login", self.name)
+            self._transport.abort()
         self._let_close(before)
         self._read_or_not()
 

@@ -1,9 +1,11 @@
 """Who may come in, and what they may touch.
 
-Promise     A password is kept as a scrypt hash, and compared in constant time. A name that is not known costs as much
-            as a wrong password. What is not permitted is refused with RabbitMQ's words.
-State       `Access` remembers passwords that were verified, as keyed hashes whose key this process made up: scrypt
-            costs 50 ms by design, and a client that reconnects has paid them. `_lock` guards that set; a leaf.
+Promise     A password is kept as a scrypt hash, and compared in constant time. For `verify` a name that is not
+            known costs as much as a wrong password. What is not permitted is refused with RabbitMQ's words.
+State       `_right` has the password behind a hash, once it was verified or hashed here, as a digest with a key that
+            this process made up: scrypt costs 50 ms by design, and whoever comes after that is right or wrong at once.
+            `_wrong` has those that were wrong while the right one was not known. `_lock` guards both; a leaf.
+            docs/decisions/0881-a-password-is-hashed-once.md
             The users are one dictionary that is replaced, never changed. `_changing` is held by those who replace it,
             over the write of the users' file too: nobody else waits for it.
 Who runs    `verify` takes its time and runs on a thread of its own; everything else is a look-up.
@@ -21,7 +23,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
 
 from ._errors import ChannelFault, ConnectionFault, FixedUser
 
@@ -29,16 +31,35 @@ _N, _R, _P = 2**14, 8, 1  # 16 MiB and some 50 ms
 RABBITMQ_HASH: Final = "rabbit_password_hashing_sha256"  # of its definitions: salted SHA-256, with a salt of 4 bytes
 _SALT: Final = 4
 _BYTES: Final = 64  # of what scrypt derives
-_REMEMBERED: Final = 1024
+_REMEMBERED: Final = 4096  # right ones, and as many wrong ones
+_KEY: Final = os.urandom(32)
+_lock = threading.Lock()
+_right: dict[str, bytes] = {}  # by hash, the digest of its password
+_wrong: dict[bytes, bytes] = {}  # digests, as keys
 
 Operation = Literal["configure", "write", "read"]
+_Key = TypeVar("_Key")
 
 
 def hash_password(password: str) -> str:
     """A scrypt hash of the password, with a salt of its own, to be kept in a configuration."""
     salt = os.urandom(16)
     derived = hashlib.scrypt(password.encode(), salt=salt, n=_N, r=_R, p=_P)
-    return f"scrypt${_N}${_R}${_P}${_text(salt)}${_text(derived)}"
+    hashed = f"scrypt${_N}${_R}${_P}${_text(salt)}${_text(derived)}"
+    _remember(_right, hashed, _digest(hashed, password.encode()))
+    return hashed
+
+
+def _digest(hashed: str, password: bytes) -> bytes:
+    return hashlib.blake2b(hashed.encode() + b"\0" + password, key=_KEY).digest()
+
+
+def _remember(table: dict[_Key, bytes], key: _Key, value: bytes) -> None:
+    """Keep an entry; where there are many, the oldest goes for it."""
+    with _lock:
+        if len(table) >= _REMEMBERED:
+            del table[next(iter(table))]
+        table[key] = value
 
 
 @cache
@@ -169,9 +190,6 @@ class Access:
         self._users = {user.name: user for user in users} | self._fixed
         self._keep = keep
         self._changing = threading.Lock()
-        self._key = os.urandom(32)
-        self._lock = threading.Lock()
-        self._verified: dict[bytes, None] = {}
 
     def users(self) -> list[User]:
         """All users, by name."""
@@ -218,31 +236,39 @@ class Access:
         return self._users.get(name)
 
     def remembered(self, name: str, password: bytes) -> bool:
-        """True when `verify` has said yes to these before. Costs microseconds."""
+        """True when the password is known to be right. Costs microseconds."""
+        return self.look(name, password) is True
+
+    def look(self, name: str, password: bytes) -> bool | None:
+        """Whether the password is the user's, where that is known; None where it has to be hashed. Microseconds.
+
+        Whoever tells it to a stranger says no after the same time always, or a name that is not known gives itself
+        away: there is nothing to be hashed for it.
+        """
         user = self._users.get(name)
         if user is None or user.password_hash is None:
             return False
-        mark = self._mark(user, password)
-        with self._lock:
-            return mark in self._verified
+        digest = _digest(user.password_hash, password)
+        with _lock:
+            right, is_wrong = _right.get(user.password_hash), digest in _wrong
+        if right is not None:
+            return hmac.compare_digest(digest, right)
+        return False if is_wrong else None
 
     def verify(self, name: str, password: bytes) -> bool:
-        """Whether the password is the user's. Takes some 50 ms, known name or not."""
+        """Whether the password is the user's. Takes some 50 ms, known name or not; `look` knows it afterwards."""
         user = self._users.get(name)
-        hashed = _nobodys_hash() if user is None or user.password_hash is None else user.password_hash
-        if not _matches(password, hashed) or user is None or user.password_hash is None:
+        if user is None or user.password_hash is None:
+            _matches(password, _nobodys_hash())
             return False
-        with self._lock:
-            if len(self._verified) >= _REMEMBERED:
-                self._verified.clear()
-            self._verified[self._mark(user, password)] = None
-        return True
-
-    def _mark(self, user: User, password: bytes) -> bytes:
-        """What is remembered: the hash is in it, so that another password makes it worthless."""
-        texts = (user.name.encode(), str(user.password_hash).encode())
-        parts = b"".join(len(text).to_bytes(4) + text for text in texts) + password
-        return hashlib.blake2b(parts, key=self._key).digest()
+        hashed = user.password_hash
+        is_right = _matches(password, hashed)
+        digest = _digest(hashed, password)
+        if is_right:
+            _remember(_right, hashed, digest)
+        else:
+            _remember(_wrong, digest, b"")
+        return is_right
 
 
 class Rights:

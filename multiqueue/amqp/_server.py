@@ -4,8 +4,9 @@ Promise     `serve` returns when clients can connect. `close` tells every client
             when no thread of the server's is left.
 State       `_lock` guards the connections and the alarms. It is a leaf: no queue, socket or callback
             is called with it held.
-Threads     `multiqueue-amqp-N` run the event loops; N = 0 also accepts, and looks at the alarms. Two more,
-            `multiqueue-amqp-aside`, verify passwords and wait for commits of transactions.
+Threads     `multiqueue-amqp-N` run the event loops; N = 0 also accepts, and looks at the alarms. Up to eight of
+            `multiqueue-amqp-aside` wait for commits of transactions, one of `multiqueue-amqp-logins` hashes passwords:
+            neither ever waits for the other. What strangers may have is bounded by `newcomers`, `logins`, `strangers`.
 Waiting     `close` waits for connections to be gone, which each one reports; then it cuts those that are not.
 Membership  A connection is registered before its first byte is read and forgotten after its channels have ended. One
             that is accepted while the server closes is cut at once.
@@ -38,6 +39,9 @@ from ._errors import ServerError
 from ._figures import ConnectionFigures
 from ._handshake import server_properties
 from ._io import IoThread
+from ._logins import Logins
+from ._newcomers import Newcomer, Newcomers
+from ._quiet_log import QuietLog
 from ._security import Access, User, guest
 from ._settings import ServerSettings
 from ._users_file import UsersFile
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from ..broker import Broker, VirtualHost
 
 _log = logging.getLogger("multiqueue.amqp")
+_ASIDE = 8  # threads at the most; the commits that are under way at the same time are one sync of the disk
 
 
 class _Listener(NamedTuple):
@@ -83,7 +88,10 @@ class Server:
         self._turn = 0
         self._listeners: list[_Listener] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._aside = ThreadPoolExecutor(2, thread_name_prefix="multiqueue-amqp-aside")
+        self.strangers = QuietLog(_log)
+        self.newcomers = Newcomers(max(8, min(settings.max_connections, _files()) // 4))
+        self.logins = Logins(self.access)
+        self._aside = ThreadPoolExecutor(_ASIDE, thread_name_prefix="multiqueue-amqp-aside")
         self._threads = [IoThread(f"multiqueue-amqp-{number}") for number in range(settings.io_threads)]
 
     # -- what a user sees
@@ -102,6 +110,7 @@ class Server:
                 self._listeners.append(_Listener(_listen(host, tls_port, "--tls-port"), self._tls))
         except ServerError:
             self._is_closed = True
+            self.logins.close()
             self._aside.shutdown()
             for thread in self._threads:
                 thread.loop.close()
@@ -185,6 +194,7 @@ class Server:
                 return
             self._is_closed = True
         self._threads[0].post(self._stop_accepting)
+        self.logins.close()  # nobody logs in any more
         for connection in self.connections():
             connection.io.post(connection.shut_down)
         if not self._wait_until_empty(timeout):
@@ -196,6 +206,7 @@ class Server:
             thread.stop(timeout)
         for listener in self._listeners:
             listener.socket.close()
+        self.strangers.flush(everything=True)
 
     def __enter__(self) -> Server:
         return self
@@ -245,6 +256,11 @@ class Server:
         self._look_at_alarms()
 
     def _stop_accepting(self) -> None:
+        for listener in self._listeners:
+            try:  # one that is just about to be accepted would meet a cancelled future
+                self._threads[0].loop.remove_reader(listener.socket)
+            except NotImplementedError:  # on Windows
+                pass
         for task in self._accepting:
             task.cancel()
 
@@ -252,36 +268,46 @@ class Server:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                client, _ = await loop.sock_accept(listener.socket)
+                client, address = await loop.sock_accept(listener.socket)
             except OSError as error:  # no file descriptors left: some may come back
-                _log.error("cannot accept a connection: %s", error)
+                self.strangers.warning("cannot accept a connection: %s", error)
+                self.newcomers.cut_one()
                 await asyncio.sleep(0.1)
                 continue
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._turn = (self._turn + 1) % len(self._threads)
             io = self._threads[self._turn]
-            io.post(self._hand_over, client, listener.tls, io)
+            io.post(self._hand_over, client, str(address[0]), listener.tls, io)
 
-    def _hand_over(self, client: socket.socket, tls: ssl.SSLContext | None, io: IoThread) -> None:
-        task = io.loop.create_task(self._make_connection(client, tls, io))
+    def _hand_over(self, client: socket.socket, address: str, tls: ssl.SSLContext | None, io: IoThread) -> None:
+        newcomer = Newcomer(address, lambda: io.post(task.cancel))
+        task = io.loop.create_task(self._make_connection(client, newcomer, tls, io))
         io.keep(task)
+        if self.newcomers.come(newcomer) is not None:
+            crowd = f"more than {self.newcomers.most_of_one} of one address, or {self.newcomers.most} in all"
+            self.strangers.warning("a client that has not logged in is cut for one that comes: there are %s", crowd)
 
-    async def _make_connection(self, client: socket.socket, tls: ssl.SSLContext | None, io: IoThread) -> None:
+    async def _make_connection(
+        self, client: socket.socket, newcomer: Newcomer, tls: ssl.SSLContext | None, io: IoThread
+    ) -> None:
         patience = None if tls is None else self.settings.handshake_timeout
         try:
             await io.loop.connect_accepted_socket(
-                lambda: ServerConnection(self, io), client, ssl=tls, ssl_handshake_timeout=patience
+                lambda: ServerConnection(self, io, newcomer), client, ssl=tls, ssl_handshake_timeout=patience
             )
         except (OSError, TimeoutError) as error:
-            _log.warning("a client did not get as far as AMQP: %s", error)
+            self.strangers.warning("a client did not get as far as AMQP: %s", error)
+            self.newcomers.leave(newcomer)
             client.close()
         except asyncio.CancelledError:
+            self.newcomers.leave(newcomer)
             client.close()
             raise
 
     def _look_at_alarms(self) -> None:
         if self._is_closed:
             return
+        self.strangers.flush()
         alarms = frozenset(self._measure())
         if alarms != self.alarms:
             self.alarms = alarms
@@ -358,6 +384,16 @@ def memory_used_bytes() -> int:
             return int(figures.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _files() -> int:
+    """How many files this process may have open."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 2**31
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 2**31
 
 
 def _listen(host: str, port: int, option: str = "--port") -> socket.socket:

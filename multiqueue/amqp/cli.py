@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -32,6 +32,8 @@ from ._errors import ServerError
 from ._security import hash_password
 from ._server import Server, serve
 from ._status import fetch_status
+
+_FILES: Final = 65536
 
 
 @click.group(invoke_without_command=True)
@@ -60,6 +62,7 @@ def broker(
         logging.basicConfig(level=logging.INFO if verbose else logging.WARNING, format="%(asctime)s %(message)s")
         for handler in logging.getLogger().handlers:
             handler.addFilter(OneLine())  # of asyncio's logger too
+        _allow_many_files()
         _run(load_config(config), host, port, tls_port, data, http)
 
 
@@ -121,6 +124,21 @@ def _listen_http(
     except ImportError as error:
         raise ServerError(needs("`--http`", error.name or str(error))) from error
     click.echo(f"HTTP on {http.url}")
+
+
+def _allow_many_files() -> None:
+    """Each connection is a file: have as many as the system lets this process have."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES if hard == resource.RLIM_INFINITY else min(_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):
+            pass  # as many as before
 
 
 @contextmanager

@@ -14,7 +14,18 @@ from amqp_tls_support import TlsClient, trusting
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp import Permissions, Server, ServerError, User, _connection, hash_password, server_tls
+from multiqueue.amqp import (
+    Permissions,
+    Server,
+    ServerError,
+    ServerSettings,
+    User,
+    _connection,
+    _security,
+    hash_password,
+    server_tls,
+)
+from multiqueue.amqp._newcomers import Newcomers
 from multiqueue.amqp._security import Access, check_hash, guest, is_loopback
 from multiqueue.broker import Broker
 
@@ -28,11 +39,12 @@ def server(broker: Broker) -> Iterator[Server]:
         yield started
 
 
-def test_passwords() -> None:
+def test_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hash has a salt of its own, is verified in constant time, and says what it was made with."""
     one, two = hash_password("secret"), hash_password("secret")
     assert one != two
     assert one.startswith("scrypt$16384$8$1$")
+    monkeypatch.setattr(_security, "_right", {})  # as if the hashes were made elsewhere
     access = Access([User("a", one), User("certified")])
     assert not access.remembered("a", b"secret")
     assert access.verify("a", b"secret")
@@ -41,6 +53,35 @@ def test_passwords() -> None:
     assert not access.remembered("a", b"wrong")
     assert not access.verify("nobody", b"")
     assert not access.verify("certified", b"")
+
+
+def test_a_password_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the right one was seen, any is right or wrong at once; before, each wrong one is hashed once."""
+    access = Access([User("a", hash_password("secret")), User("b", hash_password("other")), User("certified")])
+    assert access.look("a", b"secret") is True  # it was hashed here
+    assert access.look("a", b"other") is False
+    monkeypatch.setattr(_security, "_right", {})
+    assert access.look("a", b"secret") is None
+    assert access.look("a", b"wrong") is None
+    assert not access.verify("a", b"wrong")
+    assert access.look("a", b"wrong") is False
+    assert access.look("a", b"secret") is None
+    assert access.verify("a", b"secret")
+    assert access.look("a", b"secret") is True
+    assert access.look("a", b"never seen") is False
+    assert access.look("b", b"wrong") is None  # of another
+    assert (access.look("nobody", b"secret"), access.look("certified", b"")) == (False, False)
+    access.put(User("a", hash_password("new")))
+    assert (access.look("a", b"secret"), access.look("a", b"new")) == (False, True)
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest goes for the newest."""
+    table: dict[int, bytes] = {}
+    monkeypatch.setattr(_security, "_REMEMBERED", 3)
+    for number in range(5):
+        _security._remember(table, number, b"")
+    assert list(table) == [2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +268,21 @@ def test_a_second_port_that_cannot_be_had(broker: Broker, server: Server, certif
         amqp.serve(broker, port=port, tls=tls, tls_port=server.port)
     with amqp.serve(broker, port=port) as other:
         assert other.tls_port is None
+
+
+def test_tls_handshakes_that_stall(broker: Broker, certificates: Path) -> None:
+    """They are newcomers as any other: the first ones go for those that come, who get in."""
+    tls = server_tls(certificates / "localhost.pem", certificates / "localhost.key")
+    with amqp.serve(broker, tls=tls, settings=ServerSettings(handshake_timeout=3600)) as server:
+        server.newcomers = Newcomers(8)
+        silent = [RawClient(server.url.replace("amqps", "amqp"), opens=False) for _ in range(12)]
+        with TlsClient(server.url, trusting(certificates)) as client:
+            client.host = "/"
+            client.handshake()
+            assert len(server.newcomers) == server.newcomers.most_of_one - 1 == 3
+            for each in silent[:9]:
+                assert each.is_cut()
+            client.socket.close()
 
 
 def test_a_server_that_closes_during_a_handshake(broker: Broker, certificates: Path) -> None:
