@@ -141,13 +141,16 @@ class PagingModel:
         self.check()
 
     def take(self, consumer: Consumer, *, settles: bool = False) -> Row | None:
-        """What the consumer is given first, if anything of its list is in memory; it may settle it at once."""
+        """What the consumer is given first, if anything of its list is in memory; it may settle it at once.
+
+        The message is ready, and its body is what was published (bounded-memory 6, 7).
+        """
         slot = self.paging.first(consumer.target)
         if slot is None:
             return None
         row = self.rows[slot.position]
-        assert row.state == "ready", f"I6: {row} was given to {consumer.target.label}"
-        assert slot.payload == row.content, f"I7: {slot.payload} instead of {row.content}"
+        assert row.state == "ready", f"promise 6: {row} was given to {consumer.target.label}"
+        assert slot.payload == row.content, f"promise 7: {slot.payload} instead of {row.content}"
         assert consumer.wants(row), f"{row} does not suit {consumer.target.label}"
         self._check_order(consumer, row)
         if consumer.target.browses:
@@ -155,7 +158,7 @@ class PagingModel:
             consumer.seen.add(row.position)
             self.paging.refuse(consumer.target, row.position)
         elif settles:
-            assert self.paging.consume(self.area, row.position, row.size), f"I6: {row} is gone"
+            assert self.paging.consume(self.area, row.position, row.size), f"promise 6: {row} is gone"
             self._settled(row)
         else:
             room = self.paging.dispatch(self.area, row.position, row.size, slot.payload, consumer.share)
@@ -264,7 +267,7 @@ class PagingModel:
     # -- the oracle
 
     def check(self) -> None:
-        """I1 to I5 and I9, from the model's own knowledge and a recount of what is in memory."""
+        """By the model's own knowledge and a recount of what is in memory (bounded-memory 1, 2, 3, 4, 5, 9)."""
         paging, slots = self.paging, self.area.slots
         recount = dict.fromkeys(Account, 0)
         for position, slot in slots.items():
@@ -278,9 +281,9 @@ class PagingModel:
         recount[Account.ENTRIES] = ENTRY_BYTES * (taken + lines)
         recount[Account.NOWHERE] = 0
         for account in Account:
-            assert paging.amounts[account] == recount[account], f"I2: {account.name} {paging.amounts} {recount}"
+            assert paging.amounts[account] == recount[account], f"promise 2: {account.name} {paging.amounts} {recount}"
         assert sum(recount.values()) == paging.used
-        assert sum(recount.values()) <= self.limit, f"I1: {recount} of {self.limit}"
+        assert sum(recount.values()) <= self.limit, f"promise 1: {recount} of {self.limit}"
         for consumer in self.consumers:
             self._check_list(consumer)
         self._check_head()
@@ -304,25 +307,25 @@ class PagingModel:
     def _check_list(self, consumer: Consumer) -> None:
         target = consumer.target
         entries = list(target.entries)
-        assert entries == sorted(set(entries)), "I4: out of order"
+        assert entries == sorted(set(entries)), "promise 4: out of order"
         direct = [position for position in entries if position < target.mark]
-        assert all(self.area.slots[position].payload is not None for position in direct), "I3: not a prefix"
-        assert target.mark == END or target.mark in entries, "I3: the watermark is no entry"
+        assert all(self.area.slots[position].payload is not None for position in direct), "promise 3: not a prefix"
+        assert target.mark == END or target.mark in entries, "promise 3: the watermark is no entry"
         sizes = sum(self.rows[position].size for position in direct)
-        assert (target.direct, target.direct_bytes) == (len(direct), sizes), "I3: miscounted"
+        assert (target.direct, target.direct_bytes) == (len(direct), sizes), "promise 3: miscounted"
         high_water = self.limit // 2 // len(self.consumers)
-        assert len(direct) <= 1 or sizes <= high_water, "I9: above the high-water mark"
+        assert len(direct) <= 1 or sizes <= high_water, "promise 9: above the high-water mark"
         known = {*entries, *target.asked_again}
         for position in known:
             row = self.rows[position]
-            assert row.state == "ready", f"I4: {row} is listed"
-            assert position <= target.scans[position >> LEVEL_SHIFT], f"I4: {row} is beyond the scan"
+            assert row.state == "ready", f"promise 4: {row} is listed"
+            assert position <= target.scans[position >> LEVEL_SHIFT], f"promise 4: {row} is beyond the scan"
         if target.browses:
             return  # it does not see what comes back
         for row in self.rows.values():
             passed = row.position <= target.scans[row.position >> LEVEL_SHIFT]
             if row.state == "ready" and passed and consumer.wants(row):
-                assert row.position in known, f"I5: {row} was overlooked by {target.label}"
+                assert row.position in known, f"promise 5: {row} was overlooked by {target.label}"
 
     def _check_head(self) -> None:
         listed = {position for each in self.consumers for position in (*each.target.entries, *each.target.asked_again)}
@@ -337,18 +340,19 @@ class PagingModel:
             assert known, f"{slot!r} is kept for nobody"
 
     def _check_linked(self, row: Row, head_before: int) -> None:
+        """While a list is refused room for a message, the head cache keeps nothing (bounded-memory 11)."""
         slot = self.area.slots.get(row.position)
         if slot is not None and slot.lists and slot.payload is None and row.size <= head_before:
-            assert self.paging.amounts[Account.HEAD] == 0, "I11: the head cache did not give to a list"
+            assert self.paging.amounts[Account.HEAD] == 0, "promise 11: the head cache did not give to a list"
 
     def _check_order(self, consumer: Consumer, row: Row) -> None:
         for earlier in self.rows.values():
             better = earlier.position < row.position and earlier.state == "ready" and consumer.wants(earlier)
             if better and (not consumer.target.browses or not earlier.returned):
-                assert earlier.position in consumer.seen, f"I9: {row} before {earlier}"
+                assert earlier.position in consumer.seen, f"promise 9: {row} before {earlier}"
 
     def check_progress(self) -> None:
-        """I8: no consumer with credit has nothing while there is something for it anywhere, and somebody can give."""
+        """No consumer with credit has nothing while something is there for it that fits (bounded-memory 8)."""
         for consumer in self.consumers:
             if consumer.target.hungry and self.paging.first(consumer.target) is None:
                 for row in self.rows.values():
@@ -356,7 +360,7 @@ class PagingModel:
                     if consumer.target.browses and row.returned:
                         continue
                     if idle and self._can_give(consumer) >= max(HEADER_BYTES, row.size) + ENTRY_BYTES:
-                        raise AssertionError(f"I8: {consumer.target.label} starves beside {row}")
+                        raise AssertionError(f"promise 8: {consumer.target.label} starves beside {row}")
 
     def _can_give(self, consumer: Consumer) -> int:
         """What is left for a consumer when everybody has given: not what is taken, what only memory has, nor the first
@@ -374,7 +378,7 @@ class PagingModel:
         return 0 if is_to_wait and not consumer.target.browses else self.limit - kept
 
     def end(self) -> None:
-        """I10: with everything settled and nobody there, nothing is charged."""
+        """With everything settled and nobody there, nothing is charged (bounded-memory 10)."""
         self.quiesce()
         while self.consumers:
             self.leave(self.consumers[0])
@@ -385,7 +389,7 @@ class PagingModel:
             self.settle(row)
         self.commit_deletes()
         self.check()
-        assert self.paging.amounts == [0] * len(Account), f"I10: {self.paging.amounts}"
+        assert self.paging.amounts == [0] * len(Account), f"promise 10: {self.paging.amounts}"
         assert not self.area.slots
         assert not self.paging.deleting
 

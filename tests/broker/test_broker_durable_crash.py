@@ -87,7 +87,10 @@ def kill_often(directory: Path, kills: int, seed: int) -> None:
 
 @pytest.mark.slow(selected=True)
 def test_a_killed_process_loses_nothing_it_was_promised(tmp_path: Path) -> None:
-    """No confirmed message is lost, none that was acked comes back, none comes twice unflagged, commits are whole."""
+    """No confirmed message is lost, none that was acked comes back, none comes twice unflagged, commits are whole.
+
+    (broker-durability 2, 4, 5, 7)
+    """
     kill_often(tmp_path, 6, seed=1)
 
 

@@ -190,7 +190,7 @@ def test_a_name_that_is_used_again_is_another_queue(keeper: Keeper) -> None:
 
 
 def test_a_declaration_waits_for_its_commit_whoever_came_first() -> None:
-    """Two threads declare one queue: neither returns before the definition is committed, once."""
+    """Two threads declare one queue: neither returns before the definition is committed, once (broker-durability 8)."""
     store = MemoryStore()
     host = VirtualHost(store=store)
     returned: list[object] = []
@@ -210,7 +210,7 @@ def test_a_declaration_waits_for_its_commit_whoever_came_first() -> None:
 
 
 def test_a_declaration_that_the_store_refuses_is_undone() -> None:
-    """A full store: the declaration raises, there is no such thing, and it can be tried again."""
+    """A full store: the declaration raises, there is no such thing, and it can be tried again (broker-durability 8)."""
     store = MemoryStore()
     host = VirtualHost(store=store)
     host.declare_queue("bound", durable=True)

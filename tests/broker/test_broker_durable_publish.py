@@ -53,7 +53,10 @@ def both(host: VirtualHost) -> None:
 
 
 def test_a_message_is_seen_by_nobody_before_its_commit(host: VirtualHost, store: MemoryStore) -> None:
-    """Neither a get, nor a consumer that waits, nor a browser has it while the store has not committed it."""
+    """Neither a get, nor a consumer that waits, nor a browser has it while the store has not committed it.
+
+    (broker-durability 1)
+    """
     with host.subscribe("q") as subscription, host.subscribe("q", browse=True) as browser:
         store.hold()
         published = host.publish_nowait(persistent(b"a"))
@@ -91,7 +94,10 @@ def test_publish_waits_for_its_commit(host: VirtualHost, store: MemoryStore) -> 
 
 
 def test_what_needs_no_store_does_not_wait_for_it(host: VirtualHost, store: MemoryStore) -> None:
-    """Transient messages, and persistent ones for queues that are not durable, are there at once."""
+    """Transient messages, and persistent ones for queues that are not durable, are there at once.
+
+    (broker-durability 12)
+    """
     host.declare_queue("t")
     store.hold()
     assert host.publish(Message(b"transient", routing_key="q")).commit is None
@@ -102,7 +108,10 @@ def test_what_needs_no_store_does_not_wait_for_it(host: VirtualHost, store: Memo
 def test_a_transient_message_does_not_overtake_one_that_waits_for_its_commit(
     host: VirtualHost, store: MemoryStore
 ) -> None:
-    """Behind a durable message on its way the transient ones take their turn, one after the other."""
+    """Behind a durable message on its way the transient ones take their turn, one after the other.
+
+    (broker-durability 3)
+    """
     store.hold()
     for body in (b"1", b"2"):
         host.publish_nowait(persistent(body))
@@ -146,7 +155,7 @@ def test_a_transient_message_that_waits_for_its_turn_goes_with_the_store(host: V
 
 
 def test_messages_join_in_the_order_in_which_they_were_published(host: VirtualHost) -> None:
-    """Pipelined publishes of one thread keep their order, and confirms come in the same."""
+    """Pipelined publishes of one thread keep their order, and confirms come in the same (broker-durability 3)."""
     confirmed: list[int] = []
     for number in range(500):
         published = host.publish_nowait(persistent(b"%d" % number))
@@ -160,7 +169,10 @@ def test_messages_join_in_the_order_in_which_they_were_published(host: VirtualHo
 
 
 def test_one_commit_is_for_all_queues_of_a_message(host: VirtualHost, store: MemoryStore) -> None:
-    """A message for two durable queues is one submission; the queue in memory has it meanwhile."""
+    """A message for two durable queues is one submission; the queue in memory has it meanwhile.
+
+    (broker-durability 1)
+    """
     both(host)
     store.hold()
     published = host.publish_nowait(Message(b"a", exchange="all", persistent=True))
@@ -172,7 +184,10 @@ def test_one_commit_is_for_all_queues_of_a_message(host: VirtualHost, store: Mem
 
 
 def test_a_full_store_refuses_a_message_on_all_durable_queues(host: VirtualHost, store: MemoryStore) -> None:
-    """The publish raises, the confirm fails, no durable queue has it, and the next publish is as good as any."""
+    """The publish raises, the confirm fails, no durable queue has it, and the next publish is as good as any.
+
+    (broker-durability 1, 10)
+    """
     both(host)
     message = Message(b"a", exchange="all", persistent=True)
     store.fail_at(1, FULL)
@@ -190,7 +205,7 @@ def test_a_full_store_refuses_a_message_on_all_durable_queues(host: VirtualHost,
 
 
 def test_acks_go_on_while_the_store_is_full() -> None:
-    """Messages leave a full store, and then others find room."""
+    """Messages leave a full store, and then others find room (broker-durability 10)."""
     host = VirtualHost(store=MemoryStore(max_bytes=1000))
     host.declare_queue("q", durable=True)
     host.publish(persistent(bytes(900)))
@@ -222,7 +237,10 @@ def test_what_cannot_be_stored_is_refused_before_anything_happens(host: VirtualH
 
 
 def test_a_limit_counts_what_is_on_its_way(host: VirtualHost, store: MemoryStore) -> None:
-    """A queue of at most two refuses the third while no commit is done yet, and takes one when one was refused."""
+    """A queue of at most two refuses the third while no commit is done yet, and takes one when one was refused.
+
+    (broker-durability 9)
+    """
     host.declare_queue("small", durable=True, arguments={"x-max-length": 2, "x-overflow": "reject-publish"})
     store.hold()
     first, second = (host.publish_nowait(persistent(body, key="small")) for body in (b"1", b"2"))
@@ -318,7 +336,10 @@ def test_a_message_whose_queue_is_deleted_meanwhile_leaves_nothing(host: Virtual
 
 
 def test_a_store_that_fails_ends_everything(host: VirtualHost, store: MemoryStore) -> None:
-    """Whoever waits is told, subscriptions end, and nothing is accepted until the virtual host is opened again."""
+    """Whoever waits is told, subscriptions end, and nothing is accepted until the virtual host is opened again.
+
+    (broker-durability 11)
+    """
     host.publish(persistent(b"there"))
     subscription = host.subscribe("q")
     held = subscription.get(timeout=HANG)

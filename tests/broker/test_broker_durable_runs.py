@@ -215,7 +215,7 @@ def test_flow_control_asks_at_once(host: VirtualHost, publisher: Publisher, told
 def test_transient_messages_keep_their_place_between_durable_ones(
     host: VirtualHost, store: MemoryStore, publisher: Publisher
 ) -> None:
-    """Messages of one publisher join a queue in its order, whichever of them are stored."""
+    """Messages of one publisher join a queue in its order, whichever of them are stored (broker-durability 3)."""
     store.hold()
     for number in range(6):
         publisher.publish(Message(b"%d" % number, routing_key="q", persistent=number % 3 < 2))

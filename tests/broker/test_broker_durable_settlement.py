@@ -58,7 +58,7 @@ class Time:
 
 
 def test_a_waited_accept_is_for_good(keeper: Keeper) -> None:
-    """What was accepted with `wait` does not come back, whatever way the process ends."""
+    """What was accepted with `wait` does not come back, whatever way the process ends (broker-durability 4)."""
     fill(keeper.host, b"1", b"2", b"3")
     got(keeper.host).accept(wait=True)
     assert bodies(keeper.crash()) == [b"2", b"3"]
@@ -67,7 +67,10 @@ def test_a_waited_accept_is_for_good(keeper: Keeper) -> None:
 
 
 def test_a_plain_accept_that_a_crash_undid_is_delivered_again_flagged() -> None:
-    """The delete had not been committed: the message is there, and says that somebody may have had it."""
+    """The delete had not been committed: the message is there, and says that somebody may have had it.
+
+    (broker-durability 4)
+    """
     store = MemoryStore()
     host = VirtualHost(store=store)
     host.declare_queue("q", durable=True)
@@ -147,7 +150,10 @@ def test_what_nobody_settled_comes_back_after_a_clean_close(keeper: Keeper) -> N
 
 
 def test_what_a_crash_left_in_doubt_stays_in_doubt(keeper: Keeper) -> None:
-    """A message that may have been delivered says so, after clean restarts too; later ones do not."""
+    """A message that may have been delivered says so, after clean restarts too; later ones do not.
+
+    (broker-durability 5)
+    """
     fill(keeper.host, b"1")
     keeper.crash()
     fill(keeper.host, b"2")
@@ -156,7 +162,7 @@ def test_what_a_crash_left_in_doubt_stays_in_doubt(keeper: Keeper) -> None:
 
 
 def test_doubt_is_no_delivery(keeper: Keeper) -> None:
-    """A crash does not bring a message nearer to its delivery limit."""
+    """A crash does not bring a message nearer to its delivery limit (broker-durability 5)."""
     host = keeper.host
     host.declare_queue("limited", durable=True, arguments={"x-delivery-limit": 1})
     fill(host, b"1", queue="limited")
@@ -181,7 +187,7 @@ def test_doubt_goes_along_to_another_place(keeper: Keeper) -> None:
 
 
 def test_deliveries_count_towards_the_limit_across_a_restart(keeper: Keeper) -> None:
-    """Two deliveries before a clean close and one after it make three."""
+    """Two deliveries before a clean close and one after it make three (broker-durability 5)."""
     host = keeper.host
     host.declare_queue("limited", settings=QueueSettings(durable=True, max_delivery_attempts=3))
     fill(host, b"1", queue="limited")
@@ -229,7 +235,7 @@ def where(host: VirtualHost) -> dict[str, list[object]]:
 
 
 def test_a_dead_letter_is_never_nowhere_and_never_twice() -> None:
-    """Whatever commit a crash comes behind, the message is on the one queue or on the other."""
+    """Whatever commit a crash comes behind, the message is on the one queue or on the other (broker-durability 6)."""
     store = MemoryStore()
     host = VirtualHost(store=store)
     with_dead_letters(host)
@@ -261,7 +267,7 @@ def test_a_waited_reject_is_where_it_should_be(keeper: Keeper) -> None:
 
 
 def test_a_dead_letter_that_a_full_store_refuses_is_tried_again() -> None:
-    """The message stays where it is stored until housekeeping finds room for the move."""
+    """The message stays where it is stored until housekeeping finds room for the move (broker-durability 10)."""
     store = MemoryStore()
     host = VirtualHost(store=store)
     with_dead_letters(host)
@@ -331,7 +337,7 @@ def test_nobody_gets_what_expired_in_another_life(tmp_path: Path, kind: QueueKin
 
 
 def test_messages_are_moved_in_one_commit_each() -> None:
-    """A crash behind any commit of a move finds every message on one of the two queues."""
+    """A crash behind any commit of a move finds every message on one of the two queues (broker-durability 6)."""
     store = MemoryStore()
     host = VirtualHost(store=store)
     for name in ("from", "to"):
@@ -462,7 +468,7 @@ def test_transient_messages_are_gone(keeper: Keeper) -> None:
 
 
 def test_a_transaction_is_one_commit() -> None:
-    """Publishes to several queues, accepts and rejects: a crash finds all of it, or nothing."""
+    """Publishes to several queues, accepts and rejects: a crash finds all of it, or nothing (broker-durability 7)."""
     store = MemoryStore()
     host = VirtualHost(store=store)
     with_dead_letters(host)
@@ -493,7 +499,7 @@ def test_a_transaction_is_one_commit() -> None:
 
 
 def test_a_transaction_that_the_store_refuses_is_as_it_was() -> None:
-    """Nothing was done; the same commit succeeds when there is room."""
+    """Nothing was done; the same commit succeeds when there is room (broker-durability 7)."""
     store = MemoryStore()
     host = VirtualHost(store=store)
     host.declare_queue("q", durable=True)

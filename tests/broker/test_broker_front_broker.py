@@ -99,7 +99,7 @@ def test_callbacks_of_one_subscription_never_overlap_and_two_subscriptions_run_a
 
 
 def test_a_callback_may_call_the_broker_as_it_likes(broker: Broker) -> None:
-    """It publishes, declares, gets, consumes, and closes its own subscription: no lock is held."""
+    """It publishes, declares, gets, consumes, and closes its own subscription: no lock is held (broker-front 8)."""
     broker.declare_queue("q")
     inbox = Inbox()
 
@@ -171,7 +171,10 @@ def test_a_suspended_subscription_leaves_messages_to_others(broker: Broker) -> N
 
 
 def test_closing_a_subscription_waits_for_its_callback_and_gives_the_rest_back(broker: Broker) -> None:
-    """What the callback had begun is finished and settled; what nobody settled returns to its place, flagged."""
+    """What the callback had begun is finished and settled; what nobody settled returns to its place, flagged.
+
+    (broker-front 7)
+    """
     broker.declare_queue("q")
     entered, proceed, closed = threading.Event(), threading.Event(), threading.Event()
 

@@ -56,7 +56,10 @@ def put(host: VirtualHost, key: str, body: object = None) -> int:
 
 
 def test_moving_a_binding_new_one_first_loses_no_message(hold: Hold) -> None:
-    """A message that is published meanwhile reaches the old queue, the new one, or both; never neither."""
+    """A message that is published meanwhile reaches the old queue, the new one, or both; never neither.
+
+    (broker-front 3)
+    """
 
     def scenario(run: Run) -> None:
         host = VirtualHost()
@@ -273,7 +276,10 @@ class OnThisThread:
 
 
 def test_no_callback_begins_or_goes_on_after_its_subscription_is_closed(hold: Hold) -> None:
-    """Whichever comes first, the delivery or the close: the message is accepted by a callback, or on the queue."""
+    """Whichever comes first, the delivery or the close: the message is accepted by a callback, or on the queue.
+
+    (broker-front 7)
+    """
 
     def scenario(run: Run) -> None:
         host = VirtualHost(scheduler=cast("Scheduler", OnThisThread()))

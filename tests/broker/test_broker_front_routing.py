@@ -50,7 +50,7 @@ def test_a_direct_exchange_leads_by_routing_key_and_a_fanout_one_everywhere(plan
 
 
 def test_a_queue_gets_one_copy_however_many_bindings_match(plan: RoutingPlan) -> None:
-    """Two patterns that match, and two ways through other exchanges, are still one delivery."""
+    """Two patterns that match, and two ways through other exchanges, are still one delivery (broker-front 1)."""
     topic, other = plan.exchange("t", "topic"), plan.exchange("o", "fanout")
     queue = plan.queue("q")
     plan.bind(topic, queue, "a.*")
@@ -61,7 +61,10 @@ def test_a_queue_gets_one_copy_however_many_bindings_match(plan: RoutingPlan) ->
 
 
 def test_exchanges_bound_in_a_circle_are_each_visited_once(plan: RoutingPlan) -> None:
-    """A message goes round a cycle of exchange-to-exchange bindings once, and reaches all their queues."""
+    """A message goes round a cycle of exchange-to-exchange bindings once, and reaches all their queues.
+
+    (broker-front 2)
+    """
     circle = [plan.exchange(f"x{n}", "fanout") for n in range(3)]
     for n, exchange in enumerate(circle):
         plan.bind(exchange, circle[(n + 1) % 3])
@@ -72,7 +75,10 @@ def test_exchanges_bound_in_a_circle_are_each_visited_once(plan: RoutingPlan) ->
 
 
 def test_an_alternate_exchange_gets_what_nothing_matches(plan: RoutingPlan) -> None:
-    """The alternate is asked when no binding matches, its own alternate after it; a circle of them ends."""
+    """The alternate is asked when no binding matches, its own alternate after it; a circle of them ends.
+
+    (broker-front 2)
+    """
     first = plan.exchange("first", "direct", alternate="second")
     second = plan.exchange("second", "direct", alternate="third")
     third = plan.exchange("third", "fanout", alternate="first")
@@ -140,7 +146,10 @@ def test_a_mode_of_headers_matching_that_does_not_exist_is_refused() -> None:
 
 
 def test_a_condition_that_routes_a_message_itself_does_not_deadlock(plan: RoutingPlan) -> None:
-    """Conditions are asked outside the lock, since header values may be objects with a mind of their own."""
+    """Conditions are asked outside the lock, since header values may be objects with a mind of their own.
+
+    (broker-front 8)
+    """
     plan.queue("q")
 
     class Nosy:

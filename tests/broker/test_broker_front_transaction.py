@@ -82,7 +82,7 @@ def test_after_a_rollback_nothing_has_happened_and_messages_can_still_be_settled
 
 
 def test_a_message_that_is_not_the_callers_any_more_stops_the_whole_commit(host: VirtualHost) -> None:
-    """Nothing is published, nothing else is settled, and the transaction is as it was."""
+    """Nothing is published, nothing else is settled, and the transaction is as it was (broker-front 6)."""
     put(host, "a", b"1", b"2")
     mine, settled = take(host, "a"), take(host, "a")
     transaction = host.transaction()

@@ -425,7 +425,7 @@ def test_a_dead_letter_goes_to_its_exchange_with_a_record(host: VirtualHost, clo
 
 
 def test_a_dead_letter_that_leads_nowhere_is_counted_as_lost(host: VirtualHost, clock: Clock) -> None:
-    """The dead-letter exchange need not exist, and a queue without one drops its dead."""
+    """The dead-letter exchange need not exist, and a queue without one drops its dead (broker-front 5)."""
     host.declare_queue("a", arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "nowhere"})
     host.declare_queue("b", arguments={"x-message-ttl": 0})
     for name in "ab":
@@ -436,7 +436,10 @@ def test_a_dead_letter_that_leads_nowhere_is_counted_as_lost(host: VirtualHost, 
 
 
 def test_dead_letters_do_not_go_round_for_ever(host: VirtualHost) -> None:
-    """Two queues that push their oldest message onto each other keep one each; the rest is dropped, not looped."""
+    """Two queues that push their oldest message onto each other keep one each; the rest is dropped, not looped.
+
+    (broker-front 5)
+    """
     for name, other in (("a", "b"), ("b", "a")):
         arguments = {
             "x-max-length": 1,

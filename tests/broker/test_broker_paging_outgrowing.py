@@ -64,7 +64,10 @@ def test_a_priority_queue_keeps_its_levels_when_it_begins_to_page(host: VirtualH
 
 
 def test_whoever_has_a_message_keeps_it_when_the_queue_begins_to_page(host: VirtualHost) -> None:
-    """Deliveries from before are accepted, released to their place, rejected and counted as if nothing had been."""
+    """Deliveries from before are accepted, released to their place, rejected and counted as if nothing had been.
+
+    (bounded-memory 12)
+    """
     dead = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     host.declare_queue("dead")
     queue = host.declare_queue("q", arguments=dead)

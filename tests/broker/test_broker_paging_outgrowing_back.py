@@ -20,7 +20,10 @@ def host(request: pytest.FixtureRequest) -> Iterator[VirtualHost]:
 
 def test_a_queue_that_is_found_empty_keeps_everything_in_memory_again(host: VirtualHost) -> None:
     """At housekeeping a queue on which nothing stands pages no longer; consumers, browsers and figures go on, and it
-    can outgrow the memory once more."""
+    can outgrow the memory once more.
+
+    (bounded-memory 12)
+    """
     queue = host.declare_queue("q")
     with host.subscribe("q", prefetch=10) as subscription, host.subscribe("q", browse=True) as browser:
         first = 0

@@ -97,7 +97,10 @@ def test_a_lowered_budget_has_queues_page(host: VirtualHost) -> None:
 
 
 def test_a_queue_that_cannot_page_holds_its_publishers_back(host: VirtualHost) -> None:
-    """Sorted queues are in memory whole: beyond its share a publisher is to wait, until consumers have made room."""
+    """Sorted queues are in memory whole: beyond its share a publisher is to wait, until consumers have made room.
+
+    (bounded-memory 13)
+    """
     queue = host.declare_queue("q", settings=SORTED)
     number = 0
     while not (published := host.publish(Message(b"%06d" % number, routing_key="q", headers={"n": -number}))).throttled:

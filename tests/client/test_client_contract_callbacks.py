@@ -26,7 +26,7 @@ from multiqueue.testing import wait_until_blocked
 
 
 def test_callbacks_of_a_channel_never_overlap(channel: Channel, queue: str) -> None:
-    """C1: two consumers on one channel, and never two callbacks at once."""
+    """C1: two consumers on one channel, and never two callbacks at once (client 2)."""
     busy, overlaps = threading.Lock(), []
 
     def callback(message: Message) -> None:
@@ -46,7 +46,7 @@ def test_callbacks_of_a_channel_never_overlap(channel: Channel, queue: str) -> N
 
 
 def test_callbacks_of_several_channels_run_in_parallel(opened: Callable[..., Connection]) -> None:
-    """C2: as many as there are channels and threads, at least and at most."""
+    """C2: as many as there are channels and threads, at least and at most (client 2)."""
     connection = opened(threads=3)
     all_three, running, most = threading.Barrier(3), threading.Semaphore(3), []
 
@@ -101,7 +101,10 @@ def test_a_channel_has_no_thread_of_its_own(opened: Callable[..., Connection]) -
 
 
 def test_callbacks_start_in_the_order_of_delivery(channel: Channel, queue: str) -> None:
-    """C4: across the consumers of a channel; the end of the consumer comes after the last delivery, once."""
+    """C4: across the consumers of a channel; the end of the consumer comes after the last delivery, once.
+
+    (client 2, 3)
+    """
     ended: list[Any] = []
     seen = Seen(lambda message: ended.append(message) if ended else None)
     publish(channel, queue, *numbered(50))
@@ -121,7 +124,10 @@ def test_callbacks_start_in_the_order_of_delivery(channel: Channel, queue: str) 
 
 
 def test_no_callback_runs_on_the_thread_that_reads(connection: Connection) -> None:
-    """C5: deliveries, returns, confirms and ends are told on the work pool, where a call can wait for its answer."""
+    """C5: deliveries, returns, confirms and ends are told on the work pool, where a call can wait for its answer.
+
+    (client 1)
+    """
     answered = Seen()
 
     def call(argument: Any) -> None:
@@ -193,7 +199,10 @@ def test_a_slow_consumer_delays_no_other_channel(connection: Connection) -> None
 
 
 def test_an_exception_closes_the_channel_alone(connection: Connection, queue: str, channel: Channel) -> None:
-    """C9: its messages go back, its pool thread and its connection live on, and waiting deliveries still run."""
+    """C9: its messages go back, its pool thread and its connection live on, and waiting deliveries still run.
+
+    (client 10)
+    """
     ended = Seen()
     other = connection.channel()
     publish(channel, queue, b"poison")
@@ -212,7 +221,7 @@ def test_an_exception_closes_the_channel_alone(connection: Connection, queue: st
 
 
 def test_a_handler_may_choose_otherwise(opened: Callable[..., Connection]) -> None:
-    """C9: a handler of one's own is told callback, message and error, and the channel goes on."""
+    """C9: a handler of one's own is told callback, message and error, and the channel goes on (client 10)."""
     failures = Seen(log_failure)
     channel = opened(on_callback_error=failures).channel()
     name = channel.queue_declare(exclusive=True).queue
@@ -231,7 +240,7 @@ def test_a_handler_may_choose_otherwise(opened: Callable[..., Connection]) -> No
 
 
 def test_after_close_what_waits_still_runs_and_can_settle_nothing(connection: Connection) -> None:
-    """C10: then comes the consumer's end; an acknowledgement raises and never reaches the wire."""
+    """C10: then comes the consumer's end; an acknowledgement raises and never reaches the wire (client 3)."""
     channel, order = connection.channel(), Seen()
     name = channel.queue_declare(auto_delete=True).queue
     gate = threading.Event()

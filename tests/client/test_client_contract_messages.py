@@ -165,7 +165,7 @@ def test_recover_gives_everything_back(channel: Channel, queue: str) -> None:
 
 
 def test_any_thread_may_settle(channel: Channel, queue: str) -> None:
-    """Acknowledgements of one channel from four threads at once."""
+    """Acknowledgements of one channel from four threads at once (client 4)."""
     publish(channel, queue, *numbered(40))
     messages = [channel.basic_get(queue) for _ in range(40)]
     threads = [
@@ -204,7 +204,10 @@ def test_a_refused_message_is_told(channel: Channel) -> None:
 
 
 def test_threads_share_a_confirming_channel(channel: Channel, queue: str) -> None:
-    """C18: numbers are counted in the order of the wire, whoever publishes: every future is its message's own."""
+    """C18: numbers are counted in the order of the wire, whoever publishes: every future is its message's own.
+
+    (client 6)
+    """
     limit = 50
     arguments = {"x-max-length": limit, "x-overflow": "reject-publish"}
     name = channel.queue_declare(exclusive=True, arguments=arguments).queue

@@ -40,7 +40,10 @@ def test_transactions_are_all_or_nothing(channel: Channel, transactional: Channe
 
 
 def test_a_rollback_makes_settled_messages_unsettled(channel: Channel, transactional: Channel, queue: str) -> None:
-    """They are counted, and settled again, in another way if need be; those that were not stay as they were."""
+    """They are counted, and settled again, in another way if need be; those that were not stay as they were.
+
+    (client 13)
+    """
     publish(channel, queue, *numbered(4))
     messages = got(transactional, queue, 4)
     messages[0].ack()

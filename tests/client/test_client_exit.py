@@ -31,7 +31,7 @@ def program(text: str, url: str) -> str:
 
 
 def test_what_was_published_leaves_before_the_program_ends(server_url: str) -> None:
-    """Though it does not close: each message arrives, and what it consumed and did not settle is back."""
+    """Though it does not close: each message arrives, and what it consumed and did not settle is back (client 11)."""
     text = """
 name = channel.queue_declare("exit").queue
 channel.publish(b"first", routing_key=name)
@@ -62,7 +62,7 @@ print(status, channel.queue_declare(exclusive=True).message_count, connection.st
 
 
 def test_an_executor_that_was_shut_down_first(opened: Callable[..., Connection]) -> None:
-    """Nothing waits for it: what would have run there runs on the thread that closes the connection."""
+    """Nothing waits for it: what would have run there runs on the thread that closes the connection (client 11)."""
     closed, ended = Seen(), Seen()
     with ThreadPoolExecutor(2) as executor:
         connection = opened(

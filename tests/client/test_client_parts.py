@@ -209,7 +209,7 @@ def test_a_delivery_tag_is_settled_once() -> None:
 
 
 def test_a_delivery_tag_means_the_same_after_a_recovery() -> None:
-    """Tags go on from the highest, the wire's begin with 1 again; settling one of before does nothing."""
+    """Tags go on from the highest, the wire's begin with 1 again; settling one of before does nothing (client 9)."""
     tags = DeliveryTags()
     assert [tags.deliver(1, True), tags.deliver(2, True)] == [1, 2]
     tags.renew()

@@ -51,7 +51,10 @@ def connection(opened: Callable[..., Connection], recovered: Seen) -> Connection
 
 
 def test_consumers_and_what_they_need_come_back(connection: Connection, proxy: Proxy, recovered: Seen) -> None:
-    """C23: channel, quality of service, exchange, server-named exclusive queue with its new name, binding, consumer."""
+    """C23: channel, quality of service, exchange, server-named exclusive queue with its new name, binding, consumer.
+
+    (client 9)
+    """
     channel = connection.channel()
     channel.exchange_declare("client-recovery", "topic", auto_delete=True)
     name = channel.queue_declare(exclusive=True).queue
@@ -100,7 +103,7 @@ def test_unsettled_messages_come_again(connection: Connection, proxy: Proxy, rec
 
 
 def test_unconfirmed_messages_are_published_again(connection: Connection, proxy: Proxy) -> None:
-    """Every future ends, every message is on the queue at least once, in spite of ten cuts."""
+    """Every future ends, every message is on the queue at least once, in spite of ten cuts (client 9)."""
     channel = connection.channel()
     name = channel.queue_declare(durable=True).queue
     got: set[bytes] = set()
@@ -264,7 +267,10 @@ def test_a_link_that_dies_before_the_first_call_is_replaced() -> None:
 
 
 def test_republished_messages_come_first_and_in_order() -> None:
-    """Before anybody else may publish, numbered from one again, with the bodies they had when they were published."""
+    """Before anybody else may publish, numbered from one again, with the bodies they had when they were published.
+
+    (client 9)
+    """
     listener = Listener()
     recovered = Seen()
     connection, server = listener.connect(recovery_interval=0.01, on_recovered=recovered)

@@ -44,7 +44,7 @@ def open_channel(connection: Connection, conversation: Conversation) -> Channel:
 
 
 def test_a_call_without_an_answer_closes_its_channel(listener: Listener) -> None:
-    """C12: after the timeout; the late answer is taken for nobody's, and other channels go on."""
+    """C12: after the timeout; the late answer is taken for nobody's, and other channels go on (client 5)."""
     connection, server = listener.connect()
     channel, other = open_channel(connection, server), open_channel(connection, server)
     with pytest.raises(CallTimeout, match=r"Queue\.Declare was not answered within 0\.05 s"):
@@ -62,7 +62,7 @@ def test_a_call_without_an_answer_closes_its_channel(listener: Listener) -> None
 
 
 def test_acknowledgements_do_not_wait_for_a_call(listener: Listener) -> None:
-    """C13: while a call is not answered, another thread's ack and publish are on the wire."""
+    """C13: while a call is not answered, another thread's ack and publish are on the wire (client 4)."""
     connection, server = listener.connect()
     channel = open_channel(connection, server)
     seen, tags = Seen(), []
@@ -83,7 +83,10 @@ def test_acknowledgements_do_not_wait_for_a_call(listener: Listener) -> None:
 
 
 def test_one_call_at_a_time_per_channel(listener: Listener) -> None:
-    """C12: the second of two threads sends nothing before the first is answered; another channel is not held up."""
+    """C12: the second of two threads sends nothing before the first is answered; another channel is not held up.
+
+    (client 5)
+    """
     connection, server = listener.connect()
     channel, other = open_channel(connection, server), open_channel(connection, server)
     threads = [threading.Thread(target=channel.queue_purge, args=(name,)) for name in ("first", "second")]
@@ -103,7 +106,7 @@ def test_one_call_at_a_time_per_channel(listener: Listener) -> None:
 
 
 def test_contents_of_one_channel_are_in_one_piece(listener: Listener) -> None:
-    """C14: eight threads publish bodies of several frames on one channel, and no frame comes between."""
+    """C14: eight threads publish bodies of several frames on one channel, and no frame comes between (client 6)."""
     connection, server = listener.connect()
     channel = open_channel(connection, server)
     body = b"x" * 300_000
@@ -129,7 +132,10 @@ def test_contents_of_one_channel_are_in_one_piece(listener: Listener) -> None:
 
 
 def test_every_wait_ends_with_the_connection(listener: Listener) -> None:
-    """C15: calls on several channels, a wait for confirms and one for a confirm raise when the socket dies."""
+    """C15: calls on several channels, a wait for confirms and one for a confirm raise when the socket dies.
+
+    (client 5)
+    """
     connection, server = listener.connect(recover=False)
     channels = [open_channel(connection, server) for _ in range(3)]
     with playing(lambda: server.answer(commands.Confirm.Select, commands.Confirm.SelectOk)):
@@ -162,7 +168,7 @@ def test_every_wait_ends_with_the_connection(listener: Listener) -> None:
 
 
 def test_heartbeats_go_on_while_a_callback_runs(listener: Listener) -> None:
-    """C7: the peer hears from us for as long as a callback does not return."""
+    """C7: the peer hears from us for as long as a callback does not return (client 7)."""
     connection, server = listener.connect(heartbeat=1)
     assert connection.statistics().state == "open"
     channel = open_channel(connection, server)
@@ -191,7 +197,10 @@ def test_a_silent_peer_is_found_dead(listener: Listener) -> None:
 
 
 def test_a_full_buffer_stops_the_reader_and_nothing_else(listener: Listener) -> None:
-    """C8: at the limit the socket is read no further, until half is done with; acks and calls go on meanwhile."""
+    """C8: at the limit the socket is read no further, until half is done with; acks and calls go on meanwhile.
+
+    (client 8)
+    """
     connection, server = listener.connect(buffer_bytes=10_000, threads=1)
     channel = open_channel(connection, server)
     gate, tags = threading.Semaphore(0), []
@@ -258,7 +267,10 @@ def test_blocked_is_told_and_shown(listener: Listener) -> None:
 
 
 def test_a_server_that_reads_nothing_is_felt_by_publishers(listener: Listener) -> None:
-    """What the socket does not take is bounded: then a publish waits, within its timeout, and nothing was sent."""
+    """What the socket does not take is bounded: then a publish waits, within its timeout, and nothing was sent.
+
+    (client 8)
+    """
     connection, server = listener.connect(outbox_bytes=100_000)
     channel = open_channel(connection, server)
 

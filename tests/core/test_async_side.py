@@ -98,7 +98,7 @@ def test_a_cancelled_taker_has_taken_nothing(mq: LinkedBlockingMultiQueue[Any]) 
 
 
 def test_cancelled_after_it_was_woken(mq: LinkedBlockingMultiQueue[Any]) -> None:
-    """One that is cancelled between its wake-up and its return passes the wake-up on."""
+    """One that is cancelled between its wake-up and its return passes the wake-up on (core 5)."""
     sub = mq.add_subqueue("a")
 
     async def main() -> None:

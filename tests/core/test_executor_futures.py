@@ -20,7 +20,10 @@ from multiqueue.testing import wait_until_blocked
 def test_what_a_job_raises_goes_to_its_future_and_nowhere_else(
     error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What a job raises, whatever it is, is its future's, the very object; its worker lives on, nothing is logged."""
+    """What a job raises, whatever it is, is its future's, the very object; its worker lives on, nothing is logged.
+
+    (executor 6)
+    """
     raised = error("from the job")
 
     def job() -> None:
@@ -34,7 +37,7 @@ def test_what_a_job_raises_goes_to_its_future_and_nowhere_else(
 
 
 def test_a_cancelled_job_leaves_its_place_at_once() -> None:
-    """The place of a cancelled job is free when `cancel` returns, though no worker has come by."""
+    """The place of a cancelled job is free when `cancel` returns, though no worker has come by (executor 5)."""
     with executor() as pool, Busy(pool):
         lane = pool.lane("small", capacity=1)
         first = lane.submit(pytest.fail, "ran")
@@ -55,7 +58,7 @@ def test_cancelling_lets_a_blocked_submitter_in() -> None:
 
 
 def test_the_place_is_free_before_the_callbacks_run() -> None:
-    """A callback of a cancelled future can submit to the same full lane."""
+    """A callback of a cancelled future can submit to the same full lane (executor 5)."""
     with executor() as pool, Busy(pool):
         lane = pool.lane("small", capacity=1)
         first = lane.submit(pytest.fail, "ran")
@@ -92,7 +95,10 @@ def cancel_all(futures: list[Future[None]]) -> list[bool]:
 
 
 def test_a_job_is_run_or_cancelled_never_both() -> None:
-    """When workers and cancelling threads race for the same jobs, each job is run or cancelled and not both."""
+    """When workers and cancelling threads race for the same jobs, each job is run or cancelled and not both.
+
+    (executor 1)
+    """
     ran: list[int] = []
     with executor(2) as pool:
         for _ in range(20):

@@ -34,7 +34,10 @@ def check_at_rest(pool: MultiQueueExecutor) -> None:
 
 
 def test_an_interrupted_submit_leaves_no_count_behind() -> None:
-    """Interrupted at any point, `submit` has submitted the job or has not; no job, thread or ticket stays counted."""
+    """Interrupted at any point, `submit` has submitted the job or has not; no job, thread or ticket stays counted.
+
+    (executor 11)
+    """
     for point in interruptions("multiqueue.core"):
         ran: list[str] = []
         with executor() as pool:
@@ -72,7 +75,10 @@ def clear(lane: Lane, futures: list[Future[None]]) -> None:
 
 @pytest.mark.parametrize("how", [cancel_one, clear])
 def test_an_interrupted_cancel_strands_no_future(how: Callable[[Lane, list[Future[None]]], None]) -> None:
-    """Interrupted at any point, a cancel has cancelled the job or has not, and each future comes to its end."""
+    """Interrupted at any point, a cancel has cancelled the job or has not, and each future comes to its end.
+
+    (executor 11)
+    """
     for point in interruptions("multiqueue.core"):
         ran: list[int] = []
         with executor() as pool, Busy(pool) as busy:
@@ -90,7 +96,10 @@ def test_an_interrupted_cancel_strands_no_future(how: Callable[[Lane, list[Futur
 
 @pytest.mark.parametrize("end", ["next", "close"])
 def test_an_interrupted_map_cancels_what_has_not_started(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An iterator of `map` that is interrupted at any point leaves no call of it waiting, whatever ends it."""
+    """An iterator of `map` that is interrupted at any point leaves no call of it waiting, whatever ends it.
+
+    (executor 11)
+    """
     for point in interruptions("multiqueue.core._lane_map"):
         clock = FakeClock()
         monkeypatch.setattr(_sync, "monotonic", clock)

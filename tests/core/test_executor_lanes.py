@@ -64,7 +64,7 @@ def test_a_lane_with_a_wrong_setting_is_not_made(setting: str) -> None:
 
 
 def test_priorities_come_first_and_lanes_take_turns() -> None:
-    """Waiting jobs start by priority, in turns between lanes of one priority, in order within a lane."""
+    """Waiting jobs start by priority, in turns between lanes of one priority, in order within a lane (executor 2)."""
     started: list[str] = []
     with executor() as pool, Busy(pool):
         for name in ("a1", "a2", "a3"):
@@ -76,7 +76,7 @@ def test_priorities_come_first_and_lanes_take_turns() -> None:
 
 
 def test_a_lane_of_weight_two_gets_two_turns() -> None:
-    """A lane gives as many jobs per turn as its weight."""
+    """A lane gives as many jobs per turn as its weight (executor 2)."""
     started: list[str] = []
     with executor() as pool, Busy(pool):
         for number in range(4):
@@ -87,7 +87,7 @@ def test_a_lane_of_weight_two_gets_two_turns() -> None:
 
 
 def test_a_full_lane_holds_the_submitter_until_a_job_starts() -> None:
-    """`submit` waits for room, and the start of a job of the lane makes it."""
+    """`submit` waits for room, and the start of a job of the lane makes it (executor 4)."""
     with executor() as pool, Busy(pool) as busy:
         lane = pool.lane("small", capacity=1)
         lane.submit(int)
@@ -106,7 +106,10 @@ def test_a_full_lane_holds_the_submitter_until_a_job_starts() -> None:
     ],
 )
 def test_a_full_lane_refuses_who_does_not_wait(how: Any, waited: str) -> None:
-    """`Full` says which lane, how full and what to do, and holds the refused call; the lane is unchanged."""
+    """`Full` says which lane, how full and what to do, and holds the refused call; the lane is unchanged.
+
+    (executor 4)
+    """
     with executor() as pool, Busy(pool):
         lane = pool.lane("small", capacity=2)
         lane.submit(int)
@@ -208,7 +211,10 @@ def test_a_lane_runs_no_more_jobs_than_its_limit() -> None:
 
 
 def test_a_place_among_the_running_is_free_when_the_future_has_ended() -> None:
-    """A callback of a future still counts as its job running: the next job of a lane with limit 1 has not begun."""
+    """A callback of a future still counts as its job running: the next job of a lane with limit 1 has not begun.
+
+    (executor 7)
+    """
     order: list[str] = []
     with executor(2) as pool:
         lane = pool.lane("limited", max_in_flight=1)
@@ -219,7 +225,10 @@ def test_a_place_among_the_running_is_free_when_the_future_has_ended() -> None:
 
 
 def test_a_lane_shut_down_takes_only_itself_along() -> None:
-    """A lane's shutdown refuses its own submitters, runs what waits, and frees its key; other lanes go on."""
+    """A lane's shutdown refuses its own submitters, runs what waits, and frees its key; other lanes go on.
+
+    (executor 10)
+    """
     with executor() as pool:
         with pool.lane("gone") as lane, Busy(lane) as busy:
             waiting = lane.submit(int)

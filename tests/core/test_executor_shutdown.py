@@ -16,7 +16,7 @@ from multiqueue.testing import wait_until_blocked
 
 
 def test_shutdown_runs_what_waits_and_joins_the_threads() -> None:
-    """`shutdown()` returns when every job is done and every thread has ended; again has no effect."""
+    """`shutdown()` returns when every job is done and every thread has ended; again has no effect (executor 9)."""
     pool = MultiQueueExecutor(2)
     futures = [pool.lane(key).submit(int) for key in range(20)]
     pool.shutdown()
@@ -34,7 +34,7 @@ def test_leaving_the_block_shuts_down() -> None:
 
 @pytest.mark.parametrize("submit", [lambda pool: pool.submit, lambda pool: pool.lane("a").submit])
 def test_submitting_after_shutdown_is_refused(submit: Any) -> None:
-    """After shutdown `submit` raises what the standard library raises, on lanes old and new."""
+    """After shutdown `submit` raises what the standard library raises, on lanes old and new (executor 9)."""
     pool = MultiQueueExecutor(1)
     submit(pool)(int)
     pool.shutdown()
@@ -56,7 +56,7 @@ def test_shutdown_without_waiting() -> None:
 
 
 def test_shutdown_with_cancel_futures() -> None:
-    """`shutdown(cancel_futures=True)` cancels what waits in every lane and lets the running job finish."""
+    """`shutdown(cancel_futures=True)` cancels what waits in every lane and lets the running job finish (executor 9)."""
     with executor() as pool, Busy(pool) as busy:
         waiting = [pool.lane(key).submit(pytest.fail, "ran") for key in range(5)]
         pool.shutdown(wait=False, cancel_futures=True)
@@ -66,7 +66,7 @@ def test_shutdown_with_cancel_futures() -> None:
 
 
 def test_shutdown_ends_all_pauses() -> None:
-    """What waits in a paused lane is run by shutdown, and a pause that comes later has no effect."""
+    """What waits in a paused lane is run by shutdown, and a pause that comes later has no effect (executor 9)."""
     with executor() as pool:
         lane = pool.lane("paused")
         lane.pause("one")
@@ -110,7 +110,10 @@ def test_shutdown_respects_the_limit_of_a_lane() -> None:
 
 
 def test_a_dropped_executor_runs_what_waits_and_ends() -> None:
-    """When nobody holds the executor or a lane of it, its jobs are run and its threads end, without the collector."""
+    """When nobody holds the executor or a lane of it, its jobs are run and its threads end, without the collector.
+
+    (executor 9)
+    """
     pool = MultiQueueExecutor(2)
     futures = [pool.submit(int) for _ in range(20)]
     crew = pool._crew
@@ -155,7 +158,7 @@ def test_the_interpreter_exits_with_an_idle_worker() -> None:
 
 
 def test_the_interpreter_runs_what_is_queued_before_it_exits() -> None:
-    """At exit queued jobs are run, in paused lanes too, as by the standard library."""
+    """At exit queued jobs are run, in paused lanes too, as by the standard library (executor 9)."""
     program = (
         "import time\nt = MultiQueueExecutor(1); t.submit(time.sleep, 0.2)\n"
         "lane = t.lane('paused'); lane.pause()\n"

@@ -57,7 +57,10 @@ class Storm:
 @pytest.mark.parametrize("kind", [MultiQueueExecutor, OneShot])
 @pytest.mark.parametrize("seed", range(40))
 def test_every_job_is_run_or_cancelled_and_nothing_is_left(kind: type[MultiQueueExecutor], seed: int) -> None:
-    """After a storm each future has ended, as its job was run or not; no count, lane or thread is left over."""
+    """After a storm each future has ended, as its job was run or not; no count, lane or thread is left over.
+
+    (executor 1)
+    """
     choice = random.Random(seed)
     storm = Storm(kind(choice.choice([1, 2, 4])))
     with switch_interval(1e-6):

@@ -31,7 +31,10 @@ def test_an_initializer_must_be_callable() -> None:
 
 
 def test_workers_are_hired_as_jobs_come() -> None:
-    """No thread before the first job, one more for each job that finds none free, never more than `max_workers`."""
+    """No thread before the first job, one more for each job that finds none free, never more than `max_workers`.
+
+    (executor 12)
+    """
     with executor(3) as pool:
         assert not pool._crew.threads()
         busy = [Busy(pool) for _ in range(3)]
@@ -45,7 +48,7 @@ def test_workers_are_hired_as_jobs_come() -> None:
 
 
 def test_an_idle_worker_is_used_again() -> None:
-    """Jobs one after the other are served by one thread."""
+    """Jobs one after the other are served by one thread (executor 12)."""
     with executor(4) as pool:
         worker = pool.submit(threading.current_thread).result(PATIENCE)
         for _ in range(5):
@@ -64,7 +67,7 @@ def test_a_cancelled_job_needs_no_worker() -> None:
 
 
 def test_every_waiting_job_has_a_worker() -> None:
-    """Two jobs that wait for each other both run, whatever the workers were doing a moment ago."""
+    """Two jobs that wait for each other both run, whatever the workers were doing a moment ago (executor 3)."""
     with executor(2) as pool:
         for _ in range(300):
             meeting = threading.Barrier(2, timeout=PATIENCE)
@@ -82,7 +85,7 @@ def test_a_callback_that_waits_for_another_job_finds_a_worker_for_it() -> None:
 
 
 def test_workers_are_named_and_not_daemons() -> None:
-    """Workers are called `{prefix}_{n}` and are no daemons, even when a daemon submits."""
+    """Workers are called `{prefix}_{n}` and are no daemons, even when a daemon submits (executor 12)."""
     names: list[tuple[str, bool]] = []
 
     def look() -> None:
@@ -119,7 +122,10 @@ def test_the_initializer_runs_once_in_each_worker() -> None:
 
 def test_a_failing_initializer_breaks_the_executor(caplog: pytest.LogCaptureFixture) -> None:
     """What waits, who waits for room and what comes later gets `BrokenThreadPool`; the failure is logged once, where
-    the standard library logs it."""
+    the standard library logs it.
+
+    (executor 1)
+    """
     go_on = threading.Event()
 
     def initialize() -> None:
@@ -144,7 +150,7 @@ def test_a_failing_initializer_breaks_the_executor(caplog: pytest.LogCaptureFixt
 
 
 def test_a_worker_that_dies_is_reported_and_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    """A failure outside the job ends its worker, is logged, and another worker serves what waits."""
+    """A failure outside the job ends its worker, is logged, and another worker serves what waits (executor 8)."""
     with executor(1) as pool:
         dying = Busy(pool)
         with dying, caplog.at_level(logging.CRITICAL, "concurrent.futures"):
@@ -159,7 +165,7 @@ def test_a_worker_that_dies_is_reported_and_replaced(caplog: pytest.LogCaptureFi
 
 
 def test_nobody_waits_for_a_dead_worker(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If a job could not be run because of our own failure, its future ends with that failure."""
+    """If a job could not be run because of our own failure, its future ends with that failure (executor 8)."""
     from multiqueue.core._executor_job import Job
 
     monkeypatch.setattr(Job, "run", lambda self: 1 / 0)

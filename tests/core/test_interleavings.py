@@ -66,7 +66,7 @@ def test_two_takers_get_what_is_put_into_two_lanes(hold: Hold) -> None:
 
 @of_two_threads
 def test_a_poll_after_a_put_finds_something(hold: Hold) -> None:
-    """Each of two threads puts and then polls, once: neither is told that there is nothing."""
+    """Each of two threads puts and then polls, once: neither is told that there is nothing (core 2)."""
 
     def scenario(run: Run) -> None:
         multi_queue, one, two = two_lanes()
@@ -150,7 +150,7 @@ def test_a_put_into_a_lane_that_is_just_emptied_gets_no_second_turn(hold: Hold, 
 
 @of_two_threads
 def test_elements_of_one_lane_are_taken_in_put_order(hold: Hold) -> None:
-    """A taker that takes twice sees the elements of one producer in the order of their puts."""
+    """A taker that takes twice sees the elements of one producer in the order of their puts (core 1)."""
 
     def scenario(run: Run) -> None:
         multi_queue, lane = one_lane(capacity=1)
@@ -397,7 +397,7 @@ def test_changing_the_priority_loses_nobody_a_turn(hold: Hold) -> None:
 
 @of_two_threads
 def test_a_timeout_loses_no_element(hold: Hold) -> None:
-    """A timed take against a put: the element is taken, or `Empty` is raised and it is still there."""
+    """A timed take against a put: the element is taken, or `Empty` is raised and it is still there (core 5)."""
 
     def scenario(run: Run) -> None:
         multi_queue, lane = one_lane()
@@ -412,7 +412,7 @@ def test_a_timeout_loses_no_element(hold: Hold) -> None:
 
 @of_many_threads
 def test_a_timeout_passes_its_wake_up_on(hold: Hold) -> None:
-    """A timed taker that gives up leaves the element, and the wake-up, to the taker that waits for ever."""
+    """A timed taker that gives up leaves the element, and the wake-up, to the taker that waits for ever (core 5)."""
 
     def scenario(run: Run) -> None:
         multi_queue, lane = one_lane()
@@ -499,7 +499,7 @@ def test_an_interrupted_put_puts_once_or_not_at_all(hold: Hold) -> None:
 
 @of_many_threads
 def test_shutdown_ends_the_waits_of_takers(hold: Hold) -> None:
-    """`shutdown` beside a put and two takers: what was accepted is taken, then takers raise `ShutDown`."""
+    """`shutdown` beside a put and two takers: what was accepted is taken, then takers raise `ShutDown` (core 5)."""
 
     def scenario(run: Run) -> None:
         multi_queue, lane = one_lane()

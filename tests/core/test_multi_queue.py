@@ -103,7 +103,7 @@ class TestSubQueues:
         assert list(old) == [1]
 
     def test_keys_whose_equality_calls_back(self, mq: MQ[object]) -> None:
-        """A key's `__eq__` and `__hash__` may use the multi-queue."""
+        """A key's `__eq__` and `__hash__` may use the multi-queue (core 9)."""
 
         class Key:
             def __hash__(self) -> int:
@@ -123,20 +123,23 @@ class TestSubQueues:
 
 class TestOrder:
     def test_lower_priority_first(self, mq: MQ[object]) -> None:
-        """All elements of a lower priority number are served before any of a higher, whenever groups were added."""
+        """All elements of a lower priority number are served before any of a higher, whenever groups were added.
+
+        (core 3)
+        """
         for priority in (5, -1, 3):
             fill(mq.add_subqueue(priority, priority), priority, priority)
         assert drain(mq) == [-1, -1, 3, 3, 5, 5]
 
     def test_round_robin(self, mq: MQ[object]) -> None:
-        """Sub-queues of equal priority take turns, whatever each of them holds."""
+        """Sub-queues of equal priority take turns, whatever each of them holds (core 3)."""
         fill(mq.add_subqueue("a"), "a1", "a2", "a3", "a4")
         fill(mq.add_subqueue("b"), "b1")
         fill(mq.add_subqueue("c"), "c1", "c2")
         assert drain(mq) == ["a1", "b1", "c1", "a2", "c2", "a3", "a4"]
 
     def test_refilled_joins_at_the_end(self, mq: MQ[object]) -> None:
-        """A sub-queue that ran empty and is filled again waits for those that were ready before it."""
+        """A sub-queue that ran empty and is filled again waits for those that were ready before it (core 3)."""
         a, b = mq.add_subqueue("a"), mq.add_subqueue("b")
         fill(a, "a1")
         fill(b, "b1", "b2")
@@ -155,7 +158,7 @@ class TestOrder:
         assert drain(mq) == ["b1", "a2"]
 
     def test_enabled_joins_at_the_end(self, mq: MQ[object]) -> None:
-        """A sub-queue that is enabled waits for those that were ready before it."""
+        """A sub-queue that is enabled waits for those that were ready before it (core 3)."""
         a = fill(mq.add_subqueue("a"), "a1")
         fill(mq.add_subqueue("b"), "b1")
         a.disable()
@@ -164,7 +167,7 @@ class TestOrder:
 
     @pytest.mark.parametrize("removed", ["a", "b", "c"])
     def test_removal_costs_nobody_a_turn(self, mq: MQ[object], removed: str) -> None:
-        """After one of three is removed, the others are served in the order they would have been."""
+        """After one of three is removed, the others are served in the order they would have been (core 3)."""
         for key in "abc":
             fill(mq.add_subqueue(key), f"{key}1", f"{key}2")
         assert mq.get() == "a1"
@@ -172,7 +175,7 @@ class TestOrder:
         assert drain(mq) == [item for item in ("b1", "c1", "a2", "b2", "c2") if item[0] != removed]
 
     def test_weight(self, mq: MQ[object]) -> None:
-        """A sub-queue of weight 3 gives three elements at each turn."""
+        """A sub-queue of weight 3 gives three elements at each turn (core 3)."""
         fill(mq.add_subqueue("a", weight=3), 1, 2, 3, 4, 5)
         fill(mq.add_subqueue("b"), "x", "y", "z")
         assert drain(mq) == [1, 2, 3, "x", 4, 5, "y", "z"]

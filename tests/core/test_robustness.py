@@ -144,7 +144,7 @@ def _still_works(multi_queue: LinkedBlockingMultiQueue[str], *lanes: Lane) -> No
 
 @every_operation
 def test_an_exception_at_any_point_leaves_all_in_order(operation: Operation) -> None:
-    """A signal handler that raises, wherever in an operation of the core, leaves the structure usable."""
+    """A signal handler that raises, wherever in an operation of the core, leaves the structure usable (core 6)."""
     for point in interruptions(CORE):
         multi_queue, lane, other = house()
         with point.raising(KeyboardInterrupt):
@@ -154,7 +154,7 @@ def test_an_exception_at_any_point_leaves_all_in_order(operation: Operation) -> 
 
 @taking
 def test_an_exception_at_any_point_of_a_take_loses_nothing(operation: Operation) -> None:
-    """A take that raises has taken nothing; one that returns has taken what is missing."""
+    """A take that raises has taken nothing; one that returns has taken what is missing (core 6)."""
     for point in interruptions(CORE):
         multi_queue, lane, other = house()
         with point.raising(KeyboardInterrupt):
@@ -167,7 +167,7 @@ def test_an_exception_at_any_point_of_a_take_loses_nothing(operation: Operation)
 
 @pytest.mark.parametrize("name", ["put", "put into an empty one", "put with a timeout", "put_nowait", "offer"])
 def test_an_exception_at_any_point_of_a_put_puts_at_most_once(name: str) -> None:
-    """An interrupted put has put its element once or not at all, at its place, and a taker finds it."""
+    """An interrupted put has put its element once or not at all, at its place, and a taker finds it (core 6)."""
     for point in interruptions(CORE):
         multi_queue, lane, other = house()
         with point.raising(KeyboardInterrupt):
@@ -180,7 +180,7 @@ def test_an_exception_at_any_point_of_a_put_puts_at_most_once(name: str) -> None
 
 @every_operation
 def test_a_put_inside_any_operation_neither_hangs_nor_corrupts(operation: Operation) -> None:
-    """A signal handler or `__del__` that puts, wherever in an operation of the same thread, gets through."""
+    """A signal handler or `__del__` that puts, wherever in an operation of the same thread, gets through (core 7)."""
     for point in interruptions(CORE):
         multi_queue, lane, other = house()
         inbox = multi_queue.add_subqueue("inbox")

@@ -215,7 +215,10 @@ def test_asynchronous_exceptions_in_workers_lose_no_wake_up() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
 def test_a_child_can_use_the_queue_after_fork() -> None:
-    """Forked while other threads are in the middle of puts and takes, a child puts and takes without hanging."""
+    """Forked while other threads are in the middle of puts and takes, a child puts and takes without hanging.
+
+    (core 8)
+    """
     multi_queue: LinkedBlockingMultiQueue[int] = LinkedBlockingMultiQueue()
     lane = multi_queue.add_subqueue("lane", capacity=8)
     stopping = threading.Event()

@@ -41,7 +41,7 @@ def assert_once_and_in_order(seen: list[list[Item]], producers: dict[str, int]) 
 
 @few_and_many
 def test_every_element_is_taken_once_and_in_order(rounds: int) -> None:
-    """Three producers on their own bounded sub-queues and two consumers: exactly once, in order, none left."""
+    """Three producers on their own bounded sub-queues and two consumers: exactly once, in order, none left (core 1)."""
 
     def scenario(threads: Threads, random: Random) -> Check:
         multi_queue: LinkedBlockingMultiQueue[Item] = LinkedBlockingMultiQueue()

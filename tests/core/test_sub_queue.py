@@ -297,7 +297,10 @@ class TestCollection:
         assert queue.in_flight == 0
 
     def test_equality_that_calls_back(self, make: Make) -> None:
-        """`==` runs without a lock: it may use the queue, and if it takes the element, remove looks for the next."""
+        """`==` runs without a lock: it may use the queue, and if it takes the element, remove looks for the next.
+
+        (core 9)
+        """
         queue = make(0)
 
         class Greedy:
@@ -320,7 +323,7 @@ class TestCollection:
         assert queue.statistics().discarded == 2
 
     def test_payloads_are_dropped_outside_the_locks(self, make: Make) -> None:
-        """An element whose `__del__` uses the queue can be cleared and taken."""
+        """An element whose `__del__` uses the queue can be cleared and taken (core 9)."""
         queue = make(0)
 
         class Loud:

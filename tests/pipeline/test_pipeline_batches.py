@@ -60,7 +60,10 @@ def without(*bad: str, error: type[Exception] = JobError) -> Any:
 
 @pytest.mark.parametrize("bad", [["a-0"], ["a-7"], ["a-3", "a-4"], [f"a-{i}" for i in range(16)]])
 def test_the_good_files_beside_a_bad_one(tmp_path: Path, bad: list[str]) -> None:
-    """A batch that fails is halved until each bad file is set aside alone; all the others are in the output."""
+    """A batch that fails is halved until each bad file is set aside alone; all the others are in the output.
+
+    (pipeline 5)
+    """
     make_tree(tmp_path, {"a": 16})
     run = Pipeline(tmp_path, [lane_of(tmp_path, "a", batch=16)], work=without(*bad))
     snapshot = run.run()

@@ -88,7 +88,10 @@ def after_each_death(tmp_path: Path, batch: int, **settings: Any) -> Iterator[tu
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_killed_at_every_moment(tmp_path: Path, batch: int) -> None:
-    """Whichever commit or rename is the last one before death, the next run ends with each file in the output once."""
+    """Whichever commit or rename is the last one before death, the next run ends with each file in the output once.
+
+    (pipeline 2, 3)
+    """
     for again, died in after_each_death(tmp_path, batch):
         again.run()
         assert rows_in(again.output) == contents(LANES), died

@@ -36,7 +36,7 @@ def test_what_a_letter_says(tmp_path: Path) -> None:
 
 
 def test_a_letter_is_there_until_the_item_is_done(tmp_path: Path) -> None:
-    """An item that is put back keeps its letter until it is done."""
+    """An item that is put back keeps its letter until it is done (pipeline 11)."""
     make_tree(tmp_path, {"a": 2})
     Pipeline(tmp_path, [lane_of(tmp_path, "a")], work=fail).run()
     again = Pipeline(tmp_path, [lane_of(tmp_path, "a")])

@@ -139,7 +139,10 @@ def test_waits_and_series(tmp_path: Path, ledger: Ledger) -> None:
 
 
 def test_one_process_at_a_time(tmp_path: Path) -> None:
-    """A second process is told who holds the state; when that one is gone, however it went, the state is free."""
+    """A second process is told who holds the state; when that one is gone, however it went, the state is free.
+
+    (pipeline 7)
+    """
     path = tmp_path / "state.sqlite"
     Ledger(path, tmp_path).close()
     code = (

@@ -96,7 +96,7 @@ def test_nothing_is_lost(base: Path) -> None:
 
 
 def test_files_that_are_gone(base: Path) -> None:
-    """A lane that had files and has none now is told, and may be allowed to be empty."""
+    """A lane that had files and has none now is told, and may be allowed to be empty (pipeline 14)."""
     for file in (base / "big").iterdir():
         file.unlink()
     assert lost(base) == [
@@ -108,7 +108,7 @@ def test_files_that_are_gone(base: Path) -> None:
 
 
 def test_a_directory_that_is_gone(base: Path) -> None:
-    """A directory in which a glob starts and that does not exist is told, also on a first run."""
+    """A directory in which a glob starts and that does not exist is told, also on a first run (pipeline 14)."""
     shutil.rmtree(base / "small")
     (said,) = lost(base)
     assert said.startswith(f"lane 'small': '{base}/small' does not exist; bring it back, correct the ")
@@ -202,7 +202,10 @@ def test_a_directory_that_became_a_file(base: Path) -> None:
 
 def test_what_waits_of_a_lost_lane_is_kept(base: Path) -> None:
     """Items of a lane whose files are gone wait until they are back, instead of being set aside; the other lanes are
-    done, and steps behind the lost lane are held back."""
+    done, and steps behind the lost lane are held back.
+
+    (pipeline 14)
+    """
     make_tree(base, {"big": 6, "small": 4})
     config = config_of(base)
 
@@ -241,7 +244,7 @@ def test_plan_refuses_what_run_refuses(tmp_path: Path) -> None:
 
 
 def test_what_the_command_says(base: Path) -> None:
-    """The last line of a run names what is lost, and its status is 2."""
+    """The last line of a run names what is lost, and its status is 2 (pipeline 14)."""
     shutil.rmtree(base / "big")
     asked = CliRunner().invoke(main, ["pipeline", "run", str(base / "p.toml")])
     assert asked.exit_code == 2

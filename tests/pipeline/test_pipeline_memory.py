@@ -68,7 +68,7 @@ class _Forgetful(list[Item]):
 
 @pytest.mark.slow(selected=True)
 def test_more_files_in_the_same_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lanes of 900 files take the memory of lanes of 300, where the slices of a scan are full already."""
+    """Lanes of 900 files take the memory of lanes of 300, where the slices of a scan are full already (pipeline 6)."""
     monkeypatch.setattr(_scan, "_SLICE", 100)
     small = held_bytes(tmp_path / "small", 2, 300)
     assert held_bytes(tmp_path / "large", 2, 900) < small * 1.1

@@ -57,7 +57,10 @@ def everything(base: Path) -> dict[str, int]:
 
 
 def test_before_the_first_run(config: PipelineConfig) -> None:
-    """The plan has the items that a run makes, in the order in which it submits them, and writes nothing."""
+    """The plan has the items that a run makes, in the order in which it submits them, and writes nothing.
+
+    (pipeline 12)
+    """
     before = everything(config.base)
     plan = plan_of(config, 100)
     assert everything(config.base) == before

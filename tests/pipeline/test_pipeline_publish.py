@@ -32,7 +32,10 @@ def publish(publisher: Publisher, one: Item, text: str) -> None:
 
 
 def test_an_item_in_its_place(tmp_path: Path, publisher: Publisher) -> None:
-    """What was published is in the directory of lane and item, with a note of the attempt and its files."""
+    """What was published is in the directory of lane and item, with a note of the attempt and its files.
+
+    (pipeline 2)
+    """
     publish(publisher, item(tmp_path), "rows")
     place = tmp_path / "out" / "data" / "lane=eu" / "item=i1"
     assert sorted(path.name for path in place.iterdir()) == ["_item.json", "part-0"]
@@ -61,7 +64,7 @@ def test_a_later_attempt_replaces_the_output(tmp_path: Path, publisher: Publishe
 
 
 def test_what_is_not_published_is_removed(tmp_path: Path, publisher: Publisher) -> None:
-    """An attempt that raises leaves nothing."""
+    """An attempt that raises leaves nothing (pipeline 2)."""
 
     def fail() -> None:
         with publisher.attempt(item(tmp_path)) as staged:

@@ -129,7 +129,10 @@ def test_batches_are_full_while_the_queue_has_more(tmp_path: Path, host: Host) -
 
 
 def test_acknowledged_when_done_and_not_before(tmp_path: Path, host: Host) -> None:
-    """A run that dies before the end of an item is committed has acknowledged nothing of it; afterwards it is known."""
+    """A run that dies before the end of an item is committed has acknowledged nothing of it; afterwards it is known.
+
+    (pipeline 10)
+    """
     host.publish(*words(6))
 
     def die(run: Pipeline) -> None:
@@ -148,7 +151,10 @@ def test_acknowledged_when_done_and_not_before(tmp_path: Path, host: Host) -> No
 
 
 def test_delivered_again_after_it_was_done(tmp_path: Path, host: Host) -> None:
-    """A message whose acknowledgement was lost is acknowledged when it comes again, and not done again."""
+    """A message whose acknowledgement was lost is acknowledged when it comes again, and not done again.
+
+    (pipeline 10)
+    """
     host.publish("one", "two")
     run = pipeline(tmp_path, host)
     run.queues.settled = lambda item, state: None  # type: ignore[method-assign] # the process dies just before
@@ -207,7 +213,10 @@ def bad(*bodies: str) -> Any:
 
 @pytest.mark.parametrize("batch", [1, 8])
 def test_poison(tmp_path: Path, host: Host, batch: int) -> None:
-    """A message that cannot be done is rejected, so that the broker dead-letters it; those of its batch are done."""
+    """A message that cannot be done is rejected, so that the broker dead-letters it; those of its batch are done.
+
+    (pipeline 10)
+    """
     host.publish(*words(8))
     run = pipeline(tmp_path, host, batch=batch, work=bad("w003", "w006"))
     assert run.run().total.failed == 2

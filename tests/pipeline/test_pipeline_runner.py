@@ -26,7 +26,7 @@ def pipeline(base: Path, lanes: dict[str, int] = LANES, **settings: Any) -> Pipe
 @pytest.mark.parametrize("batch", [1, 7])
 @pytest.mark.parametrize("capacity", [1, 2, 16])
 def test_every_file_is_in_the_output_once(tmp_path: Path, batch: int, capacity: int) -> None:
-    """Whatever the batch and the capacity, each file is processed and found in the output exactly once."""
+    """Whatever the batch and the capacity, each file is processed and found in the output exactly once (pipeline 1)."""
     make_tree(tmp_path, LANES)
     run = pipeline(tmp_path, batch=batch, capacity=capacity)
     snapshot = run.run()
@@ -57,7 +57,7 @@ def test_new_files_are_found_by_the_next_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("batch", [1, 2])
 def test_a_changed_file_replaces_its_output(tmp_path: Path, batch: int) -> None:
-    """A file with new content is processed again, with the others of its item, and its old output goes."""
+    """A file with new content is processed again, with the others of its item, and its old output goes (pipeline 4)."""
     make_tree(tmp_path, LANES)
     pipeline(tmp_path, batch=batch).run()
     (tmp_path / "small" / "0001.txt").write_text("something longer")
@@ -100,7 +100,7 @@ def test_one_queue_mixes_the_lanes(tmp_path: Path) -> None:
 
 
 def test_a_failing_item_is_tried_again_later(tmp_path: Path) -> None:
-    """Failures are followed by pauses that double, and a success in the end counts as done."""
+    """Failures are followed by pauses that double, and a success in the end counts as done (pipeline 5)."""
     make_tree(tmp_path, {"a": 1})
     times: list[float] = []
 
@@ -137,7 +137,10 @@ def test_a_lane_goes_on_while_an_item_of_it_waits_for_its_retry(tmp_path: Path) 
 
 
 def test_an_item_that_keeps_failing_is_set_aside(tmp_path: Path) -> None:
-    """After its last attempt an item is set aside with its error, without output, and everything else is done."""
+    """After its last attempt an item is set aside with its error, without output, and everything else is done.
+
+    (pipeline 5)
+    """
     make_tree(tmp_path, LANES)
 
     def work(spark: Any, item: Item, staged: Path) -> bool:
@@ -156,7 +159,7 @@ def test_an_item_that_keeps_failing_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_a_mistake_of_the_job_is_not_tried_again(tmp_path: Path) -> None:
-    """What cannot pass is set aside at its first failure."""
+    """What cannot pass is set aside at its first failure (pipeline 5)."""
     make_tree(tmp_path, {"a": 2})
 
     class AnalysisException(Exception):
@@ -217,7 +220,10 @@ def test_ctrl_c_tells_how_many_end_first(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_lets_running_items_end(tmp_path: Path) -> None:
-    """After one request nothing new begins, what was queued waits in the ledger, and the next run does the rest."""
+    """After one request nothing new begins, what was queued waits in the ledger, and the next run does the rest.
+
+    (pipeline 8)
+    """
     make_tree(tmp_path, LANES)
 
     def interrupt(run: Pipeline) -> None:
@@ -237,7 +243,7 @@ def test_ctrl_c_lets_running_items_end(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_twice_cancels_what_runs(tmp_path: Path) -> None:
-    """The second request is passed on to the dispatcher."""
+    """The second request is passed on to the dispatcher (pipeline 8)."""
     make_tree(tmp_path, LANES)
 
     def work(spark: Any, item: Item, staged: Path) -> bool:
@@ -251,7 +257,7 @@ def test_ctrl_c_twice_cancels_what_runs(tmp_path: Path) -> None:
 
 
 def test_a_lost_session_hands_everything_back(tmp_path: Path) -> None:
-    """When Spark is gone the run ends with one error, and no item is blamed for it."""
+    """When Spark is gone the run ends with one error, and no item is blamed for it (pipeline 3)."""
     make_tree(tmp_path, LANES)
 
     class SparkSessionStopped(Exception):

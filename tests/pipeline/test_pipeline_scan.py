@@ -72,7 +72,10 @@ def test_as_glob_of_the_standard_library(tmp_path_factory: pytest.TempPathFactor
 
 
 def test_what_spark_would_ignore_is_told(tree: Path) -> None:
-    """Names with `_` or `.` are passed over and counted, because Spark reads nothing from them; `paths` has them."""
+    """Names with `_` or `.` are passed over and counted, because Spark reads nothing from them; `paths` has them.
+
+    (pipeline 1)
+    """
     passed_over = _scan.PassedOver()
     found(tree, "d/e/*.csv", passed_over=passed_over)
     assert passed_over.sentences() == [

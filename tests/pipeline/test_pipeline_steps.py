@@ -32,7 +32,7 @@ def order(run: Pipeline) -> list[str]:
 
 
 def test_a_step_runs_once_after_everything(tmp_path: Path) -> None:
-    """A step is one item that runs when the last item of the lanes before it is done."""
+    """A step is one item that runs when the last item of the lanes before it is done (pipeline 9)."""
     make_tree(tmp_path, LANES)
     run = pipeline(tmp_path, TOTALS)
     snapshot = run.run()
@@ -74,7 +74,10 @@ def test_nothing_new_nothing_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["new", "changed"])
 def test_a_step_runs_again_for_what_is_new(tmp_path: Path, what: str) -> None:
-    """A new or changed file makes exactly the steps behind it run again, once each; their output is replaced."""
+    """A new or changed file makes exactly the steps behind it run again, once each; their output is replaced.
+
+    (pipeline 9)
+    """
     make_tree(tmp_path, LANES)
     pipeline(tmp_path, DAILY, WEEKLY, TOTALS).run()
     (tmp_path / "small" / ("9999.txt" if what == "new" else "0001.txt")).write_text("something else")
@@ -95,7 +98,10 @@ def failing(*names: str) -> Any:
 
 
 def test_a_step_is_held_back_by_what_failed(tmp_path: Path) -> None:
-    """Where an item was set aside, steps behind it do not run, and the run says why; those beside it do."""
+    """Where an item was set aside, steps behind it do not run, and the run says why; those beside it do.
+
+    (pipeline 9)
+    """
     make_tree(tmp_path, LANES)
     run = pipeline(tmp_path, DAILY, WEEKLY, TOTALS, work=failing("big/0003.txt"))
     run.run()

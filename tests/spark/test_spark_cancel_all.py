@@ -16,7 +16,7 @@ from multiqueue.testing import wait_until_blocked
 
 
 def test_cancelling_a_lane_leaves_the_others() -> None:
-    """`lane.cancel` ends what waits and what runs in it; other lanes, and what comes after, run."""
+    """`lane.cancel` ends what waits and what runs in it; other lanes, and what comes after, run (spark 8)."""
     spark = FakeSpark()
     with dispatcher(spark, 2) as dock:
         ours, theirs = dock.lane("ours"), dock.lane("theirs")
@@ -32,7 +32,7 @@ def test_cancelling_a_lane_leaves_the_others() -> None:
 
 
 def test_cancelling_everything_leaves_the_dispatcher_usable() -> None:
-    """`dispatcher.cancel` ends what waits and what runs in all lanes; new items run."""
+    """`dispatcher.cancel` ends what waits and what runs in all lanes; new items run (spark 8)."""
     spark = FakeSpark()
     with dispatcher(spark, 2) as dock:
         futures = [dock.lane(key).submit(FakeSpark.job) for key in "abcd"]
@@ -68,7 +68,7 @@ def test_an_item_that_a_worker_has_taken_is_cancelled_too(monkeypatch: pytest.Mo
 
 
 def test_every_item_is_counted_once() -> None:
-    """Statistics tell how each item of a lane has ended, and how long they waited and ran."""
+    """Statistics tell how each item of a lane has ended, and how long they waited and ran (spark 11)."""
     spark = FakeSpark()
     with dispatcher(spark) as dock:
         lane = dock.lane("eu")
@@ -200,7 +200,10 @@ def test_progress_is_what_spark_told_last() -> None:
 
 
 def test_progress_never_falls_and_ends_at_one() -> None:
-    """Further jobs, skipped and forgotten stages take nothing off the share; it is 1 once the function has returned."""
+    """Further jobs, skipped and forgotten stages take nothing off the share; it is 1 once the function has returned.
+
+    (spark 12)
+    """
     spark, go_on = FakeSpark(), threading.Event()
     told = [(0, 0, 0.0), (0, 8, 0.0), (8, 8, 0.99), (8, 17, 0.99), (9, 17, 0.99), (0, 0, 0.99)]
     with dispatcher(spark) as dock:

@@ -57,7 +57,7 @@ def test_items_return_what_spark_returns(spark: SparkSession) -> None:
 
 
 def test_cancelling_a_running_item_cancels_its_spark_job(spark: SparkSession) -> None:
-    """`cancel` of a running future ends the Spark job: none is active, and the future is cancelled."""
+    """`cancel` of a running future ends the Spark job: none is active, and the future is cancelled (spark 3)."""
     with dispatcher(spark) as dock:
         future = dock.submit(long_job)
         wait_for_active_jobs(spark, 1)
@@ -134,7 +134,10 @@ def test_an_exception_in_a_worker_arrives_with_its_cause(spark: SparkSession) ->
 
 
 def test_nothing_leaks_from_one_item_to_the_next(spark: SparkSession) -> None:
-    """Tags, group, description, pool and local properties that one item has or sets are unknown to the next."""
+    """Tags, group, description, pool and local properties that one item has or sets are unknown to the next.
+
+    (spark 2)
+    """
 
     def litter(session: SparkSession) -> dict[str, Any]:
         session.sparkContext.addJobTag("litter")
@@ -196,7 +199,10 @@ def test_an_item_costs_few_calls_of_the_jvm(spark: SparkSession, monkeypatch: py
 
 
 def test_the_submitters_context_is_inherited_and_left_alone(spark: SparkSession) -> None:
-    """An item has the submitter's tags and properties of the moment of submit; the submitter's thread gets nothing."""
+    """An item has the submitter's tags and properties of the moment of submit; the submitter's thread gets nothing.
+
+    (spark 2)
+    """
     context = spark.sparkContext
     with dispatcher(spark) as dock:
         context.addJobTag("mine")
@@ -225,7 +231,7 @@ def test_an_item_that_submits_does_not_lend_its_tag(spark: SparkSession) -> None
 
 
 def test_leaving_by_an_exception_leaves_no_job_and_no_thread(spark: SparkSession) -> None:
-    """After an exception in the block no Spark job is active and no thread is left."""
+    """After an exception in the block no Spark job is active and no thread is left (spark 6)."""
     before = set(threading.enumerate())
     with pytest.raises(ZeroDivisionError), dispatcher(spark, 2) as dock:  # noqa: PT012 - the block is what is left
         futures = [dock.submit(long_job) for _ in range(4)]
@@ -247,7 +253,10 @@ def test_many_items_leave_no_jvm_threads(spark: SparkSession) -> None:
 
 
 def test_progress_ends_at_one_though_spark_skips_stages(spark: SparkSession) -> None:
-    """A query whose later jobs skip what the earlier made ends with all its tasks done, and its share never falls."""
+    """A query whose later jobs skip what the earlier made ends with all its tasks done, and its share never falls.
+
+    (spark 12)
+    """
 
     def join(session: SparkSession) -> int:
         left = session.range(0, 1000, 1, 4).groupBy((F.col("id") % 10).alias("k")).count()

@@ -40,7 +40,7 @@ def test_the_function_gets_the_session_first() -> None:
 
 
 def test_each_item_has_a_fresh_thread() -> None:
-    """No two items share a thread, so that nothing thread-local leaks from one to the next."""
+    """No two items share a thread, so that nothing thread-local leaks from one to the next (spark 2)."""
     local = threading.local()
 
     def is_first(session: FakeSpark) -> bool:
@@ -116,7 +116,7 @@ def test_map_reads_an_endless_input_no_further_than_needed() -> None:
 
 
 def test_no_more_items_run_than_admitted() -> None:
-    """`max_running` is the limit over all lanes; the next starts when one has ended."""
+    """`max_running` is the limit over all lanes; the next starts when one has ended (spark 1)."""
     spark = FakeSpark()
     with dispatcher(spark, 2) as dock:
         futures = [dock.lane(key).submit(FakeSpark.job) for key in "abc"]
@@ -193,7 +193,7 @@ def test_what_has_ended_is_not_cancelled_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_shutdown_waits_for_what_runs_and_waits() -> None:
-    """Shutdown without more words is the standard library's: all items come to their end."""
+    """Shutdown without more words is the standard library's: all items come to their end (spark 6)."""
     spark = FakeSpark()
     with dispatcher(spark) as dock:
         futures = [dock.submit(lambda session: "ran") for _ in range(3)]
@@ -208,7 +208,7 @@ def test_shutdown_waits_for_what_runs_and_waits() -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_leaving_by_an_exception_cancels_everything(error: type[BaseException]) -> None:
-    """An exception or an interrupt in the block cancels what waits and what runs, paused lanes included."""
+    """An exception or an interrupt in the block cancels what waits and what runs, paused lanes included (spark 6)."""
     spark = FakeSpark()
     with pytest.raises(error), dispatcher(spark, 2) as dock:  # noqa: PT012 - the block is what is left
         futures = [dock.submit(FakeSpark.job) for _ in range(4)]
@@ -222,7 +222,7 @@ def test_leaving_by_an_exception_cancels_everything(error: type[BaseException]) 
 
 
 def test_an_interrupt_while_the_block_ends_cancels_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C while the end of the block waits for the items cancels them, and is raised."""
+    """Ctrl-C while the end of the block waits for the items cancels them, and is raised (spark 6)."""
     spark = FakeSpark()
     plain_join = threading.Thread.join
 
@@ -238,7 +238,10 @@ def test_an_interrupt_while_the_block_ends_cancels_everything(monkeypatch: pytes
 
 
 def test_an_item_taken_but_not_begun_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An item between the lane and its function when everything is cancelled is cancelled too, without being called."""
+    """An item between the lane and its function when everything is cancelled is cancelled too, without being called.
+
+    (spark 8)
+    """
     spark = FakeSpark()
     begun = threading.Event()
     go_on = threading.Event()

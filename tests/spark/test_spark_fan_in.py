@@ -53,7 +53,10 @@ def fan_of(frames: dict[str, Source], **settings: Any) -> FanIn[Any]:
 
 
 def test_every_row_comes_once_with_its_sources_name(fake: FakeSpark) -> None:
-    """All rows of all sources are handed out, those of a source in its order, and then the iteration ends."""
+    """All rows of all sources are handed out, those of a source in its order, and then the iteration ends.
+
+    (fan-in 1)
+    """
     fan = fan_of({"a": Source(fake, 30), "b": Source(fake, 5)}, capacity=2)
     got = list(fan)
     assert [row for name, row in got if name == "a"] == list(range(30))
@@ -62,7 +65,7 @@ def test_every_row_comes_once_with_its_sources_name(fake: FakeSpark) -> None:
 
 
 def test_sources_take_turns(fake: FakeSpark) -> None:
-    """Of sources that all have rows, none is served twice before the others."""
+    """Of sources that all have rows, none is served twice before the others (fan-in 2)."""
     sources = {name: Source(fake, 4) for name in "abc"}
     with fan_of(sources, capacity=4) as fan:
         wait_until_blocked(lambda: all(source.was_closed.is_set() for source in sources.values()))
@@ -71,7 +74,7 @@ def test_sources_take_turns(fake: FakeSpark) -> None:
 
 
 def test_a_lower_number_goes_first(fake: FakeSpark) -> None:
-    """While a source of a lower number has something, the others wait."""
+    """While a source of a lower number has something, the others wait (fan-in 2)."""
     sources = {"late": Source(fake, 3), "first": Source(fake, 3)}
     with fan_of(sources, priorities={"first": -1}) as fan:
         wait_until_blocked(lambda: all(source.was_closed.is_set() for source in sources.values()))
@@ -79,7 +82,7 @@ def test_a_lower_number_goes_first(fake: FakeSpark) -> None:
 
 
 def test_a_consumer_that_stops_makes_the_readers_stop(fake: FakeSpark) -> None:
-    """A source is read no further than its capacity and the one row that waits for room."""
+    """A source is read no further than its capacity and the one row that waits for room (fan-in 3)."""
     sources = {name: Source(fake, 1000) for name in "ab"}
     with fan_of(sources, capacity=5) as fan:
         wait_until_blocked(lambda: all(sub.waiting_putters for sub in fan.statistics().subqueues))
@@ -90,7 +93,10 @@ def test_a_consumer_that_stops_makes_the_readers_stop(fake: FakeSpark) -> None:
 
 
 def test_a_failure_comes_after_what_came_before_it(fake: FakeSpark) -> None:
-    """A source that fails gives its rows, then `FanInError` with its name and cause; the others can be read on."""
+    """A source that fails gives its rows, then `FanInError` with its name and cause; the others can be read on.
+
+    (fan-in 4)
+    """
     fan = fan_of({"bad": Source(fake, 9, fails_at=3), "good": Source(fake, 20)}, capacity=2)
     got: list[Any] = []
     with pytest.raises(FanInError, match=r"source 'bad' of the fan-in failed: ValueError: row 3") as caught:
@@ -104,7 +110,7 @@ def test_a_failure_comes_after_what_came_before_it(fake: FakeSpark) -> None:
 
 
 def test_leaving_early_cancels_the_jobs(fake: FakeSpark) -> None:
-    """Leaving `with` ends sources that wait for room, that run a Spark job, and that have not begun."""
+    """Leaving `with` ends sources that wait for room, that run a Spark job, and that have not begun (fan-in 5)."""
     blocked = Source(fake, 1000)
     computing = SimpleNamespace(isStreaming=False, sparkSession=fake, toLocalIterator=lambda **_: iter(fake.job, 0))
     waiting = Source(fake)
@@ -127,7 +133,7 @@ def test_an_exception_in_the_block_is_raised(fake: FakeSpark) -> None:
 
 
 def test_a_fan_in_that_is_dropped_ends_its_readers(fake: FakeSpark) -> None:
-    """Letting go of a fan-in that was not read to its end leaves no thread."""
+    """Letting go of a fan-in that was not read to its end leaves no thread (fan-in 5)."""
     source = Source(fake, 1000)
     fan = fan_of({"a": source}, capacity=1)
     next(fan)
@@ -139,7 +145,7 @@ def test_a_fan_in_that_is_dropped_ends_its_readers(fake: FakeSpark) -> None:
 
 
 def test_several_consumers_share_the_rows(fake: FakeSpark) -> None:
-    """Threads that take from one fan-in get each row once between them, and all see the end."""
+    """Threads that take from one fan-in get each row once between them, and all see the end (fan-in 6)."""
     fan = fan_of({name: Source(fake, 200) for name in "abc"}, capacity=3)
     got: list[list[Any]] = [[], [], []]
     threads = [threading.Thread(target=into.extend, args=(fan,)) for into in got]
@@ -224,7 +230,7 @@ ALL_TYPES = """
 def test_batches_are_those_of_to_arrow(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, query: str, way: str
 ) -> None:
-    """The quick way, which is not public, and the public one give the rows and the schema of `toArrow`."""
+    """The quick way, which is not public, and the public one give the rows and the schema of `toArrow` (fan-in 7)."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     if way == "quick":
@@ -265,7 +271,7 @@ def test_tasks_are_told_the_sessions_settings(spark: SparkSession) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(("batches", "most"), [("rows", 2), ("arrow", 4)])
 def test_spark_computes_two_partitions_ahead_at_most(spark: SparkSession, batches: Any, most: int) -> None:
-    """While the consumer holds at the first element, the partitions beyond those on their way are not begun.
+    """While the consumer holds at the first element, the partitions beyond those on their way are not begun (fan-in 3).
 
     Of twenty: for rows, the one that is read and the next; for Arrow, whose batch is a partition here, besides these
     the one that was taken and the one that the sub-queue holds.

@@ -32,7 +32,10 @@ def test_cancelling_a_running_job_ends_it_in_spark() -> None:
 
 
 def test_spark_is_asked_again_until_the_function_has_left() -> None:
-    """A cancel that finds no active Spark job is repeated: a job that starts after it is cancelled all the same."""
+    """A cancel that finds no active Spark job is repeated: a job that starts after it is cancelled all the same.
+
+    (spark 3)
+    """
     spark = FakeSpark()
     between_jobs = threading.Event()
 
@@ -52,7 +55,7 @@ def test_spark_is_asked_again_until_the_function_has_left() -> None:
 
 
 def test_a_result_that_was_first_stands() -> None:
-    """A function that returns although it was asked to end has its result, and nobody asks Spark any more."""
+    """A function that returns although it was asked to end has its result, and nobody asks Spark any more (spark 4)."""
     spark = FakeSpark()
     go_on = threading.Event()
 
@@ -87,7 +90,10 @@ def test_a_waiting_job_is_cancelled_without_spark() -> None:
 
 
 def test_waiting_functions_see_a_cancelled_job_end() -> None:
-    """`wait`, `as_completed`, callbacks and `await` treat a job cancelled while running like any cancelled future."""
+    """`wait`, `as_completed`, callbacks and `await` treat a job cancelled while running like any cancelled future.
+
+    (spark 4)
+    """
     spark = FakeSpark()
     called: list[bool] = []
 
@@ -110,7 +116,7 @@ def test_waiting_functions_see_a_cancelled_job_end() -> None:
 
 
 def test_cancelled_by_somebody_else_is_another_outcome() -> None:
-    """A job that Spark cancelled without our asking ends with `SparkJobCancelled`, from Spark's error."""
+    """A job that Spark cancelled without our asking ends with `SparkJobCancelled`, from Spark's error (spark 5)."""
     spark = FakeSpark()
     with dispatcher(spark) as dock:
         future = dock.lane("eu").submit(FakeSpark.job)
@@ -122,7 +128,7 @@ def test_cancelled_by_somebody_else_is_another_outcome() -> None:
 
 
 def test_a_stopped_session_is_another_outcome() -> None:
-    """A job whose session was stopped under it ends with `SparkSessionStopped`."""
+    """A job whose session was stopped under it ends with `SparkSessionStopped` (spark 5)."""
     spark = FakeSpark()
     with dispatcher(spark) as dock:
         future = dock.submit(FakeSpark.job)
@@ -147,7 +153,7 @@ def test_a_server_that_is_gone_may_be_tried_again() -> None:
 
 
 def test_the_users_exception_arrives_unchanged() -> None:
-    """What the function raises is what the future raises: the very object."""
+    """What the function raises is what the future raises: the very object (spark 5)."""
     raised = ZeroDivisionError("mine")
 
     def fail(session: FakeSpark) -> None:

@@ -44,7 +44,7 @@ def test_a_hundred_running_jobs_are_cancelled(spark: SparkSession) -> None:
     ],
 )
 def test_memory_is_bounded_by_the_lanes_capacity(many: int) -> None:
-    """Many jobs through a lane of a hundred hold no more memory at any time than some hundred jobs."""
+    """Many jobs through a lane of a hundred hold no more memory at any time than some hundred jobs (spark 10)."""
     held: list[int] = []
 
     def job(session: FakeSpark, number: int) -> None:

@@ -32,7 +32,10 @@ class Flaky:
 
 
 def test_a_job_that_runs_too_long_is_cancelled_in_spark() -> None:
-    """After its timeout Spark is asked to end the job, and the future ends with a `TimeoutError` that says so."""
+    """After its timeout Spark is asked to end the job, and the future ends with a `TimeoutError` that says so.
+
+    (spark 5)
+    """
     spark = FakeSpark()
     with dispatcher(spark) as dock:
         future = dock.lane("eu", timeout=0.05).submit(FakeSpark.job)
@@ -97,7 +100,7 @@ def test_a_result_after_the_timeout_stands() -> None:
 
 
 def test_a_job_that_has_not_begun_by_its_deadline_ends() -> None:
-    """A waiting job's deadline ends it with an error of its own, in a paused lane too; its place is free."""
+    """A waiting job's deadline ends it with an error of its own, in a paused lane too; its place is free (spark 5)."""
     with dispatcher(FakeSpark()) as dock:
         lane = dock.lane("eu", capacity=1, start_within=0.05)
         lane.pause()
@@ -138,7 +141,7 @@ def test_a_running_job_has_no_deadline() -> None:
 
 
 def test_what_may_pass_is_tried_again() -> None:
-    """A failure that is worth it is followed by another attempt, up to `attempts`, in the same place."""
+    """A failure that is worth it is followed by another attempt, up to `attempts`, in the same place (spark 9)."""
     flaky = Flaky(2)
     with dispatcher(FakeSpark()) as dock:
         lane = dock.lane("a", retry=AT_ONCE)
@@ -158,7 +161,7 @@ def test_the_last_attempts_error_is_the_jobs() -> None:
 
 @pytest.mark.parametrize("error", [ValueError, Cancelled])
 def test_what_does_not_pass_is_not_tried_again(error: type[Exception]) -> None:
-    """The user's own errors, and a job cancelled in Spark, are final."""
+    """The user's own errors, and a job cancelled in Spark, are final (spark 9)."""
     flaky = Flaky(9, error)
     with dispatcher(FakeSpark()) as dock:
         assert dock.lane("a", retry=AT_ONCE).submit(flaky).exception(PATIENCE) is not None
@@ -263,7 +266,10 @@ LOST = (
     ids=str,
 )
 def test_failures_worth_another_attempt(error: Exception, expected: bool) -> None:
-    """Lost executors and workers, failed fetches and cut connections may pass; analysis and Python errors do not."""
+    """Lost executors and workers, failed fetches and cut connections may pass; analysis and Python errors do not.
+
+    (spark 9)
+    """
     assert is_transient(error) is expected
 
 

@@ -82,7 +82,10 @@ def way(place: Place) -> dict[str, str]:
 
 
 def test_messages_come_in_order_and_are_acknowledged(url: str, engine: Any) -> None:
-    """A stream has the queue's messages in order, in batches of bounded size, and takes them off the queue."""
+    """A stream has the queue's messages in order, in batches of bounded size, and takes them off the queue.
+
+    (streaming source 5, 6)
+    """
     publish(url, "orders", *numbers(0, 25))
     stream = engine(maxMessagesPerBatch="10")
     assert bodies(stream.run_until(25)) == numbers(0, 25)
@@ -160,7 +163,10 @@ def test_a_message_without_anything(url: str, engine: Any) -> None:
 
 
 def test_a_batch_that_was_planned_is_read_again_as_it_was(url: str, engine: Any) -> None:
-    """After a crash between planning and committing, the batch has the same messages, and nothing is lost or new."""
+    """After a crash between planning and committing, the batch has the same messages, and nothing is lost or new.
+
+    (streaming source 2)
+    """
     publish(url, "orders", *numbers(0, 10))
     stream = engine(maxMessagesPerBatch="4")
     while not stream.plan():
@@ -186,7 +192,7 @@ def test_what_had_a_number_before_a_crash_is_not_lost(url: str, engine: Any) -> 
 
 
 def test_committed_batches_are_forgotten(url: str, engine: Any) -> None:
-    """What is not committed is kept, and what is leaves when the next batch begins."""
+    """What is not committed is kept, and what is leaves when the next batch begins (streaming source 9)."""
     stream = engine()
     for round in range(5):
         publish(url, "orders", *numbers(round, 1))
@@ -197,7 +203,10 @@ def test_committed_batches_are_forgotten(url: str, engine: Any) -> None:
 
 
 def test_available_now_ends_with_what_there_was(url: str, engine: Any) -> None:
-    """The trigger availableNow reads what was there when it began, over batches and a restart, and then ends."""
+    """The trigger availableNow reads what was there when it began, over batches and a restart, and then ends.
+
+    (streaming source 7)
+    """
     publish(url, "orders", *numbers(0, 25))
     stream = engine(maxMessagesPerBatch="10", prefetch="3")
     stream.reader.prepareForTriggerAvailableNow()
@@ -235,7 +244,7 @@ def test_a_limit_of_everything_is_kept(url: str, engine: Any) -> None:
 
 
 def test_bytes_bound_a_batch(url: str, engine: Any) -> None:
-    """A batch ends with the message that reaches its bytes."""
+    """A batch ends with the message that reaches its bytes (streaming source 5)."""
     publish(url, "orders", *(b"x" * 100 for _ in range(10)))
     stream = engine(maxBytesPerBatch="250")
     stream.reader.prepareForTriggerAvailableNow()
@@ -272,7 +281,10 @@ def test_offsets_compare_as_text(url: str, engine: Any) -> None:
 
 
 def test_a_second_reader_is_refused(url: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two readers cannot have the same numbers; the second is told so, and gets them when the first is gone."""
+    """Two readers cannot have the same numbers; the second is told so, and gets them when the first is gone.
+
+    (streaming source 10)
+    """
     publish(url, "orders", b"0")
     first = engine()
     first.run_until(1)
@@ -288,7 +300,10 @@ def test_a_second_reader_is_refused(url: str, engine: Any, monkeypatch: pytest.M
 
 
 def test_lost_numbers_are_told(url: str, place: Place, engine: Any) -> None:
-    """A checkpoint with other numbers, or with more than there ever were, ends the query instead of skipping."""
+    """A checkpoint with other numbers, or with more than there ever were, ends the query instead of skipping.
+
+    (streaming source 8)
+    """
     publish(url, "orders", *numbers(0, 3))
     stream = engine()
     stream.run_until(3)
@@ -305,7 +320,10 @@ def test_lost_numbers_are_told(url: str, place: Place, engine: Any) -> None:
 
 
 def test_lost_numbers_can_be_left_behind(url: str, place: Place, engine: Any) -> None:
-    """With failOnDataLoss=false the stream goes on with what there is, under numbers that never go back."""
+    """With failOnDataLoss=false the stream goes on with what there is, under numbers that never go back.
+
+    (streaming source 8)
+    """
     publish(url, "orders", *numbers(0, 3))
     stream = engine(failOnDataLoss="false")
     stream.run_until(3)

@@ -56,6 +56,8 @@ def one_life(url: str, directory: Path, way: str, dice: random.Random) -> None:
 def test_a_killed_source(tmp_path: Path, kills: int, way: str) -> None:
     """Every confirmed message is in the output, by a lease once. By a spool some are there twice, then one copy at most
     is not flagged.
+
+    (streaming source 3, 4)
     """
     dice = random.Random(kills)
     with Broker(data=tmp_path / "data") as broker:

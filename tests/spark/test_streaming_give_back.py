@@ -48,7 +48,10 @@ def write_checkpoint(directory: Path, stream: Engine, committed: int) -> None:
 
 
 def test_messages_come_back_as_they_were(url: str) -> None:
-    """What a lease holds is on its queues again with all its properties, and the lease is gone."""
+    """What a lease holds is on its queues again with all its properties, and the lease is gone.
+
+    (streaming source 11)
+    """
     headers: dict[str, Any] = {
         "number": 2**40,
         "bytes": b"\xff",
@@ -123,7 +126,7 @@ def test_a_query_keeps_its_lease(url: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("is_done", [True, False], ids=["after", "before"])
 def test_it_can_be_interrupted(url: str, monkeypatch: pytest.MonkeyPatch, is_done: bool) -> None:
-    """Interrupted in any commit and called again, it has given each message back once."""
+    """Interrupted in any commit and called again, it has given each message back once (streaming source 11)."""
     monkeypatch.setattr(_lease_way, "CHUNK_BYTES", 1)
     publish(url, "orders", *numbers(0, 5))
     leased(url, 1)

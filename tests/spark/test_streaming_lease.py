@@ -62,7 +62,10 @@ def sequences(stream: Engine) -> list[int]:
 def test_a_connection_that_ends_in_a_commit(
     url: str, engine: Any, monkeypatch: pytest.MonkeyPatch, is_done: bool
 ) -> None:
-    """If the connection is lost with the answer to a commit, done or not, each message is in the stream once."""
+    """If the connection is lost with the answer to a commit, done or not, each message is in the stream once.
+
+    (streaming source 4)
+    """
     publish(url, "orders", *numbers(0, 10))
     stream = engine(maxMessagesPerBatch="5")
     stream.reader.initialOffset()
@@ -155,7 +158,10 @@ class MortalBroker(threading.Thread):
     ],
 )
 def test_a_broker_that_is_killed_under_a_lease(tmp_path: Path, lives: int) -> None:
-    """A broker that is killed at any point of a stream, and started again, makes no double and loses nothing."""
+    """A broker that is killed at any point of a stream, and started again, makes no double and loses nothing.
+
+    (streaming source 4)
+    """
     broker = MortalBroker(tmp_path / "data", lives, random.Random(lives))
     options = {"url": broker.url, "queue": "orders", "sourceId": "s", "maxMessagesPerBatch": "7"}
     stream = Engine(lambda: source_reader(options))

@@ -71,7 +71,10 @@ def messages(url: str) -> list[Message]:
 
 
 def test_rows_become_persistent_messages_in_order(url: str) -> None:
-    """A partition's rows are on the queue in their order when the task is done, persistent, each with an id."""
+    """A partition's rows are on the queue in their order when the task is done, persistent, each with an id.
+
+    (streaming sink 1)
+    """
     writer = sink(url, sinkId="s")
     assert writer.write(rows("a", "b", "ü")).messages == 3
     found = messages(url)
@@ -109,7 +112,10 @@ def test_columns_become_properties(url: str) -> None:
 
 
 def test_a_retry_gives_the_same_ids(url: str, run_as: Any) -> None:
-    """A batch that runs again, in a retried task or after a restart, publishes the same ids; other batches others."""
+    """A batch that runs again, in a retried task or after a restart, publishes the same ids; other batches others.
+
+    (streaming sink 3)
+    """
     for batch, partition in ((7, 0), (7, 1), (7, 1), (8, 1)):
         run_as(Task(partition, query="q", batch=str(batch)))
         sink(url, streams=True).write(rows("a", "b"))
@@ -139,7 +145,7 @@ def test_a_batch_writes_ids_are_its_own(url: str, run_as: Any) -> None:
 
 
 def test_a_task_that_fails_publishes_nothing(url: str) -> None:
-    """Rows are published when all of them are there."""
+    """Rows are published when all of them are there (streaming sink 2)."""
 
     def failing() -> Iterator[Row]:
         yield Row(body="a")
@@ -156,7 +162,10 @@ def test_an_empty_partition_connects_to_nothing() -> None:
 
 
 def test_a_message_without_a_queue(url: str) -> None:
-    """What no queue takes fails the task with where it was to go; where that is allowed it is dropped."""
+    """What no queue takes fails the task with where it was to go; where that is allowed it is dropped.
+
+    (streaming sink 1)
+    """
     with pytest.raises(PublishFailed, match=r"2 of 2 messages have no queue to go to, .* routing key 'nowhere'"):
         sink(url, routingKey="nowhere").write(rows("a", "b"))
     assert sink(url, routingKey="nowhere", mandatory="false").write(rows("a")).messages == 1
@@ -175,7 +184,10 @@ def test_a_broker_that_is_away() -> None:
 
 
 def test_a_lost_connection_is_made_again(broker: Broker, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that is lost in the middle is made anew, and everything is published again under the same ids."""
+    """A connection that is lost in the middle is made anew, and everything is published again under the same ids.
+
+    (streaming sink 4)
+    """
     cut = threading.Event()
     server = broker.listen()
     original = _sink.pickle.load  # type: ignore[attr-defined]

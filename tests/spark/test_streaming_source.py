@@ -55,7 +55,10 @@ def intake(url: str) -> Iterator[Callable[[str, int], Intake]]:
 
 
 def test_queues_have_priorities(url: str, intake: Callable[[str, int], Intake]) -> None:
-    """Of several queues those of the lower number come first, equal ones in turns, each in its own order."""
+    """Of several queues those of the lower number come first, equal ones in turns, each in its own order.
+
+    (streaming source 6)
+    """
     publish(url, "slow:1", *numbers(0, 3))
     publish(url, "orders", *numbers(100, 3))
     publish(url, "returns", *numbers(200, 3))
@@ -76,7 +79,7 @@ def test_nothing_is_handed_out_after_a_loss(url: str, intake: Callable[[str, int
 def test_a_crash_before_the_acknowledgement_flags_what_comes_twice(
     url: str, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spooled but not acknowledged messages come again, flagged; their ids tell them."""
+    """Spooled but not acknowledged messages come again, flagged; their ids tell them (streaming source 3)."""
     publish(url, "orders", *numbers(0, 5))
     stream = engine()
     monkeypatch.setattr(Supply, "ack", lambda supply, taken: None)
@@ -92,7 +95,7 @@ def test_a_crash_before_the_acknowledgement_flags_what_comes_twice(
 def test_nothing_is_acknowledged_before_it_is_on_the_disk(
     url: str, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that refuses leaves the messages on their queue."""
+    """A disk that refuses leaves the messages on their queue (streaming source 1)."""
     publish(url, "orders", *numbers(0, 5))
     stream = engine()
 

@@ -35,7 +35,10 @@ def fill(spool: Spool, *counts: int) -> None:
 
 
 def test_numbers_go_on_over_restarts(tmp_path: Path) -> None:
-    """Messages keep their numbers when the spool is opened again, and new ones get the next numbers."""
+    """Messages keep their numbers when the spool is opened again, and new ones get the next numbers.
+
+    (streaming source 2)
+    """
     spool = Spool.open(tmp_path / "a" / "spool")
     fill(spool, 3, 2)
     spool.close()
@@ -149,7 +152,7 @@ def test_an_error_of_the_disk_ends_the_spool(tmp_path: Path, operation: int) -> 
 
 @pytest.mark.parametrize("damage", ["torn", "flipped", "empty"])
 def test_damage_is_seen(tmp_path: Path, damage: str) -> None:
-    """A chunk that is not what was written is an error, never other or fewer messages."""
+    """A chunk that is not what was written is an error, never other or fewer messages (streaming source 8)."""
     spool = Spool.open(tmp_path)
     fill(spool, 4)
     [path] = tmp_path.glob("*.chunk")

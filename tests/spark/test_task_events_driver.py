@@ -139,7 +139,7 @@ def test_a_failed_run_counts_once(desk: Desk) -> None:
 
 
 def test_a_consumer_that_stands_still_makes_tasks_wait(desk: Desk) -> None:
-    """What waits is bounded in the broker, in the driver and in the task; nothing is dropped for it."""
+    """What waits is bounded in the broker, in the driver and in the task; nothing is dropped for it (task-events 4)."""
     sent: list[int] = []
 
     def send_on(task: TaskSender) -> None:
@@ -176,7 +176,7 @@ def test_closing_ends_tasks_that_wait(desk: Desk) -> None:
 
 
 def test_a_job_that_fails_is_told_after_its_values(desk: Desk) -> None:
-    """The failure of the job is raised behind what its tasks sent, with Spark's error as the cause."""
+    """The failure of the job is raised behind what its tasks sent, with Spark's error as the cause (task-events 3)."""
 
     def job() -> dict[int, int]:
         run(desk, 0, send("a"))
@@ -220,7 +220,10 @@ def test_a_lost_broker_is_told(desk: Desk) -> None:
 
 @pytest.mark.parametrize("with_end", [False, True])
 def test_messages_that_the_broker_dropped_are_told(desk: Desk, with_end: bool) -> None:
-    """Whoever purges the queue costs the run: values that are missing, or the end of a partition, raise."""
+    """Whoever purges the queue costs the run: values that are missing, or the end of a partition, raise.
+
+    (task-events 3)
+    """
     may_read = threading.Event()
 
     def job() -> dict[int, int]:
@@ -279,7 +282,7 @@ def test_closing_while_it_starts(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_strangers_are_refused(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
-    """A message without the token is logged and counted, and changes nothing."""
+    """A message without the token is logged and counted, and changes nothing (task-events 6)."""
 
     def job() -> dict[int, int]:
         desk.broker.publish(Message(b"[1]", routing_key=desk.route.queue, headers={"token": "guessed"}))
@@ -318,7 +321,7 @@ def test_progress_is_told_while_the_task_runs(desk: Desk) -> None:
 
 
 def test_one_that_is_dropped_ends_its_job(desk: Desk) -> None:
-    """Letting go of it unread cancels the job and leaves no thread."""
+    """Letting go of it unread cancels the job and leaves no thread (task-events 5)."""
     events = desk.events(lambda: desk.spark.job() or {})
     events.__enter__()
     desk.spark.wait_until_active()

@@ -47,7 +47,7 @@ def taken(ledger: Ledger, *chunks: Chunk) -> list[Any]:
 
 
 def test_rows_come_at_once(ledgers: Any) -> None:
-    """With commit="row" a value is handed out with its partition and number as soon as it comes."""
+    """With commit="row" a value is handed out with its partition and number as soon as it comes (task-events 2)."""
     ledger = ledgers("row")
     assert list(ledger.take(values("a", 0, "x", "y", partition=3))) == [TaskEvent(3, 0, "x"), TaskEvent(3, 1, "y")]
     assert ledger.given(3) is None
@@ -56,7 +56,7 @@ def test_rows_come_at_once(ledgers: Any) -> None:
 
 
 def test_tasks_come_at_their_end(ledgers: Any) -> None:
-    """With commit="task" nothing is handed out before the run has ended, then everything in order."""
+    """With commit="task" nothing is handed out before the run has ended, then everything in order (task-events 2)."""
     ledger = ledgers("task")
     assert taken(ledger, values("a", 0, "x"), values("a", 1, "y", "z")) == []
     assert list(ledger.take(end("a", 3))) == [TaskEvent(0, 0, "x"), TaskEvent(0, 1, "y"), TaskEvent(0, 2, "z")]
@@ -73,7 +73,10 @@ def test_a_repeated_run_adds_what_is_new(ledgers: Any) -> None:
 
 
 def test_the_first_run_to_end_wins(ledgers: Any) -> None:
-    """With commit="task" the first run of a partition to end is handed out, and nothing of any other."""
+    """With commit="task" the first run of a partition to end is handed out, and nothing of any other.
+
+    (task-events 2)
+    """
     ledger = ledgers("task")
     assert taken(ledger, values("slow", 0, "s0"), values("fast", 0, "f0"), values("slow", 1, "s1")) == []
     assert taken(ledger, end("fast", 1)) == ["f0"]
@@ -84,7 +87,7 @@ def test_the_first_run_to_end_wins(ledgers: Any) -> None:
 
 @BOTH
 def test_an_orphan_adds_nothing(ledgers: Any, commit: Commit) -> None:
-    """A run that goes on sending after another one of its partition has ended adds nothing."""
+    """A run that goes on sending after another one of its partition has ended adds nothing (task-events 1)."""
     ledger = ledgers(commit)
     assert taken(ledger, values("new", 0, 1, 2), end("new", 2)) == [1, 2]
     assert taken(ledger, values("orphan", 0, 1, 2), end("orphan", 2)) == []
@@ -103,7 +106,10 @@ def test_partitions_are_apart(ledgers: Any, commit: Commit) -> None:
 
 @BOTH
 def test_a_gap_is_told(ledgers: Any, commit: Commit) -> None:
-    """A number that is missing, in between or at the end, is an error that says which, and never passed over."""
+    """A number that is missing, in between or at the end, is an error that says which, and never passed over.
+
+    (task-events 3)
+    """
     ledger = ledgers(commit)
     taken(ledger, values("a", 0, 1, 2))
     with pytest.raises(TaskEventsError, match=r"values 2 to 4 of partition 0 were lost on the way"):
@@ -113,7 +119,10 @@ def test_a_gap_is_told(ledgers: Any, commit: Commit) -> None:
 
 
 def test_runs_that_differ_are_told(ledgers: Any) -> None:
-    """With commit="row" a run that ends with fewer values than another one gave is an error that names the remedy."""
+    """With commit="row" a run that ends with fewer values than another one gave is an error that names the remedy.
+
+    (task-events 2)
+    """
     ledger = ledgers("row")
     taken(ledger, values("a", 0, 1, 2, 3))
     with pytest.raises(TaskEventsError, match=r'3 values in one run and 2 in another; .* use commit="task"'):
@@ -132,7 +141,10 @@ def test_a_large_run_waits_in_a_file(ledgers: Any) -> None:
 
 @given(commit=st.sampled_from(["task", "row"]), choices=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4))))
 def test_every_interleaving_gives_each_value_once(commit: Commit, choices: list[tuple[int, int]]) -> None:
-    """However the messages of three runs of one task are mixed, each value comes once, in order, if one run ends."""
+    """However the messages of three runs of one task are mixed, each value comes once, in order, if one run ends.
+
+    (task-events 1)
+    """
     count = 7
     ledger = ledger_for(commit)
     sent = [0, 0, 0]  # count + 1: its end too

@@ -63,7 +63,7 @@ def test_tasks_send_record_batches(spark: SparkSession, url: str) -> None:
 
 
 def test_leaving_early_cancels_the_job(spark: SparkSession, url: str) -> None:
-    """Leaving the block ends tasks that would send for ever, and Spark has no active job then."""
+    """Leaving the block ends tasks that would send for ever, and Spark has no active job then (task-events 5)."""
 
     def send(task: TaskSender, rows: Iterator[Any]) -> None:
         while True:

@@ -59,7 +59,10 @@ def test_no_headers_are_refused() -> None:
 
 
 def test_nothing_is_unpickled() -> None:
-    """A body of another type than JSON or Arrow is refused, and a pickle under their names is not loaded."""
+    """A body of another type than JSON or Arrow is refused, and a pickle under their names is not loaded.
+
+    (task-events 6)
+    """
     body = pickle.dumps(pytest.fail)
     properties = written(CHUNK, TOKEN) | {"content_type": "application/python-pickle"}
     with pytest.raises(Refused, match="type 'application/python-pickle'"):

@@ -104,7 +104,7 @@ def test_deleting_is_for_good_and_forgiving(store: MessageStore) -> None:
 
 
 def test_an_id_is_not_given_again(store: MessageStore) -> None:
-    """However empty the store becomes, the next id is a new one."""
+    """However empty the store becomes, the next id is a new one (store 3)."""
     given = stored(store, put(1), put(1))
     store.submit([Delete(given)]).wait()
     (later,) = stored(store, put(1))
@@ -205,7 +205,10 @@ def test_what_is_put_on_a_dropped_queue_later_is_gone(store: MessageStore) -> No
 
 
 def test_callbacks_come_in_order_before_the_waiters(store: MessageStore) -> None:
-    """`committed` is called in the order of the submissions, on one thread of the store's, before a wait ends."""
+    """`committed` is called in the order of the submissions, on one thread of the store's, before a wait ends.
+
+    (store 4)
+    """
     called: list[int] = []
     threads: set[threading.Thread] = set()
 
@@ -244,7 +247,10 @@ def test_done_callbacks(store: MessageStore) -> None:
 
 
 def test_an_id_twice_is_refused_alone(store: MessageStore) -> None:
-    """A message that is stored already is refused with its whole submission; what was submitted around it is not."""
+    """A message that is stored already is refused with its whole submission; what was submitted around it is not.
+
+    (store 1, 8)
+    """
     (there,) = stored(store, put(1))
     errors: list[BaseException] = []
     before, after = put(1), put(1)
@@ -317,7 +323,7 @@ def test_everything_comes_back(lasting: MessageStore, tmp_path: Path) -> None:
 
 
 def test_no_id_comes_back(lasting: MessageStore, tmp_path: Path) -> None:
-    """Ids go on after a restart, though all messages were deleted and the last ones never stored."""
+    """Ids go on after a restart, though all messages were deleted and the last ones never stored (store 3)."""
     given = stored(lasting, put(1), put(1))
     lasting.submit([Delete(given)]).wait()
     last = lasting.allocate()

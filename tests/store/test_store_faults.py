@@ -179,7 +179,10 @@ def small_store(directory: Path) -> SqliteStore:
 
 
 def test_a_full_disk(small_disk: Path) -> None:
-    """On a full disk messages are refused with a reason, all can be acknowledged, and then there is room again."""
+    """On a full disk messages are refused with a reason, all can be acknowledged, and then there is room again.
+
+    (store 8)
+    """
     with small_store(small_disk / "store") as store:
         given = fill(store)
         assert len(given) > 200
@@ -261,7 +264,10 @@ def test_a_quota(tmp_path: Path, durability: str) -> None:
 
 
 def test_at_the_quota_each_is_judged_alone(tmp_path: Path) -> None:
-    """In one batch on a full store: the removal goes through, a message too large is refused, a small one is stored."""
+    """In one batch on a full store: the removal goes through, a message too large is refused, a small one is stored.
+
+    (store 8)
+    """
     with SqliteStore(tmp_path, quota_bytes=2 << 20, ballast_bytes=0) as store:
         given = fill(store)
         small = put(1, b"small")

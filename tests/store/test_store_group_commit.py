@@ -46,7 +46,7 @@ def in_thread(target: Callable[[], object]) -> tuple[threading.Thread, list[Base
 
 
 def test_held_commits_go_one_by_one(store: MemoryStore) -> None:
-    """Held back, nothing is committed; released by number, so many submissions are, in order."""
+    """Held back, nothing is committed; released by number, so many submissions are, in order (store 2)."""
     store.hold()
     messages = [put(1) for _ in range(4)]
     commits = [store.submit([message]) for message in messages]
@@ -80,7 +80,7 @@ def test_one_message_larger_than_the_pipe(store: MemoryStore) -> None:
 
 
 def test_a_refusal_concerns_one(store: MemoryStore) -> None:
-    """The n-th submission is refused; its waiter, its callbacks and nobody else are told."""
+    """The n-th submission is refused; its waiter, its callbacks and nobody else are told (store 8)."""
     calls, others = Calls(), Calls()
     store.fail_at(2, StoreFull("no room"))
     first, third = put(1), put(1)

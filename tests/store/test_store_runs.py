@@ -117,7 +117,10 @@ def test_a_run_is_the_length_of_a_batch_or_more() -> None:
 
 
 def test_a_store_that_fails_tells_of_every_part() -> None:
-    """Where a store fails in the middle of a run nobody knows what it has; what it has is a beginning of the run."""
+    """Where a store fails in the middle of a run nobody knows what it has; what it has is a beginning of the run.
+
+    (store 2)
+    """
     with closing(MemoryStore()) as store:
         assert isinstance(store, MemoryStore)
         told: list[Refused] = []

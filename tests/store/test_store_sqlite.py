@@ -44,7 +44,10 @@ def rows(directory: Path, table: str) -> int:
 
 
 def test_the_second_opener_is_told_who_has_it(tmp_path: Path) -> None:
-    """A store that is open cannot be opened again, here or in another process; the error names the process."""
+    """A store that is open cannot be opened again, here or in another process; the error names the process.
+
+    (store 6)
+    """
     with SqliteStore(tmp_path, ballast_bytes=0):
         with pytest.raises(StoreLocked, match="open in this process"):
             SqliteStore(tmp_path)
@@ -59,7 +62,10 @@ def test_the_second_opener_is_told_who_has_it(tmp_path: Path) -> None:
 
 
 def test_a_lock_of_the_dead_is_free(tmp_path: Path) -> None:
-    """A store whose process was killed can be opened at once, and says that all it has may have been delivered."""
+    """A store whose process was killed can be opened at once, and says that all it has may have been delivered.
+
+    (store 6)
+    """
     code = (
         "import os, sys; from multiqueue.store import Put, SqliteStore\n"
         "store = SqliteStore(sys.argv[1], ballast_bytes=0); store.submit([Put(1, b'', b'x')]).wait()\n"
@@ -305,7 +311,7 @@ def test_free_space_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_no_id_comes_back_after_a_crash(tmp_path: Path) -> None:
-    """After a crash with an empty store, and after more ids than are reserved at once, ids go on."""
+    """After a crash with an empty store, and after more ids than are reserved at once, ids go on (store 3)."""
     with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
         given = stored(store, put(1), put(1))
         store.submit([Delete(given)]).wait()
@@ -320,7 +326,7 @@ def test_no_id_comes_back_after_a_crash(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_stored_is_refused_alone(tmp_path: Path) -> None:
-    """A submission that is no message for a table is refused; the store goes on with the others."""
+    """A submission that is no message for a table is refused; the store goes on with the others (store 8)."""
     with SqliteStore(tmp_path, ballast_bytes=0) as store:
         before, after = put(1), put(1)
         store.submit([before])

@@ -278,7 +278,10 @@ def test_check_finds(tmp_path: Path, statement: str, says: str) -> None:
 
 
 def test_a_body_that_changed_is_never_delivered(tmp_path: Path) -> None:
-    """Reading a message whose bytes are not those that were stored raises, and names the file and the message."""
+    """Reading a message whose bytes are not those that were stored raises, and names the file and the message.
+
+    (store 5)
+    """
     filled(tmp_path, 20)
     sql(tmp_path, "UPDATE body SET data = x'00' WHERE id = 5")
     sql(tmp_path, "UPDATE header SET properties = x'00' WHERE id = 6")
@@ -374,7 +377,10 @@ def read_back(directory: Path, dumped: Result) -> dict[int, bytes]:
 
 @pytest.mark.slow(selected=True)
 def test_flipped_bytes(tmp_path: Path) -> None:
-    """Wherever a byte is changed: no wrong message is ever read, errors name the file, and the rest is dumped."""
+    """Wherever a byte is changed: no wrong message is ever read, errors name the file, and the rest is dumped.
+
+    (store 5)
+    """
     bodies = filled(tmp_path / "a", 100)
     content = (tmp_path / "a" / "messages.sqlite").read_bytes()
     random_ = random.Random(2)

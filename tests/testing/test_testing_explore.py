@@ -65,7 +65,7 @@ def adding(method: Callable[[Counter], None], times: int = 2) -> Scenario:
 
 
 def test_every_order_of_critical_sections_is_tried() -> None:
-    """Three threads with one critical section each are run in all six orders, and no order twice."""
+    """Three threads with one critical section each are run in all six orders, and no order twice (testing 1)."""
     seen: list[tuple[str, ...]] = []
 
     def scenario(run: Run) -> None:
@@ -105,7 +105,10 @@ def test_orders_that_nobody_can_tell_apart_are_tried_once() -> None:
 
 
 def test_all_interleavings_are_counted_when_nothing_is_left_out() -> None:
-    """Two threads of three steps each have 6!/(3! 3!) = 20 interleavings, 6 of them with at most one stop."""
+    """Two threads of three steps each have 6!/(3! 3!) = 20 interleavings, 6 of them with at most one stop.
+
+    (testing 1)
+    """
     steps: list[str] = []
 
     def scenario(run: Run) -> None:
@@ -202,7 +205,10 @@ def test_the_standard_library_can_be_explored() -> None:
 
 
 def test_a_failure_names_its_schedule_and_can_be_replayed() -> None:
-    """The message shows each step with thread, lock and line, and the schedule fails again when replayed."""
+    """The message shows each step with thread, lock and line, and the schedule fails again when replayed.
+
+    (testing 2)
+    """
     scenario = adding(Counter.add_with_gap)
     with pytest.raises(ScheduleFailed) as failure:
         explore(scenario, modules=MODULES)
@@ -348,7 +354,7 @@ def test_a_scenario_that_changes_its_mind_is_refused() -> None:
 
 
 def test_an_exploration_that_does_not_end_says_so() -> None:
-    """`max_schedules` is an error, not a result that looks like success."""
+    """`max_schedules` is an error, not a result that looks like success (testing 1)."""
     with pytest.raises(TooManySchedules, match="bound its preemptions"):
         explore(adding(Counter.add, 4), max_schedules=3, modules=MODULES)
 
@@ -380,7 +386,10 @@ def test_threads_are_spawned_by_the_scenario_alone() -> None:
 
 
 def test_everything_is_put_back() -> None:
-    """After an exploration, also one that failed, the modules have their own locks and no thread is left."""
+    """After an exploration, also one that failed, the modules have their own locks and no thread is left.
+
+    (testing 4, 5)
+    """
     before = (threading.Lock, threading.RLock, queue.time, threading.active_count())  # type: ignore[attr-defined]
     with pytest.raises(ScheduleFailed):
         explore(adding(Counter.add_with_gap), modules=MODULES)

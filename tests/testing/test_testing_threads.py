@@ -58,7 +58,7 @@ def test_the_error_of_the_block_comes_first() -> None:
 
 
 def test_a_thread_that_hangs_is_shown() -> None:
-    """A thread that does not end is reported with its name and the line on which it stands."""
+    """A thread that does not end is reported with its name and the line on which it stands (testing 3, 5)."""
     lock = threading.Lock()
     lock.acquire()
 
@@ -93,7 +93,7 @@ def test_threads_can_start_together() -> None:
 
 
 def test_the_switch_interval_is_put_back() -> None:
-    """Inside the block threads switch as often as asked for, afterwards as before, also after an error."""
+    """Inside the block threads switch as often as asked for, afterwards as before, also after an error (testing 4)."""
     before = sys.getswitchinterval()
 
     def fail_inside() -> None:
@@ -131,7 +131,7 @@ def test_stress_names_the_round_that_failed() -> None:
 
 
 def test_a_blocked_thread_is_waited_for() -> None:
-    """The wait ends when the thread is parked in a lock, however late it gets there."""
+    """The wait ends when the thread is parked in a lock, however late it gets there (testing 3)."""
     lock, start = threading.Lock(), threading.Event()
     lock.acquire()
 
