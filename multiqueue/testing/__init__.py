@@ -20,6 +20,7 @@ from ._explore import explore as explore
 from ._explore import replay as replay
 from ._interruptions import Point as Point
 from ._interruptions import interruptions as interruptions
+from ._patience import PATIENCE as PATIENCE
 from ._run import Run as Run
 from ._sequencer import Sequencer as Sequencer
 from ._steps import Spawned as Spawned

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ._errors import StillBlocked, TestToolError
-from ._sequencer import PATIENCE
+from ._patience import PATIENCE
 from ._stacks import dump, places
 
 # Consecutive looks, each longer than a switch interval, that must show the same.

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from ._errors import StillBlocked
-from ._sequencer import PATIENCE
+from ._patience import PATIENCE
 from ._substitute import substituted
 
 

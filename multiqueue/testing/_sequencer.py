@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ._errors import StillBlocked, TestToolError
-
-# Seconds a thread waits for its turn before the test is taken to be stuck.
-PATIENCE = 60.0
+from ._patience import PATIENCE
 
 
 class Sequencer:

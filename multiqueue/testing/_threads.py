@@ -19,13 +19,12 @@ from types import TracebackType
 from typing import Generic, ParamSpec, TypeVar, cast
 
 from ._errors import StillBlocked
+from ._patience import PATIENCE
 from ._stacks import dump
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Seconds for all threads of a block to end, on a machine that does other things as well.
-PATIENCE = 60.0
 
 # Seconds between two thread switches under stress: a 5,000th of the interpreter's default.
 SHORTEST_INTERVAL = 1e-6

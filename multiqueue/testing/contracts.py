@@ -23,10 +23,9 @@ from queue import Empty, Full
 from typing import Any
 
 from ._blocked import wait_until_blocked
+from ._patience import PATIENCE
 from ._threads import Threads
 
-# Seconds that a wait which should end at once may take, and that one which should not end is given to end.
-PATIENCE = 30.0
 BRIEFLY = 0.02
 
 

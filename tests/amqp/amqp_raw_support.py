@@ -12,8 +12,7 @@ from urllib.parse import unquote, urlsplit
 from pamqp import commands
 
 from multiqueue import amqp
-
-PATIENCE = 60.0  # seconds until a test that waits in vain fails
+from multiqueue.testing import PATIENCE
 
 KNOWS_EVERYTHING = dict.fromkeys(
     (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from amqp_raw_support import PATIENCE, Closed, RawClient
+from amqp_raw_support import Closed, RawClient
 from amqp_stored_support import StoredBroker
 from pamqp import commands
 
@@ -17,7 +17,7 @@ from multiqueue import amqp
 from multiqueue.amqp import Server
 from multiqueue.amqp._connection import ServerConnection
 from multiqueue.broker import Broker, BrokerQueue, IllegalStep, Message
-from multiqueue.testing import Threads, switch_interval, wait_until_blocked
+from multiqueue.testing import PATIENCE, Threads, switch_interval, wait_until_blocked
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from multiqueue.broker._binding import Binding
@@ -46,27 +44,6 @@ class RoutingPlan:
         binding = Binding(source, destination, key)
         assert self.topology.bind(binding)
         return binding
-
-
-HANG = 60.0  # seconds after which a test that waits for another thread has failed
-
-
-def until(condition: Callable[[], object]) -> None:
-    """Let other threads run until the condition holds."""
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < deadline, "what the test waits for did not happen"
-        time.sleep(0)
-
-
-class Clock:
-    """Seconds that pass when a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def bodies(queue: BrokerQueue) -> list[object]:

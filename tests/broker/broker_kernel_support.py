@@ -10,26 +10,14 @@ from multiqueue.broker._message import Message
 from multiqueue.broker._queue import BrokerQueue
 from multiqueue.broker._queue_outcome import DeadLetterReason
 from multiqueue.broker._queue_settings import QueueSettings
-
-
-class HandClock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def advance(self, seconds: float) -> None:
-        self.now += seconds
+from multiqueue.testing import FakeClock
 
 
 class Bench:
     """A broker queue whose callbacks are written down."""
 
     def __init__(self, name: str = "q", **settings: Any) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock(1000.0)
         self.dead: list[tuple[Any, str]] = []
         self.deleted: list[BrokerQueue] = []
         self.errors: list[tuple[str, Exception]] = []

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker_front_support import HANG
-
 from multiqueue.broker import Message, VirtualHost
 from multiqueue.broker._outgrown_core import OutgrownCore
 from multiqueue.broker._queue import BrokerQueue
 from multiqueue.store import MemoryStore
+from multiqueue.testing import PATIENCE, FakeClock
 
 LIMIT = 200_000  # of which queues in memory have three quarters until one pages: some 170 messages of 100 bytes
 STORES = ["no store", "store"]
 
 
-class StillClock:
-    """A clock that stands still until it is moved."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def small_host(store: str, clock: StillClock | None = None) -> Iterator[VirtualHost]:
+def small_host(store: str, clock: FakeClock | None = None) -> Iterator[VirtualHost]:
     """A virtual host with little memory, closed when the test ends; `store` is one of STORES."""
-    clock = clock or StillClock()
+    clock = clock or FakeClock(1000.0)
     host = VirtualHost(
         store=MemoryStore() if store == "store" else None, memory_limit=LIMIT, clock=clock, wall_clock=clock
     )
@@ -57,7 +47,7 @@ def drain(host: VirtualHost, count: int, queue: str = "q", **options: object) ->
     numbers = []
     with host.subscribe(queue, prefetch=10, **options) as subscription:  # type: ignore[arg-type]
         for _ in range(count):
-            received = subscription.get(timeout=HANG)
+            received = subscription.get(timeout=PATIENCE)
             numbers.append(number_in(received.message))
             received.accept()
     return numbers

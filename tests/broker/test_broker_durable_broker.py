@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from broker_durable_support import bodies, persistent, take_all
-from broker_front_support import HANG
 from hypothesis import given
 from hypothesis import strategies as st
 
 from multiqueue.broker import Broker, BrokerClosed, Message, NotAllowed, Received
 from multiqueue.broker._data_directory import directory_name, virtual_host_name
 from multiqueue.store import StoreDamaged, StoreLocked
+from multiqueue.testing import PATIENCE
 
 
 def test_a_broker_comes_back_with_everything(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_callback_may_publish_settle_and_close(tmp_path: Path) -> None:
         for number in (b"1", b"2", b"3", b"4"):
             broker.publish(persistent(number))
         broker.consume("q", move, prefetch=1)
-        assert done.wait(HANG)
+        assert done.wait(PATIENCE)
     with Broker(data=tmp_path, durability="relaxed") as broker:
         assert take_all(broker) == [(b"4", False)]
         assert bodies(broker, "r") == [b"1'", b"2'", b"3'"]
@@ -135,9 +135,9 @@ def test_what_follows_a_commit_cannot_close_the_broker(tmp_path: Path) -> None:
         broker.declare_queue("q", durable=True)
         published = broker.publish_nowait(persistent(b"1"))
         published.add_done_callback(close)
-        assert told.get(timeout=HANG) is None
+        assert told.get(timeout=PATIENCE) is None
         broker.consume("q", lambda _: received.set())
-        assert received.wait(HANG)
+        assert received.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("end", ["", "raise SystemExit(1)", "os._exit(1)"], ids=["end", "exit", "crash"])
@@ -156,7 +156,7 @@ broker.consume("q", lambda received: (stuck.set(), threading.Event().wait()), pr
 stuck.wait()
 {end}
 """
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=HANG)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.stderr) == ("", "")
     with Broker(data=tmp_path, durability="relaxed") as broker:
         in_doubt = end.startswith("os._exit")

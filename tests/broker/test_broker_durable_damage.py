@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from broker_front_support import HANG, until
-from broker_kernel_support import HandClock
 
 from multiqueue.broker import Message, Received, VirtualHost
 from multiqueue.broker._subscription import PullSubscription
 from multiqueue.errors import Empty, ShutDown
 from multiqueue.store import SqliteStore, StoreDamaged
+from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
 
 COUNT = 10
 
@@ -85,7 +84,7 @@ def _take_all(subscription: PullSubscription) -> int:
     count = 0
     with contextlib.suppress(ShutDown):
         while True:
-            subscription.get(timeout=HANG).accept()
+            subscription.get(timeout=PATIENCE).accept()
             count += 1
     return count
 
@@ -140,8 +139,8 @@ def test_a_header_that_goes_when_a_list_names_it_is_damage(tmp_path: Path, caplo
     damaged.fill(size=5000)
     host = damaged.open()
     subscription = host.subscribe("q", prefetch=1)
-    first = subscription.get(timeout=HANG)
-    until(lambda: host.memory_statistics().targets[0].entries == COUNT - 1)
+    first = subscription.get(timeout=PATIENCE)
+    wait_until_blocked(lambda: host.memory_statistics().targets[0].entries == COUNT - 1)
     host.memory_limit = 40_000  # bodies go, the list stays
     damaged.lose("header", -1)
     first.accept()
@@ -153,7 +152,7 @@ def test_a_header_that_goes_when_a_list_names_it_is_damage(tmp_path: Path, caplo
 
 def test_what_others_have_or_hold_is_not_taken_for_lost(damaged: Damaged) -> None:
     """Messages with consumers, held until their time, or refused by who asks are counted, and not lost."""
-    damaged.options = {"clock": (clock := HandClock()), "wall_clock": lambda: clock.now}
+    damaged.options = {"clock": (clock := FakeClock(1000.0)), "wall_clock": clock}
     host = damaged.open()
     host.publish(Message(b"later", routing_key="q", persistent=True, delay=60.0))
     held: list[Received] = []
@@ -162,7 +161,7 @@ def test_what_others_have_or_hold_is_not_taken_for_lost(damaged: Damaged) -> Non
     assert len(held) == COUNT
     subscription = host.subscribe("q", prefetch=1)
     held.pop().release()
-    subscription.get(timeout=HANG).release(refused=True)
+    subscription.get(timeout=PATIENCE).release(refused=True)
     with pytest.raises(Empty):
         subscription.get(timeout=0)
     assert not subscription.is_closed
@@ -174,8 +173,8 @@ def test_a_message_that_cannot_be_read_does_not_expire_and_is_told_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Housekeeping meets a message without a body at each look, and says so once."""
-    clock = HandClock()
-    damaged = Damaged(tmp_path / "store", clock=clock, wall_clock=lambda: clock.now)
+    clock = FakeClock(1000.0)
+    damaged = Damaged(tmp_path / "store", clock=clock, wall_clock=clock)
     damaged.fill(**{"x-message-ttl": 60_000})
     damaged.lose("body")
     host = damaged.open()

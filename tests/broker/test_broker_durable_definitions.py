@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from broker_durable_support import Keeper, bodies, holding, keepers, persistent
-from broker_front_support import HANG, until
 
 from multiqueue.broker import (
     AlertThresholds,
@@ -28,6 +27,7 @@ from multiqueue.broker import (
 from multiqueue.broker._binding import frozen
 from multiqueue.broker._definitions import definition_of, queue_from
 from multiqueue.store import Define, Definition, MemoryStore, StoreDamaged, StoreFailed, StoreFull, Undefine
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 ARGUMENTS = {
     "text": "päd\ud800",
@@ -200,10 +200,10 @@ def test_a_declaration_waits_for_its_commit_whoever_came_first() -> None:
     with holding(store):
         for thread in threads:
             thread.start()
-        until(lambda: store.statistics().pending_operations == 1)
+        wait_until_blocked(lambda: store.statistics().pending_operations == 1)
         assert returned == []
     for thread in threads:
-        thread.join(HANG)
+        thread.join(PATIENCE)
     assert returned[0] is returned[1] is host.queue("q")
     assert len(store.definitions()) == 1
     host.close()
@@ -309,7 +309,7 @@ def test_concurrent_changes_leave_the_store_as_the_topology_is(keeper: Keeper) -
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(HANG)
+        thread.join(PATIENCE)
     before: Any = shape(host)
     depths = {queue.name: len(queue) for queue in host.queues()}
     assert shape(keeper.crash()) == before

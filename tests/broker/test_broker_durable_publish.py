@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 from broker_durable_support import bodies, holding, persistent, take_all
-from broker_front_support import HANG, until
 
 from multiqueue.broker import (
     Alert,
@@ -21,6 +20,7 @@ from multiqueue.broker import (
     VirtualHost,
 )
 from multiqueue.store import MemoryStore, StoreClosed, StoreFailed, StoreFull
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 FULL = StoreFull("no room")
 FAILED = StoreFailed("the disk failed")
@@ -67,11 +67,11 @@ def test_a_message_is_seen_by_nobody_before_its_commit(host: VirtualHost, store:
         assert not published.is_confirmed
         assert not published.wait(timeout=0)
         store.release()
-        assert published.wait(HANG)
+        assert published.wait(PATIENCE)
         assert published.commit is not None
         assert published.commit.is_done
-        assert browser.get(timeout=HANG).body == b"a"
-        assert subscription.get(timeout=HANG).body == b"a"
+        assert browser.get(timeout=PATIENCE).body == b"a"
+        assert subscription.get(timeout=PATIENCE).body == b"a"
 
 
 def test_publish_returns_when_the_message_can_be_got(host: VirtualHost) -> None:
@@ -86,10 +86,10 @@ def test_publish_waits_for_its_commit(host: VirtualHost, store: MemoryStore) -> 
     store.hold()
     publisher = threading.Thread(target=host.publish, args=(persistent(b"a"),))
     publisher.start()
-    until(lambda: store.statistics().pending_operations == 1)
+    wait_until_blocked(lambda: store.statistics().pending_operations == 1)
     assert publisher.is_alive()
     store.release()
-    publisher.join(HANG)
+    publisher.join(PATIENCE)
     assert bodies(host) == [b"a"]
 
 
@@ -119,7 +119,7 @@ def test_a_transient_message_does_not_overtake_one_that_waits_for_its_commit(
         host.publish(Message([body], routing_key="q"))  # no bytes: it is never stored
     assert bodies(host) == []
     store.release(2)
-    until(lambda: len(host.queue("q")) == 2)
+    wait_until_blocked(lambda: len(host.queue("q")) == 2)
     assert bodies(host) == [b"1", b"1'"]
     store.release()
     host.wait_for_commits()
@@ -136,7 +136,7 @@ def test_a_transient_message_joins_even_when_its_turn_is_refused(host: VirtualHo
     store.fail_at(2, FULL)
     store.release()
     host.wait_for_commits()
-    assert first.wait(HANG)
+    assert first.wait(PATIENCE)
     assert bodies(host) == [b"1", b"2"]
     host.queue("q").check_invariants()
 
@@ -150,7 +150,7 @@ def test_a_transient_message_that_waits_for_its_turn_goes_with_the_store(host: V
     store.release()
     with pytest.raises(StoreFailed):
         host.wait_for_commits()
-    until(lambda: host._topology.queues()[0].queue._on_the_way == 0)
+    wait_until_blocked(lambda: host._topology.queues()[0].queue._on_the_way == 0)
     assert len(host._topology.queues()[0].queue) == 0
 
 
@@ -160,7 +160,7 @@ def test_messages_join_in_the_order_in_which_they_were_published(host: VirtualHo
     for number in range(500):
         published = host.publish_nowait(persistent(b"%d" % number))
         published.add_done_callback(lambda error, number=number: confirmed.append(number))  # type: ignore[misc]
-    until(lambda: len(confirmed) == 500)
+    wait_until_blocked(lambda: len(confirmed) == 500)
     assert bodies(host) == [b"%d" % number for number in range(500)]
     assert confirmed == list(range(500))
 
@@ -179,7 +179,7 @@ def test_one_commit_is_for_all_queues_of_a_message(host: VirtualHost, store: Mem
     assert published.queues == 3
     assert [bodies(host, queue) for queue in "qrt"] == [[], [], [b"a"]]
     store.release(1)
-    assert published.wait(HANG)
+    assert published.wait(PATIENCE)
     assert [bodies(host, queue) for queue in "qrt"] == [[b"a"], [b"a"], [b"a"]]
 
 
@@ -197,7 +197,7 @@ def test_a_full_store_refuses_a_message_on_all_durable_queues(host: VirtualHost,
     errors: list[BaseException | None] = []
     published = host.publish_nowait(message)
     published.add_done_callback(errors.append)
-    until(lambda: errors)
+    wait_until_blocked(lambda: errors)
     assert [type(error) for error in errors] == [StoreFull]
     assert [bodies(host, queue) for queue in "qrt"] == [[], [], [b"a", b"a"]]
     host.publish(message)
@@ -251,8 +251,8 @@ def test_a_limit_counts_what_is_on_its_way(host: VirtualHost, store: MemoryStore
     store.fail_at(1, FULL)
     store.release()
     with pytest.raises(StoreFull):
-        first.wait(HANG)
-    assert second.wait(HANG)
+        first.wait(PATIENCE)
+    assert second.wait(PATIENCE)
     host.publish(persistent(b"4", key="small"))
     with pytest.raises(MessageRefused):
         host.publish(persistent(b"5", key="small"))
@@ -314,7 +314,7 @@ def test_mandatory_and_immediate_are_decided_before_anything_is_stored(host: Vir
     store.release()
     with host.subscribe("q") as subscription:
         host.publish(persistent(b"now"), immediate=True, mandatory=True)
-        assert subscription.get(timeout=HANG).body == b"now"
+        assert subscription.get(timeout=PATIENCE).body == b"now"
 
 
 def test_a_message_whose_queue_is_deleted_meanwhile_leaves_nothing(host: VirtualHost, store: MemoryStore) -> None:
@@ -323,10 +323,10 @@ def test_a_message_whose_queue_is_deleted_meanwhile_leaves_nothing(host: Virtual
     published = host.publish_nowait(persistent(b"a"))
     deleter = threading.Thread(target=host.delete_queue, args=("q",))
     deleter.start()
-    until(lambda: store.statistics().pending_operations > 1)
+    wait_until_blocked(lambda: store.statistics().pending_operations > 1)
     store.release()
-    deleter.join(HANG)
-    assert published.wait(HANG)
+    deleter.join(PATIENCE)
+    assert published.wait(PATIENCE)
     host.wait_for_commits()
     assert store.statistics().messages == 0
     assert store.definitions() == []
@@ -342,7 +342,7 @@ def test_a_store_that_fails_ends_everything(host: VirtualHost, store: MemoryStor
     """
     host.publish(persistent(b"there"))
     subscription = host.subscribe("q")
-    held = subscription.get(timeout=HANG)
+    held = subscription.get(timeout=PATIENCE)
     store.hold()
     published = host.publish_nowait(persistent(b"lost"))
     errors: list[BaseException | None] = []
@@ -350,10 +350,10 @@ def test_a_store_that_fails_ends_everything(host: VirtualHost, store: MemoryStor
     store.fail_at(1, FAILED)
     store.release()
     with pytest.raises(StoreFailed):
-        published.wait(HANG)
-    until(lambda: errors)
+        published.wait(PATIENCE)
+    wait_until_blocked(lambda: errors)
     assert [type(error) for error in errors] == [StoreFailed]
-    until(lambda: subscription.is_closed)
+    wait_until_blocked(lambda: subscription.is_closed)
     refused = (
         lambda: host.publish(persistent(b"x")),
         lambda: host.publish(Message(b"x", routing_key="q")),
@@ -415,7 +415,7 @@ def test_what_is_committed_while_the_virtual_host_closes_stays(host: VirtualHost
     queue.close()
     commit = submission.submit()
     assert commit is not None
-    assert commit.wait(HANG)
+    assert commit.wait(PATIENCE)
     host.close()
     again = VirtualHost(store=store.reopened())
     assert take_all(again) == [(b"late", False)]

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 from broker_durable_support import bodies, persistent, take_all
-from broker_front_support import until
 
 from multiqueue.broker import (
     Message,
@@ -19,6 +18,7 @@ from multiqueue.broker import (
 )
 from multiqueue.broker._publisher import Publisher
 from multiqueue.store import MemoryStore, StoreClosed, StoreFailed, StoreFull
+from multiqueue.testing import wait_until_blocked
 
 FULL = StoreFull("no room")
 FAILED = StoreFailed("the disk failed")
@@ -66,7 +66,7 @@ def test_the_store_has_nothing_before_it_is_handed_in(
     assert pending(store) == 5
     assert bodies(host) == []
     store.release(1)
-    until(lambda: told)
+    wait_until_blocked(lambda: told)
     assert bodies(host) == [b"0", b"1", b"2", b"3", b"4"]
     assert told == [(number, False) for number in range(5)]
     assert host.memory_statistics().writing == 0
@@ -249,7 +249,7 @@ def test_a_crash_leaves_a_beginning(host: VirtualHost, store: MemoryStore, publi
         if number % 2:
             publisher.hand_in()
     store.release(2)
-    until(lambda: len(host.queue("q")) == 4)
+    wait_until_blocked(lambda: len(host.queue("q")) == 4)
     again = VirtualHost(store=store.reopened(crashed=True))
     assert take_all(again) == [(b"%d" % number, True) for number in range(4)]
     again.close()
@@ -264,7 +264,7 @@ def test_a_store_that_fails_in_a_run_tells_of_all_of_it(
     for number in range(3):
         publisher.publish(persistent(), tag=number)
     publisher.hand_in()
-    until(lambda: told)
+    wait_until_blocked(lambda: told)
     assert told == [(0, True), (1, True), (2, True)]
     assert (len(queue), queue._on_the_way) == (0, 0)
     with pytest.raises(StoreFailed):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from broker_durable_support import Keeper, bodies, holding, keepers, persistent, take_all
-from broker_front_support import HANG, until
 
 from multiqueue.broker import (
     DeadLetterReason,
@@ -21,6 +20,7 @@ from multiqueue.broker import (
     deaths_of,
 )
 from multiqueue.store import MemoryStore, StoreFailed, StoreFull
+from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -41,17 +41,9 @@ def fill(host: VirtualHost, *bodies: bytes, queue: str = "q") -> None:
         host.publish(persistent(body, key=queue))
 
 
-class Time:
-    """Both clocks of a virtual host, moved by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall(self) -> float:
-        return self.now + 1_700_000_000
+def wall(clock: FakeClock) -> Callable[[], float]:
+    """The time of day that goes with a clock."""
+    return lambda: clock() + 1_700_000_000
 
 
 # Accepted
@@ -107,9 +99,9 @@ def test_what_is_settled_on_delivery_is_deleted(keeper: Keeper) -> None:
     fill(host, b"1", b"2", b"3")
     assert host.get("q", auto_accept=True) is not None
     with host.subscribe("q", auto_accept=True) as subscription:
-        subscription.get(HANG)
+        subscription.get(PATIENCE)
     with host.subscribe("q", auto_accept=True, selector=lambda message: True) as subscription:
-        subscription.get(HANG)
+        subscription.get(PATIENCE)
     host.wait_for_commits()
     assert keeper.store.statistics().messages == 0
 
@@ -118,7 +110,7 @@ def test_a_browser_leaves_everything(keeper: Keeper) -> None:
     """Browsing settles nothing, on delivery or otherwise."""
     fill(keeper.host, b"1")
     with keeper.host.subscribe("q", browse=True, auto_accept=True) as browser:
-        assert browser.get(HANG).body == b"1"
+        assert browser.get(PATIENCE).body == b"1"
     assert bodies(keeper.crash()) == [b"1"]
 
 
@@ -144,7 +136,7 @@ def test_what_nobody_settled_comes_back_after_a_clean_close(keeper: Keeper) -> N
     """Messages in somebody's hands return to their places, with the delivery counted."""
     fill(keeper.host, b"1", b"2", b"3")
     subscription = keeper.host.subscribe("q")
-    assert subscription.get(HANG).body == b"1"
+    assert subscription.get(PATIENCE).body == b"1"
     got(keeper.host)
     assert take_all(keeper.restart()) == [(b"1", True), (b"2", True), (b"3", False)]
 
@@ -227,7 +219,7 @@ def lives(store: MemoryStore, act: Callable[[], object], look: Callable[[Virtual
 def commit_one(store: MemoryStore) -> None:
     pending = store.statistics().pending_operations
     store.release(1)
-    until(lambda: store.statistics().pending_operations < pending)
+    wait_until_blocked(lambda: store.statistics().pending_operations < pending)
 
 
 def where(host: VirtualHost) -> dict[str, list[object]]:
@@ -297,24 +289,24 @@ def test_a_dead_letter_for_nowhere_is_deleted(keeper: Keeper) -> None:
 
 def test_time_goes_on_while_nobody_has_the_store_open(tmp_path: Path) -> None:
     """What expires, and what is held until its time, count the hours that the process was not there."""
-    time = Time()
+    clock = FakeClock(1000.0)
     for kind in ("memory", "sqlite"):
-        keeper = next(keepers(tmp_path, kind, clock=time.monotonic, wall_clock=time.wall))
+        keeper = next(keepers(tmp_path, kind, clock=clock, wall_clock=wall(clock)))
         with_dead_letters(keeper.host, **{"x-message-ttl": 10_000})
         keeper.host.declare_queue("q", durable=True)
         fill(keeper.host, b"old", queue="sick")
         keeper.host.publish(persistent(b"held", delay=20))
-        time.now += 6
+        clock.advance(6)
         fill(keeper.host, b"young", queue="sick")
         keeper.restart()
-        time.now += 5
+        clock.advance(5)
         keeper.crash()
         for queue in keeper.host.queues():
             queue.housekeeping()
         keeper.host.wait_for_commits()
         assert where(keeper.host) == {"dead": [b"old"], "sick": [b"young"], "q": [b"held"]}
         assert keeper.host.get("q") is None
-        time.now += 9
+        clock.advance(9)
         keeper.host.queue("q").housekeeping()
         assert got(keeper.host).body == b"held"
         keeper.close()
@@ -323,15 +315,15 @@ def test_time_goes_on_while_nobody_has_the_store_open(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [QueueKind.STANDARD, QueueKind.SORTED])
 def test_nobody_gets_what_expired_in_another_life(tmp_path: Path, kind: QueueKind) -> None:
     """A message past its time is not delivered, though housekeeping has not met it yet; one within its time is."""
-    time = Time()
+    clock = FakeClock(1000.0)
     settings = QueueSettings(durable=True, kind=kind, sort_key="key" if kind is QueueKind.SORTED else None)
-    keeper = next(keepers(tmp_path, "sqlite", clock=time.monotonic, wall_clock=time.wall))
+    keeper = next(keepers(tmp_path, "sqlite", clock=clock, wall_clock=wall(clock)))
     keeper.host.declare_queue("q", settings=settings)
     keeper.host.publish(persistent(b"old", expiration=10))
     keeper.host.publish(persistent(b"young", expiration=20))
-    time.now += 9
+    clock.advance(9)
     keeper.restart()
-    time.now += 2
+    clock.advance(2)
     assert take_all(keeper.host) == [(b"young", False)]
     keeper.close()
 
@@ -346,14 +338,14 @@ def test_messages_are_moved_in_one_commit_each() -> None:
     mover = threading.Thread(target=lambda: host.queue("from").move_messages(host.queue("to")))
     with holding(store):
         mover.start()
-        until(lambda: store.statistics().pending_operations == 4)
+        wait_until_blocked(lambda: store.statistics().pending_operations == 4)
         assert where(host) == {"from": [], "to": []}
         assert lives(store, lambda: None, where)[:3] == [
             {"from": [b"1", b"2"], "to": []},
             {"from": [b"2"], "to": [b"1"]},
             {"from": [], "to": [b"1", b"2"]},
         ]
-    mover.join(HANG)
+    mover.join(PATIENCE)
     assert where(host) == {"from": [], "to": [b"1", b"2"]}
     host.close()
 
@@ -484,13 +476,13 @@ def test_a_transaction_is_one_commit() -> None:
     committer = threading.Thread(target=transaction.commit)
     with holding(store):
         committer.start()
-        until(lambda: store.statistics().pending_operations)
+        wait_until_blocked(lambda: store.statistics().pending_operations)
         assert where(host) == {"dead": [], "sick": [], "q": [b"kept"]}
         before, after, *later = lives(store, lambda: None, where)
     assert before == {"dead": [], "sick": [b"rejected"], "q": [b"accepted", b"kept"]}
     assert after == {"dead": [b"rejected"], "sick": [b"new"], "q": [b"kept", b"new"]}
     assert later == [after]  # the transient message's turn in the order is over
-    committer.join(HANG)
+    committer.join(PATIENCE)
     host.wait_for_commits()
     assert where(host) == {"dead": [b"rejected"], "sick": [b"new"], "q": [b"kept", b"new", b"transient"]}
     assert store.statistics().messages == 4

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from queue import Queue
 
 import pytest
-from broker_front_support import HANG, Clock, bodies, until
+from broker_front_support import bodies
 
 from multiqueue.broker import (
     AccessRefused,
@@ -30,7 +30,7 @@ from multiqueue.broker import (
     VirtualHost,
 )
 from multiqueue.errors import Empty, ShutDown
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ class Inbox:
         self.received.put(received)
 
     def bodies(self, count: int) -> list[object]:
-        return [self.received.get(timeout=HANG).body for _ in range(count)]
+        return [self.received.get(timeout=PATIENCE).body for _ in range(count)]
 
 
 def test_a_callback_receives_messages_in_order(broker: Broker) -> None:
@@ -76,7 +76,7 @@ def test_a_callback_receives_messages_in_order(broker: Broker) -> None:
 
 def test_callbacks_of_one_subscription_never_overlap_and_two_subscriptions_run_at_once(broker: Broker) -> None:
     """Two callbacks of two subscriptions meet at a barrier; the second message of one waits for its first."""
-    both = threading.Barrier(2, timeout=HANG)
+    both = threading.Barrier(2, timeout=PATIENCE)
     running: Counter[str] = Counter()
     overlaps: list[str] = []
     done: Queue[object] = Queue()
@@ -94,7 +94,7 @@ def test_callbacks_of_one_subscription_never_overlap_and_two_subscriptions_run_a
         broker.declare_queue(name)
         put(broker, name, 1, 2, 3)
         broker.consume(name, callback)
-    assert sorted(str(done.get(timeout=HANG)) for _ in range(6)) == ["1", "1", "2", "2", "3", "3"]
+    assert sorted(str(done.get(timeout=PATIENCE)) for _ in range(6)) == ["1", "1", "2", "2", "3", "3"]
     assert overlaps == []
 
 
@@ -133,7 +133,7 @@ def test_a_callback_that_raises_is_reported_and_the_next_message_follows(broker:
 
     broker.consume("q", callback, on_error=lambda received, error: failures.put((received, error)))
     put(broker, "q", "bad", "good")
-    received, error = failures.get(timeout=HANG)
+    received, error = failures.get(timeout=PATIENCE)
     assert (received.body, str(error)) == ("bad", "bad")
     assert inbox.bodies(1) == ["good"]
     received.reject()
@@ -146,7 +146,7 @@ def test_at_most_prefetch_messages_are_unsettled(broker: Broker) -> None:
     inbox = Inbox(accepts=False)
     subscription = broker.consume("q", inbox, prefetch=2)
     put(broker, "q", 1, 2, 3)
-    first, second = (inbox.received.get(timeout=HANG) for _ in range(2))
+    first, second = (inbox.received.get(timeout=PATIENCE) for _ in range(2))
     assert [received.body for received in subscription.unsettled()] == [1, 2]
     assert bodies(broker.queue("q")) == [3]
     second.accept()
@@ -182,12 +182,12 @@ def test_closing_a_subscription_waits_for_its_callback_and_gives_the_rest_back(b
         if received.body == 1:
             return  # never settled
         entered.set()
-        assert proceed.wait(HANG)
+        assert proceed.wait(PATIENCE)
         received.accept()
 
     subscription = broker.consume("q", callback)
     put(broker, "q", 1, 2, 3)
-    assert entered.wait(HANG)
+    assert entered.wait(PATIENCE)
 
     def close() -> None:
         subscription.close()
@@ -195,10 +195,10 @@ def test_closing_a_subscription_waits_for_its_callback_and_gives_the_rest_back(b
 
     closing = threading.Thread(target=close, name="closes")
     closing.start()
-    until(lambda: not subscription.target.credit.is_open)
+    wait_until_blocked(lambda: not subscription.target.credit.is_open)
     assert not closed.is_set()
     proceed.set()
-    closing.join(HANG)
+    closing.join(PATIENCE)
     assert closed.is_set()
     assert subscription.is_closed
     assert bodies(broker.queue("q")) == [1, 3]
@@ -215,7 +215,7 @@ def test_a_thread_blocks_on_several_queues_and_is_served_from_each_in_turn(broke
     put(broker, "a", "a1", "a2", "a3")
     put(broker, "b", "b1")
     with broker.subscribe(["a", "b"]) as subscription:
-        received = [subscription.get(timeout=HANG) for _ in range(4)]
+        received = [subscription.get(timeout=PATIENCE) for _ in range(4)]
         assert [each.body for each in received] == ["a1", "b1", "a2", "a3"]
         assert [each.queue for each in received] == ["a", "b", "a", "a"]
         with pytest.raises(Empty, match="nothing delivered"):
@@ -251,10 +251,10 @@ def test_a_blocked_thread_is_told_when_the_broker_closes() -> None:
     threads = [threading.Thread(target=wait, name=f"waits-{n}") for n in range(10)]
     for thread in threads:
         thread.start()
-    until(lambda: len(broker.queue("q").consumers()) == 10)
+    wait_until_blocked(lambda: len(broker.queue("q").consumers()) == 10)
     broker.close()
     for thread in threads:
-        thread.join(HANG)
+        thread.join(PATIENCE)
     assert ended.qsize() == 10
     broker.close()
 
@@ -271,16 +271,16 @@ def test_a_callback_may_close_the_broker() -> None:
 
     broker.consume("q", callback)
     put(broker, "q", 1)
-    assert closed.wait(HANG)
+    assert closed.wait(PATIENCE)
     assert broker.is_closed
     broker._scheduler_threads.close()  # joins the thread that the callback ran on
 
 
 def test_two_callbacks_that_both_close_the_broker_do_not_wait_for_each_other() -> None:
     """Nor does an alert's handler that closes it on the housekeeping thread meanwhile."""
-    everybody = threading.Barrier(3, timeout=HANG)
+    everybody = threading.Barrier(3, timeout=PATIENCE)
     closed: Queue[str] = Queue()
-    clock = Clock()
+    clock = FakeClock()
 
     def close(by: object) -> None:
         everybody.wait()
@@ -295,8 +295,8 @@ def test_two_callbacks_that_both_close_the_broker_do_not_wait_for_each_other() -
         subject.declare_queue(name)
         subject.consume(name, close)
         put(subject, name, 1)
-    clock.now += 60
-    assert sorted(closed.get(timeout=HANG) for _ in range(3)) == ["Alert", "Received", "Received"]
+    clock.advance(60)
+    assert sorted(closed.get(timeout=PATIENCE) for _ in range(3)) == ["Alert", "Received", "Received"]
     subject.close()
 
 
@@ -308,7 +308,7 @@ def test_closing_waits_for_a_stuck_callback_only_as_long_as_it_is_told(broker: B
 
     def callback(received: Received) -> None:
         entered.set()
-        assert proceed.wait(HANG)
+        assert proceed.wait(PATIENCE)
         try:
             received.accept()
         except ValueError:
@@ -318,11 +318,11 @@ def test_closing_waits_for_a_stuck_callback_only_as_long_as_it_is_told(broker: B
 
     subscription = broker.consume("q", callback)
     put(broker, "q", 1)
-    assert entered.wait(HANG)
+    assert entered.wait(PATIENCE)
     subscription.close(timeout=0.0)
     assert bodies(broker.queue("q")) == [1]
     proceed.set()
-    assert outcome.get(timeout=HANG) == "refused"
+    assert outcome.get(timeout=PATIENCE) == "refused"
 
 
 def test_closing_with_messages_in_flight_is_clean(broker: Broker) -> None:
@@ -334,21 +334,21 @@ def test_closing_with_messages_in_flight_is_clean(broker: Broker) -> None:
 
     def callback(received: Received) -> None:
         entered.set()
-        assert proceed.wait(HANG)
+        assert proceed.wait(PATIENCE)
         received.accept()
         outcome.put("settled")
 
     broker.consume("q", callback, on_error=lambda received, error: failures.append(error))
     put(broker, "q", 1, 2, 3)
-    assert entered.wait(HANG)
+    assert entered.wait(PATIENCE)
     closing = threading.Thread(target=broker.close, name="closes")
     closing.start()
     wait_until_blocked(closing)  # or the next callback might run before the subscription's close begins
     with pytest.raises(BrokerClosed):
         put(broker, "q", 4)
     proceed.set()
-    closing.join(HANG)
-    assert outcome.get(timeout=HANG) == "settled"
+    closing.join(PATIENCE)
+    assert outcome.get(timeout=PATIENCE) == "settled"
     assert (outcome.qsize(), failures) == (0, [])
 
 
@@ -379,7 +379,7 @@ def test_a_selector_as_text_or_predicate_chooses_messages(broker: Broker) -> Non
         broker.subscribe("q", selector="amount BETWEEN 10 AND 20") as text,
         broker.subscribe("q", selector=lambda message: message.headers["amount"] == 25) as predicate,
     ):
-        assert (predicate.get(timeout=HANG).body, text.get(timeout=HANG).body) == (25, 15)
+        assert (predicate.get(timeout=PATIENCE).body, text.get(timeout=PATIENCE).body) == (25, 15)
         assert bodies(broker.queue("q")) == [5]
 
 
@@ -388,9 +388,9 @@ def test_a_browser_sees_messages_and_leaves_them(broker: Broker) -> None:
     broker.declare_queue("q")
     put(broker, "q", 1, 2)
     with broker.subscribe("q", browse=True) as browser:
-        assert [browser.get(timeout=HANG).body for _ in range(2)] == [1, 2]
+        assert [browser.get(timeout=PATIENCE).body for _ in range(2)] == [1, 2]
         put(broker, "q", 3)
-        assert browser.get(timeout=HANG).body == 3
+        assert browser.get(timeout=PATIENCE).body == 3
     assert bodies(broker.queue("q")) == [1, 2, 3]
 
 
@@ -430,7 +430,7 @@ def test_no_local_passes_over_what_the_connection_published_itself(broker: Broke
     broker.publish(Message("mine", routing_key="q", publisher=me))
     broker.publish(Message("yours", routing_key="q", publisher=object()))
     with broker.subscribe("q", no_local=True, owner=me) as subscription:
-        assert subscription.get(timeout=HANG).body == "yours"
+        assert subscription.get(timeout=PATIENCE).body == "yours"
     assert bodies(broker.queue("q")) == ["mine", "yours"]
 
 
@@ -457,20 +457,20 @@ def test_without_threads_there_are_no_callbacks() -> None:
         host.consume("q", print)
     put(host, "q", 1)
     with host.subscribe("q") as subscription:
-        assert subscription.get(timeout=HANG).body == 1
+        assert subscription.get(timeout=PATIENCE).body == 1
 
 
 def test_time_passes_for_queues_without_anybody_touching_them() -> None:
     """An expired message reaches the dead-letter queue by housekeeping alone."""
-    clock = Clock()
+    clock = FakeClock()
     with Broker(clock=clock, housekeeping_interval=0.001) as broker:
         broker.declare_queue("dead")
         arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
         broker.declare_queue("q", arguments={"x-message-ttl": 60_000, **arguments})
         put(broker, "q", "milk")
         with broker.subscribe("dead") as letters:
-            clock.now += 60
-            assert letters.get(timeout=HANG).body == "milk"
+            clock.advance(60)
+            assert letters.get(timeout=PATIENCE).body == "milk"
 
 
 def test_a_deleted_queue_is_forgotten_by_housekeeping_and_by_memory() -> None:
@@ -512,12 +512,12 @@ def test_a_publisher_waits_for_room_where_a_queue_asks_for_it(broker: Broker) ->
     broker.declare_queue("other")
     broker.consume("other", lambda received: answers.put(broker.wait_for_room(published)), auto_accept=True)
     put(broker, "other", 1)
-    assert answers.get(timeout=HANG) is False
+    assert answers.get(timeout=PATIENCE) is False
     waiting = threading.Thread(target=lambda: answers.put(broker.wait_for_room(published)), name="waits")
     waiting.start()
     broker.queue("q").purge()
-    assert answers.get(timeout=HANG) is True
-    waiting.join(HANG)
+    assert answers.get(timeout=PATIENCE) is True
+    waiting.join(PATIENCE)
 
 
 def test_virtual_hosts_are_worlds_apart_and_end_with_their_broker() -> None:
@@ -571,7 +571,7 @@ def test_nothing_is_lost_or_doubled_among_many_producers_and_consumers(broker: B
         thread.start()
     for thread in threads:
         thread.join()
-    seen = Counter(accepted.get(timeout=HANG) for _ in range(count * producers))
+    seen = Counter(accepted.get(timeout=PATIENCE) for _ in range(count * producers))
     assert seen == Counter(range(count * producers))
     broker.check_invariants()
     assert broker.statistics().depth == 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from broker_front_support import Clock, bodies
+from broker_front_support import bodies
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from multiqueue.broker import Message, MessageRefused, Received, VirtualHost
+from multiqueue.testing import FakeClock
 
 TTL = 10.0
 TO_DEAD = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
@@ -84,7 +85,7 @@ class HostMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = Clock()
+        self.clock = FakeClock()
         self.host = VirtualHost(clock=self.clock)
         for name, arguments in QUEUES.items():
             self.host.declare_queue(name, arguments=arguments)
@@ -190,7 +191,7 @@ class HostMachine(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 4.0, TTL]))
     def let_time_pass(self, seconds: float) -> None:
-        self.clock.now += seconds
+        self.clock.advance(seconds)
         for queue in self.host.queues():
             queue.housekeeping()
         self.oracle.advance(seconds)

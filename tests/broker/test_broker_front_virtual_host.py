@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from broker_front_support import Clock, bodies
+from broker_front_support import bodies
 
 from multiqueue.broker import (
     AccessRefused,
@@ -27,6 +27,7 @@ from multiqueue.broker import (
     VirtualHost,
 )
 from multiqueue.broker._dead_letter import deaths_of
+from multiqueue.testing import FakeClock
 
 LOCKED = (
     "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in vhost '/'. It could be"
@@ -36,12 +37,12 @@ LOCKED = (
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def host(clock: Clock) -> VirtualHost:
+def host(clock: FakeClock) -> VirtualHost:
     return VirtualHost(clock=clock, wall_clock=lambda: 1_767_268_800.0)
 
 
@@ -254,18 +255,20 @@ def test_an_exclusive_queue_without_an_owner_is_the_processs_own(host: VirtualHo
         host.queue("mine", owner=object())
 
 
-def test_a_queue_that_deletes_itself_leaves_no_binding_and_its_name_is_free(host: VirtualHost, clock: Clock) -> None:
+def test_a_queue_that_deletes_itself_leaves_no_binding_and_its_name_is_free(
+    host: VirtualHost, clock: FakeClock
+) -> None:
     """An auto-delete queue goes with its last consumer, an expiring one when unused for its time."""
     fleeting = host.declare_queue("fleeting", auto_delete=True)
     host.bind_queue("fleeting", "amq.fanout")
     fleeting.remove_consumer(fleeting.add_consumer(lambda consumer: None))
     expiring = host.declare_queue("expiring", arguments={"x-expires": 5000})
-    clock.now += 4
+    clock.advance(4)
     host.declare_queue("expiring", passive=True)
-    clock.now += 4
+    clock.advance(4)
     expiring.housekeeping()
     assert host.queue("expiring") is expiring
-    clock.now += 1
+    clock.advance(1)
     expiring.housekeeping()
     assert host.queues() == []
     assert host.bindings() == []
@@ -397,7 +400,7 @@ def test_flow_control_tells_the_publisher_which_queues_to_wait_for(host: Virtual
     assert len(queue) == 2
 
 
-def test_a_dead_letter_goes_to_its_exchange_with_a_record(host: VirtualHost, clock: Clock) -> None:
+def test_a_dead_letter_goes_to_its_exchange_with_a_record(host: VirtualHost, clock: FakeClock) -> None:
     """An expired message arrives at the dead-letter exchange with the key and the record it should have."""
     dead = host.declare_queue("dead")
     host.declare_exchange("dlx", "direct", internal=True)
@@ -409,7 +412,7 @@ def test_a_dead_letter_goes_to_its_exchange_with_a_record(host: VirtualHost, clo
     }
     queue = host.declare_queue("q", arguments=arguments)
     host.publish(Message(b"milk", routing_key="q"))
-    clock.now += 1
+    clock.advance(1)
     queue.housekeeping()
     (letter,) = dead.browse()
     assert (letter.body, letter.routing_key, letter.exchange) == (b"milk", "late", "dlx")
@@ -424,7 +427,7 @@ def test_a_dead_letter_goes_to_its_exchange_with_a_record(host: VirtualHost, clo
     assert (len(queue), statistics.depth) == (0, 1)
 
 
-def test_a_dead_letter_that_leads_nowhere_is_counted_as_lost(host: VirtualHost, clock: Clock) -> None:
+def test_a_dead_letter_that_leads_nowhere_is_counted_as_lost(host: VirtualHost, clock: FakeClock) -> None:
     """The dead-letter exchange need not exist, and a queue without one drops its dead (broker-front 5)."""
     host.declare_queue("a", arguments={"x-message-ttl": 0, "x-dead-letter-exchange": "nowhere"})
     host.declare_queue("b", arguments={"x-message-ttl": 0})

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from broker_kernel_support import Bench, HandClock
+from broker_kernel_support import Bench
 
 from multiqueue.broker._alerts import AlertKind
 from multiqueue.broker._credit import Credit
@@ -16,6 +16,7 @@ from multiqueue.broker._message import Message
 from multiqueue.broker._queue import BrokerQueue
 from multiqueue.broker._queue_outcome import PutOutcome
 from multiqueue.broker._queue_settings import AlertThresholds, Overflow, QueueKind, QueueSettings
+from multiqueue.testing import FakeClock
 
 # -- limits
 
@@ -172,7 +173,7 @@ def test_browsers_see_what_was_held_when_its_time_has_come() -> None:
 def test_housekeeping_looks_after_many_queues_and_forgets_the_deleted() -> None:
     """One failing queue keeps none of the others waiting; a deleted one is let go of."""
     first, second = Bench(message_ttl=1), Bench(message_ttl=1)
-    keeper = Housekeeping(clock=(clock := HandClock()))
+    keeper = Housekeeping(clock=(clock := FakeClock(1000.0)))
     for bench in (first, second):
         keeper.add(bench.queue)
         bench.put("a")
@@ -543,7 +544,7 @@ def test_credit_is_restored_in_window_mode_and_granted_in_credit_mode() -> None:
 
 def test_the_clock_is_asked_only_where_time_matters() -> None:
     """A queue without times costs no look at the clock per message."""
-    clock = HandClock()
+    clock = FakeClock(1000.0)
     asked = [0]
 
     def count() -> float:

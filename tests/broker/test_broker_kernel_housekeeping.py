@@ -6,17 +6,17 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from broker_kernel_support import HandClock
 
 from multiqueue.broker import AlertThresholds, Message, QueueSettings, VirtualHost
 from multiqueue.broker._housekeeping import AT_ONCE, Housekeeping, Kept
+from multiqueue.testing import FakeClock
 
 
 class Desk:
     """A virtual host, its housekeeping, and a clock that is moved by hand. Visits are counted by queue."""
 
     def __init__(self, **options: object) -> None:
-        self.clock = HandClock()
+        self.clock = FakeClock(1000.0)
         self.visits: list[str] = []
         self.keeper = Housekeeping(clock=self.clock)
         self.host = VirtualHost(
@@ -179,7 +179,7 @@ def test_of_the_answer_and_what_is_asked_for_meanwhile_the_sooner_counts(
     answer: float | None, asks_for: float | None, comes: float | None
 ) -> None:
     """A visit is not lost when it is asked for while another is made; nor is one made twice at a time."""
-    clock, kept = HandClock(), Asking(answer, asks_for)
+    clock, kept = FakeClock(1000.0), Asking(answer, asks_for)
     keeper = Housekeeping(clock=clock)
     keeper.add(kept)
     keeper.run_once()
@@ -194,7 +194,7 @@ def test_of_the_answer_and_what_is_asked_for_meanwhile_the_sooner_counts(
 def test_a_visit_that_fails_is_made_again() -> None:
     """Whoever fails is visited at the next interval, and keeps nobody waiting."""
     kept, other = Asking(None, None, fails=True), Asking(None, None)
-    keeper = Housekeeping(clock=HandClock())
+    keeper = Housekeeping(clock=FakeClock(1000.0))
     for each in (kept, other):
         keeper.add(each)
     keeper.run_once()
@@ -204,7 +204,7 @@ def test_a_visit_that_fails_is_made_again() -> None:
 
 def test_what_was_planned_anew_does_not_pile_up() -> None:
     """The plan's memory follows how many are planned, however often they were, and whoever went is not kept."""
-    keeper = Housekeeping(clock=HandClock())
+    keeper = Housekeeping(clock=FakeClock(1000.0))
     kept = Asking(None, None)
     keeper.add(kept)
     keeper.run_once()

@@ -17,7 +17,7 @@ from multiqueue.broker._queue_settings import MessageGroups, Overflow, QueueKind
 from multiqueue.broker._target import ConsumerTarget
 from multiqueue.core import _sync
 from multiqueue.errors import ShutDown
-from multiqueue.testing import Exploration, Run, explore
+from multiqueue.testing import Exploration, FakeClock, Run, explore
 
 
 def hold(scenario: Callable[[Run], None]) -> Exploration:
@@ -32,11 +32,11 @@ class Office:
         self.dead: list[Any] = []
         self.told: list[QueueConsumer] = []
         self.given: list[Any] = []
-        self.now = 0.0
+        self.clock = FakeClock()
         self.queue = BrokerQueue(
             "q",
             settings=QueueSettings(**settings),
-            clock=lambda: self.now,
+            clock=self.clock,
             dead_letter=lambda queue, message, reason: self.dead.append(message.body),
             on_error=self._fail,
         )
@@ -166,7 +166,7 @@ def test_expiry_against_acquisition(selector: Any) -> None:
         office.told.clear()
 
         def pass_time() -> None:
-            office.now = 5.0
+            office.clock.advance(5.0)
             office.queue.housekeeping()
 
         run.spawn(pass_time)
@@ -373,7 +373,7 @@ def test_the_end_of_a_hold_against_an_empty_pull() -> None:
         office = Office(run)
         consumer = office.consumer()
         office.put("a", delay=5)
-        office.now = 5.0
+        office.clock.advance(5.0)
         run.spawn(office.queue.housekeeping)
         run.spawn(office.pull, consumer)
         run.join()

@@ -7,7 +7,6 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from broker_kernel_support import HandClock
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -17,6 +16,7 @@ from multiqueue.broker._entry import Entry
 from multiqueue.broker._message import Message
 from multiqueue.broker._queue import BrokerQueue
 from multiqueue.broker._queue_settings import MessageGroups, Overflow, QueueKind, QueueSettings
+from multiqueue.testing import FakeClock
 
 KINDS: dict[str, dict[str, Any]] = {
     "standard": {"kind": QueueKind.STANDARD},
@@ -81,7 +81,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock = HandClock()
+        self.clock = FakeClock(1000.0)
         self.items: list[Item] = []
         self.clients: list[Client] = []
         self.taken: list[tuple[Entry, Item, Client]] = []
@@ -122,7 +122,7 @@ class QueueMachine(RuleBasedStateMachine):
         return sorted(self.items, key=self._place)
 
     def _is_expired(self, item: Item) -> bool:
-        return item.expires_at is not None and item.expires_at <= self.clock.now
+        return item.expires_at is not None and item.expires_at <= self.clock()
 
     def _group_allows(self, item: Item, client: Client) -> bool:
         group = item.message.headers["group"]
@@ -136,7 +136,7 @@ class QueueMachine(RuleBasedStateMachine):
     def _suits(self, item: Item, client: Client) -> bool:
         return (
             item.owner is None
-            and item.held_until <= self.clock.now
+            and item.held_until <= self.clock()
             and not self._is_expired(item)
             and client.number not in item.refused_by
             and client.color in (None, item.message.headers["color"])
@@ -194,7 +194,7 @@ class QueueMachine(RuleBasedStateMachine):
             assert not outcome.accepted
             return
         assert outcome.accepted
-        now = self.clock.now
+        now = self.clock()
         if self.settings.kind is QueueKind.LAST_VALUE and key is not None:
             for item in [each for each in self.items if each.message.headers.get("key") == key]:
                 item.superseded = True

@@ -14,10 +14,9 @@ from multiqueue.broker._queue import BrokerQueue
 from multiqueue.broker._queue_settings import QueueKind, QueueSettings
 from multiqueue.broker._target import ConsumerTarget
 from multiqueue.errors import Empty
-from multiqueue.testing import Threads, switch_interval
+from multiqueue.testing import PATIENCE, Threads, switch_interval
 
 PRODUCERS = CONSUMERS = 4
-PATIENCE = 60.0  # seconds; reached only when a test fails
 
 
 def run(queue: BrokerQueue, count: int, seed: int, *, selectors: bool = False) -> Counter[object]:

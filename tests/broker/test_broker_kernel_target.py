@@ -14,9 +14,7 @@ from multiqueue.broker._message import Message
 from multiqueue.broker._queue import BrokerQueue
 from multiqueue.broker._scheduler import Connection, Scheduler
 from multiqueue.broker._target import ConsumerTarget, Delivery
-from multiqueue.testing import wait_until_blocked
-
-PATIENCE = 60.0  # seconds; reached only when a test fails
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def drain(target: ConsumerTarget) -> list[object]:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from broker_durable_support import Forgetful, InMemory, OnDisk, holding, keepers
-from broker_front_support import HANG, until
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from test_broker_durable_machine import QUEUES, Copy, DurableMachine, Lists, names, run
@@ -18,7 +17,7 @@ from multiqueue.broker import ConsumerNotAdmitted, Message, MessageTooLarge, Rec
 from multiqueue.broker._subscription import PullSubscription
 from multiqueue.errors import Empty, ShutDown
 from multiqueue.store import Header, MemoryStore, StoreFailed
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 LIMIT = 16_000  # some ten messages of a few bytes: each costs 768 beside its body
 PREFETCH = 3
@@ -124,7 +123,7 @@ class PagingHostMachine(DurableMachine):
         others = [each for each in self.takers if each.queue == taker.queue and each is not taker]
         rivals = [each for each in others if each.has_credit]
         if not rivals:
-            return taker, taker.subscription.get(timeout=HANG)
+            return taker, taker.subscription.get(timeout=PATIENCE)
         for _ in range(500):
             for each in (taker, *rivals):
                 try:
@@ -338,7 +337,7 @@ def test_a_thousand_consumers_of_one_queue_share_a_list(host: VirtualHost) -> No
     subscriptions = [host.subscribe("q", prefetch=1) for _ in range(1000)]
     assert len(host.memory_statistics().targets) == 1
     _publish(host, 1000)
-    bodies = {subscription.get(timeout=HANG).body for subscription in subscriptions}
+    bodies = {subscription.get(timeout=PATIENCE).body for subscription in subscriptions}
     assert len(bodies) == 1000
     for subscription in subscriptions:
         subscription.close()
@@ -349,11 +348,11 @@ def test_a_refused_message_goes_to_others_alone(host: VirtualHost) -> None:
     """Whoever refused a message goes on with a list of its own, and the others get what it refused."""
     _publish(host, 3)
     first = host.subscribe("q")
-    refused = first.get(timeout=HANG)
+    refused = first.get(timeout=PATIENCE)
     refused.release(refused=True)
-    assert first.get(timeout=HANG).body == b"1" + b"x" * 100
+    assert first.get(timeout=PATIENCE).body == b"1" + b"x" * 100
     second = host.subscribe("q")
-    assert second.get(timeout=HANG).body == refused.body
+    assert second.get(timeout=PATIENCE).body == refused.body
     first.close()
     second.close()
 
@@ -362,7 +361,7 @@ def test_a_browser_sees_everything_once_and_takes_nothing(host: VirtualHost) -> 
     """Browsing pages through what is in the store alone, in order."""
     _publish(host, 1000)
     with host.subscribe("q", browse=True) as browser:
-        seen = [browser.get(timeout=HANG).body for _ in range(1000)]
+        seen = [browser.get(timeout=PATIENCE).body for _ in range(1000)]
     assert seen == [b"%d" % number + b"x" * 100 for number in range(1000)]
     assert len(host.queue("q")) == 1000
     assert host.memory_statistics().used <= 200_000
@@ -379,7 +378,7 @@ def test_a_priority_queue_serves_the_highest_level_first_from_the_store() -> Non
     with host.subscribe("p", prefetch=1) as subscription:
         bodies = []
         for _ in range(600):
-            received = subscription.get(timeout=HANG)
+            received = subscription.get(timeout=PATIENCE)
             bodies.append(int(received.body))  # type: ignore[call-overload]
             received.accept()
     assert bodies == sorted(range(600), key=lambda number: (-(number % 3), number))
@@ -442,7 +441,7 @@ def test_transient_messages_of_a_durable_queue_are_written_out_and_come_back(hos
     assert store.statistics().messages > 500
     with host.subscribe("q", prefetch=1) as subscription:
         for number in range(1000):
-            received = subscription.get(timeout=HANG)
+            received = subscription.get(timeout=PATIENCE)
             assert received.body == b"%d" % number + b"x" * 400
             received.accept()
     host.wait_for_commits()
@@ -461,7 +460,7 @@ def test_transient_and_persistent_messages_keep_their_order_when_written_out() -
     assert [message.body for message in host.queue("q").browse()] == expected
     with host.subscribe("q", prefetch=1) as subscription:
         for body in expected:
-            received = subscription.get(timeout=HANG)
+            received = subscription.get(timeout=PATIENCE)
             assert received.body == body
             received.accept()
     host.close()
@@ -472,9 +471,9 @@ def test_a_transient_message_that_comes_back_goes_to_a_consumer_with_a_selector(
     host.publish(Message(b"first", routing_key="q", headers={"colour": "red"}))
     _publish(host, 1, colour="red")
     with host.subscribe("q", selector="colour = 'red'", prefetch=1) as reds:
-        first = reds.get(timeout=HANG)
+        first = reds.get(timeout=PATIENCE)
         first.release()
-        assert reds.get(timeout=HANG).body == b"first"
+        assert reds.get(timeout=PATIENCE).body == b"first"
 
 
 def test_nothing_is_in_memory_when_nothing_is_on_the_queue(host: VirtualHost) -> None:
@@ -483,7 +482,7 @@ def test_nothing_is_in_memory_when_nothing_is_on_the_queue(host: VirtualHost) ->
         _publish(host, 500)
         with host.subscribe("q", prefetch=20) as subscription:
             for _ in range(500):
-                subscription.get(timeout=HANG).accept()
+                subscription.get(timeout=PATIENCE).accept()
         host.wait_for_commits()
         assert host.memory_statistics().used == 0
 
@@ -499,7 +498,7 @@ def test_what_is_settled_while_it_is_written_out_does_not_come_back(arguments: d
         host.publish(Message(b"second", routing_key="q", priority=1))  # behind the first, so it takes its turn
         store.release(1)
         store.release(1)
-        until(lambda: len(queue) == 2)
+        wait_until_blocked(lambda: len(queue) == 2)
         writer = threading.Thread(target=queue.write_out)  # behind the deletion of the turn
         writer.start()
         wait_until_blocked(writer)
@@ -510,10 +509,10 @@ def test_what_is_settled_while_it_is_written_out_does_not_come_back(arguments: d
         assert [level for level in store.levels() if level.queue == queue.store_number]
         assert queue.browse() == []
         with host.subscribe("q", selector="JMSPriority >= 0"):
-            until(lambda: not any(each.is_open for each in host.memory_statistics().targets))
+            wait_until_blocked(lambda: not any(each.is_open for each in host.memory_statistics().targets))
             assert [each.entries for each in host.memory_statistics().targets] == [0, 0]  # the gets', and this
-    assert host.wait_for_commits(HANG)
-    assert host.wait_for_commits(HANG)
+    assert host.wait_for_commits(PATIENCE)
+    assert host.wait_for_commits(PATIENCE)
     assert (len(queue), store.statistics().messages, host.memory_statistics().used) == (0, 0, 0)
     host.close()
 
@@ -566,16 +565,18 @@ def test_a_consumer_of_what_cannot_be_read_is_cancelled(caplog: pytest.LogCaptur
         patch.setattr(host.store, "read", _fail)
         with host.subscribe(["q", "other"]) as both, host.subscribe("q", prefetch=2) as one:
             with pytest.raises(ShutDown):
-                one.get(timeout=HANG)
+                one.get(timeout=PATIENCE)
             assert one.is_closed
             host.publish(Message(b"here", routing_key="other"))
-            assert both.get(timeout=HANG).body == b"here"
-            until(lambda: both.queues == ["other"])
+            assert both.get(timeout=PATIENCE).body == b"here"
+            wait_until_blocked(lambda: both.queues == ["other"])
     assert "the disk is gone" in caplog.text
     assert host.queue("q").consumers() == []
     host.check_invariants()
     with host.subscribe("q") as again:
-        assert [again.get(timeout=HANG).body for _ in range(3)] == [b"%d" % number + b"x" * 100 for number in range(3)]
+        assert [again.get(timeout=PATIENCE).body for _ in range(3)] == [
+            b"%d" % number + b"x" * 100 for number in range(3)
+        ]
     host.close()
 
 
@@ -592,7 +593,7 @@ def test_opening_reads_no_messages(tmp_path: Path) -> None:
     assert len(host.queue("q")) == 2000
     assert (host.memory_statistics().loads, host.memory_statistics().used) == (0, 0)
     with host.subscribe("q", prefetch=1) as subscription:
-        assert subscription.get(timeout=HANG).body == b"0" + b"x" * 100
+        assert subscription.get(timeout=PATIENCE).body == b"0" + b"x" * 100
     keeper.close()
 
 
@@ -605,7 +606,7 @@ def test_a_million_messages_leave_nothing_behind() -> None:
         _publish(host, 10_000)
         with host.subscribe("q", prefetch=100) as subscription:
             for number in range(10_000):
-                received = subscription.get(timeout=HANG)
+                received = subscription.get(timeout=PATIENCE)
                 assert received.body == b"%d" % number + b"x" * 100
                 received.accept()
     host.wait_for_commits()

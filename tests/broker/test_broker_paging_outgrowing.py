@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker_front_support import HANG
-from paging_outgrown_support import LIMIT, STORES, StillClock, drain, fill, number_in, pages, rows, small_host
+from paging_outgrown_support import LIMIT, STORES, drain, fill, number_in, pages, rows, small_host
 
 from multiqueue.broker import Message, VirtualHost
 from multiqueue.broker._memory import MemoryManager
 from multiqueue.errors import Empty
 from multiqueue.store import MemoryStore, SqliteStore
+from multiqueue.testing import PATIENCE, FakeClock
 
 
 @pytest.fixture
-def clock() -> StillClock:
-    return StillClock()
+def clock() -> FakeClock:
+    return FakeClock(1000.0)
 
 
 @pytest.fixture(params=STORES)
-def host(request: pytest.FixtureRequest, clock: StillClock) -> Iterator[VirtualHost]:
+def host(request: pytest.FixtureRequest, clock: FakeClock) -> Iterator[VirtualHost]:
     yield from small_host(request.param, clock)
 
 
@@ -82,7 +82,7 @@ def test_whoever_has_a_message_keeps_it_when_the_queue_begins_to_page(host: Virt
         released.release()
         rejected.reject()
         got.accept()
-        again = subscription.get(timeout=HANG)
+        again = subscription.get(timeout=PATIENCE)
         assert (number_in(again.message), again.delivery_count) == (1, 2)
         again.accept()
     host.wait_for_commits()
@@ -93,7 +93,7 @@ def test_whoever_has_a_message_keeps_it_when_the_queue_begins_to_page(host: Virt
 
 
 def test_messages_that_are_held_or_expire_do_so_after_the_queue_began_to_page(
-    host: VirtualHost, clock: StillClock
+    host: VirtualHost, clock: FakeClock
 ) -> None:
     """Times that were set in memory are kept, whether the message is still there or was written out."""
     queue = host.declare_queue("q")
@@ -102,21 +102,21 @@ def test_messages_that_are_held_or_expire_do_so_after_the_queue_began_to_page(
     host.publish(Message(b"000002", routing_key="q"))
     queue.page_out()
     assert [number_in(message) for message in queue.browse()] == [0, 1, 2]
-    clock.now += 15
+    clock.advance(15)
     queue.housekeeping()
     assert [number_in(message) for message in queue.browse()] == [0, 2]
-    clock.now += 15
+    clock.advance(15)
     queue.housekeeping()
     assert drain(host, 2) == [0, 2]
 
 
-def test_what_memory_keeps_expires_after_the_queue_began_to_page(host: VirtualHost, clock: StillClock) -> None:
+def test_what_memory_keeps_expires_after_the_queue_began_to_page(host: VirtualHost, clock: FakeClock) -> None:
     """An object, which no store has and so no store knows to be past its time, goes at its time."""
     queue = host.declare_queue("q")
     host.publish(Message(b"000000", routing_key="q"))
     host.publish(Message([1, 2], routing_key="q", expiration=10.0))
     assert queue.page_out()
-    clock.now += 15
+    clock.advance(15)
     queue.housekeeping()
     assert (len(queue), queue.statistics().expired) == (1, 1)
 
@@ -129,7 +129,7 @@ def test_a_browser_sees_nothing_twice_when_the_queue_begins_to_page(host: Virtua
         seen = [number_in(browser.get(timeout=0).message) for _ in range(4)]
         queue.page_out()
         fill(host, range(10, 12))
-        seen += [number_in(browser.get(timeout=HANG).message) for _ in range(8)]
+        seen += [number_in(browser.get(timeout=PATIENCE).message) for _ in range(8)]
     assert seen == list(range(12))
 
 
@@ -142,7 +142,7 @@ def test_a_consumer_that_waits_is_told_of_what_comes_after_the_queue_began_to_pa
             reds.get(timeout=0)
         queue.page_out()
         fill(host, range(3, 4), colour="red")
-        assert number_in(reds.get(timeout=HANG).message) == 3
+        assert number_in(reds.get(timeout=PATIENCE).message) == 3
 
 
 def test_a_selector_that_is_asked_while_the_queue_begins_to_page_starts_over(
@@ -174,7 +174,7 @@ def test_a_selector_that_is_asked_while_the_queue_begins_to_page_starts_over(
 
     asked: list[Message] = []
     with host.subscribe("q", selector=selector, prefetch=1) as subscription:
-        received = subscription.get(timeout=HANG)
+        received = subscription.get(timeout=PATIENCE)
     assert [number_in(message) for message in (*asked, *settled)] == [0, 0]
     assert asked[0] is not settled[0], "it was in memory all the time"
     assert number_in(received.message) == 1
@@ -238,7 +238,7 @@ def test_a_transaction_settles_what_was_written_out(host: VirtualHost) -> None:
     fill(host, range(300))
     assert pages(queue)
     with host.subscribe("q", prefetch=3) as subscription:
-        first, second, third = (subscription.get(timeout=HANG) for _ in range(3))
+        first, second, third = (subscription.get(timeout=PATIENCE) for _ in range(3))
         with host.transaction() as transaction:
             transaction.accept(first)
             transaction.release(second)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 from broker_durable_support import holding
-from broker_front_support import HANG
 from paging_outgrown_support import LIMIT, STORES, fill, number_in, pages, rows, small_host
 
 from multiqueue.broker import Message, VirtualHost
 from multiqueue.store import MemoryStore
+from multiqueue.testing import PATIENCE
 
 
 @pytest.fixture(params=STORES)
@@ -31,7 +31,7 @@ def test_a_queue_that_is_found_empty_keeps_everything_in_memory_again(host: Virt
             fill(host, range(first, first + 400))
             assert pages(queue)
             for number in range(first, first + 400):
-                received = subscription.get(timeout=HANG)
+                received = subscription.get(timeout=PATIENCE)
                 assert number_in(received.message) == number
                 received.accept()
             queue.housekeeping()
@@ -60,7 +60,7 @@ def test_a_priority_queue_that_comes_back_serves_its_consumers(host: VirtualHost
         for priority in (0, 1, 0):
             assert queue.page_out()
             host.publish(Message(b"000000", routing_key="q", priority=priority))
-            subscription.get(timeout=HANG).accept()
+            subscription.get(timeout=PATIENCE).accept()
             queue.housekeeping()
             assert not pages(queue)
             host.publish(Message(b"000001", routing_key="q", priority=priority))

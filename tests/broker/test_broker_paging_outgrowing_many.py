@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from broker_front_support import HANG
 from paging_outgrown_support import LIMIT, fill, number_in
 
 from multiqueue.broker import Message, VirtualHost
 from multiqueue.errors import Empty
 from multiqueue.store import MemoryStore
+from multiqueue.testing import PATIENCE
 
 
 @pytest.mark.parametrize("has_store", [False, True])
@@ -35,7 +35,7 @@ def test_a_queue_begins_to_page_while_everybody_is_at_work(has_store: bool) -> N
             body = b"%06d" % number + b"x" * 100
             colour = "red" if first else "blue"
             published = host.publish(Message(body, routing_key="q", headers={"colour": colour}))
-            assert host.wait_for_room(published, timeout=HANG)
+            assert host.wait_for_room(published, timeout=PATIENCE)
 
     def consume(selector: str, returns: bool) -> None:
         with host.subscribe("q", selector=selector, prefetch=5) as subscription:
@@ -79,7 +79,7 @@ def test_a_queue_begins_to_page_while_everybody_is_at_work(has_store: bool) -> N
     workers.append(threading.Thread(target=safely, args=(manage,)))
     for worker in workers:
         worker.start()
-    if not done.wait(HANG):
+    if not done.wait(PATIENCE):
         errors.append(AssertionError(f"only {sum(seen.values())} of {threads * count} were settled"))
         done.set()
     for worker in workers:

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from broker_front_support import HANG
-from paging_outgrown_support import LIMIT, STORES, StillClock, drain, fill, number_in, pages, small_host
+from paging_outgrown_support import LIMIT, STORES, drain, fill, number_in, pages, small_host
 
 from multiqueue.broker import (
     ConsumerNotAdmitted,
@@ -19,6 +18,7 @@ from multiqueue.broker import (
     VirtualHost,
 )
 from multiqueue.store import MemoryStore, SqliteStore, StoreFailed
+from multiqueue.testing import PATIENCE, FakeClock
 
 
 @pytest.fixture(params=STORES)
@@ -44,7 +44,7 @@ def test_a_queue_pages_although_its_consumers_have_more_credit_than_fits(host: V
         host.check_invariants()
         numbers = []
         for turn in range(1000):
-            received = (first, second)[turn % 2].get(timeout=HANG)
+            received = (first, second)[turn % 2].get(timeout=PATIENCE)
             numbers.append(number_in(received.message))
             received.accept()
         assert numbers == list(range(1000))
@@ -228,7 +228,7 @@ def test_what_no_store_can_keep_stays_in_memory_on_a_queue_that_pages(host: Virt
     messages = []
     with host.subscribe("q", prefetch=1) as subscription:
         for _ in range(202):
-            received = subscription.get(timeout=HANG)
+            received = subscription.get(timeout=PATIENCE)
             messages.append(received.message)
             received.accept()
     assert messages[2].body is body
@@ -247,7 +247,7 @@ def test_a_store_that_fails_leaves_the_queue_in_memory(monkeypatch: pytest.Monke
         raise StoreFailed("the directory for temporary files cannot be written")
 
     monkeypatch.setattr(SqliteStore, "scratch", fail)
-    host = VirtualHost(memory_limit=LIMIT, clock=StillClock())
+    host = VirtualHost(memory_limit=LIMIT, clock=FakeClock(1000.0))
     queue = host.declare_queue("q")
     published = [host.publish(Message(b"x" * 100, routing_key="q")) for _ in range(200)]
     assert not pages(queue)

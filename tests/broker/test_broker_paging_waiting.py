@@ -11,11 +11,10 @@ from multiqueue.broker import ConsumerNotAdmitted, Message, VirtualHost
 from multiqueue.broker._memory import MemoryManager
 from multiqueue.broker._target_list import Account, Area, Share, TargetList
 from multiqueue.store import MemoryStore, StoreFull
-from multiqueue.testing import Run, explore
+from multiqueue.testing import PATIENCE, Run, explore
 
 LIMIT = 16_000  # of which an eighth may wait for its commit: two messages of 900 bytes
 COST = 900
-HANG = 60.0
 
 
 def test_publishers_and_commits_end_in_every_order() -> None:
@@ -171,9 +170,9 @@ def test_what_follows_a_refusal_does_not_wait_for_commits() -> None:
     host.publish_nowait(Message(b"x" * 200, routing_key="q", persistent=True))
     store.release()
     try:
-        assert called.wait(HANG), "the store's thread waits for itself"
+        assert called.wait(PATIENCE), "the store's thread waits for itself"
         assert isinstance(answered[0], StoreFull)
-        host.wait_for_commits(HANG)
+        host.wait_for_commits(PATIENCE)
         assert len(host.queue("q")) == 2
     finally:
         host._memory.close()  # or a broken store's thread would wait for ever

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from multiqueue.client import Channel, Message
+from multiqueue.testing import PATIENCE
 
 # A broker in the process, our server over TCP, RabbitMQ over TCP: the names of what `peer` gives.
 PEERS = ["in_process", "server", pytest.param("rabbitmq", marks=pytest.mark.slow(selected=True))]
-PATIENCE = 60.0  # seconds before a wait is taken to be for ever; nothing here takes one of them
 
 
 class Seen:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from client_contract_support import PATIENCE
 from pamqp import commands
 
 from multiqueue.amqp import (
@@ -23,6 +22,7 @@ from multiqueue.amqp import (
     encode_short_string,
 )
 from multiqueue.client import Connection, connect
+from multiqueue.testing import PATIENCE
 
 
 class Conversation:

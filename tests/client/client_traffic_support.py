@@ -12,10 +12,10 @@ import threading
 from collections.abc import Callable, Iterator
 
 from multiqueue.client import Channel, ClientError, Connection, Message
+from multiqueue.testing import PATIENCE
 
 AHEAD = 3000
 CONFIRMED, CONSUMED = 1, 2
-PATIENCE = 60.0
 
 
 class Record:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from client_contract_support import PATIENCE, Seen, ack, numbered, publish
+from client_contract_support import Seen, ack, numbered, publish
 
 from multiqueue import broker as brokers
 from multiqueue.client import (
@@ -22,7 +22,7 @@ from multiqueue.client import (
     log_failure,
 )
 from multiqueue.client._direct_link import DirectLink
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def test_callbacks_of_a_channel_never_overlap(channel: Channel, queue: str) -> None:

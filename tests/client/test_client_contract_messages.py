@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from client_contract_support import PATIENCE, Seen, ack, numbered, publish
+from client_contract_support import Seen, ack, numbered, publish
 
 from multiqueue import Empty, LinkedBlockingMultiQueue
 from multiqueue.broker import Broker
@@ -23,7 +23,7 @@ from multiqueue.client import (
     UnknownDelivery,
     connect,
 )
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def test_properties_arrive_as_they_were_sent(channel: Channel, queue: str) -> None:

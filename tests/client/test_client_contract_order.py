@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from client_contract_support import PATIENCE, PEERS, Seen
+from client_contract_support import PEERS, Seen
 
 from multiqueue.broker import Broker, VirtualHost
 from multiqueue.client import Channel, ChannelClosed, Connection, connect
 from multiqueue.store import MemoryStore
+from multiqueue.testing import PATIENCE
 
 MANY = 30
 

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from client_contract_support import PATIENCE, Seen
+from client_contract_support import Seen
 
 from multiqueue.broker import Broker
 from multiqueue.client import Channel, ChannelClosed, Connection, Message, connect
+from multiqueue.testing import PATIENCE
 
 REPLY_TO = "amq.rabbitmq.reply-to"
 

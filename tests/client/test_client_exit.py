@@ -9,9 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from client_contract_support import PATIENCE, Seen
+from client_contract_support import Seen
 
 from multiqueue.client import Connection, connect
+from multiqueue.testing import PATIENCE
 
 BEGINNING = """
 import os, sys

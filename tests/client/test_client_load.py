@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 from client_proxy_support import Proxy
-from client_traffic_support import PATIENCE, Traffic
+from client_traffic_support import Traffic
 
 from multiqueue.broker import Broker
 from multiqueue.client import Connection, connect
+from multiqueue.testing import PATIENCE
 
 CONNECTIONS = 4
 WARM_UP = 0.3  # of the time: caches, pools, arenas of the allocator

@@ -10,7 +10,6 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
-from client_contract_support import PATIENCE
 from pamqp import commands
 
 from multiqueue.amqp import (
@@ -35,7 +34,7 @@ from multiqueue.client._settings import settings_for
 from multiqueue.client._states import TABLE, Happening, IllegalHappening, State, after
 from multiqueue.client._topology import Declaration, Topology
 from multiqueue.client._work_pool import TURNS, WorkPool
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 # ---- addresses
 

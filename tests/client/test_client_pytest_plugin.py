@@ -17,9 +17,7 @@ import pytest
 from multiqueue import pytest_plugin
 from multiqueue.broker import Broker, Message, NotFound
 from multiqueue.pytest_plugin import BrokerForTests
-from multiqueue.testing import wait_until_blocked
-
-PATIENCE = 60.0  # seconds; only a hang takes as long
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 _SUITE = """
 import pika

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from client_contract_support import PATIENCE, PEERS, Seen, ack, numbered, publish
+from client_contract_support import PEERS, Seen, ack, numbered, publish
 from client_proxy_support import Proxy
 from client_server_support import Conversation, Listener, playing
 from pamqp import commands
@@ -16,7 +16,7 @@ from multiqueue.amqp import Publish
 from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, ConnectionInterrupted, connect
 from multiqueue.client._link import Event
 from multiqueue.client._states import State
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 @pytest.fixture(params=PEERS[1:])

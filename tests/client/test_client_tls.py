@@ -10,11 +10,12 @@ import threading
 from pathlib import Path
 
 import pytest
-from client_contract_support import PATIENCE, Seen
+from client_contract_support import Seen
 
 from multiqueue.amqp import Permissions, User, server_tls
 from multiqueue.broker import Broker
 from multiqueue.client import ConnectionFailed, connect
+from multiqueue.testing import PATIENCE
 
 
 @pytest.fixture(scope="module")

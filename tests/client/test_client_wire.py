@@ -6,7 +6,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from client_contract_support import PATIENCE, Seen
+from client_contract_support import Seen
 from client_server_support import Conversation, Listener, playing
 from pamqp import commands
 
@@ -21,7 +21,7 @@ from multiqueue.client import (
     PublishTimeout,
     connect,
 )
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 @pytest.fixture

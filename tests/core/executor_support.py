@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from multiqueue import MultiQueueExecutor
+from multiqueue.testing import PATIENCE
 
 ROOT = Path(__file__).parents[2]  # where a program run by a test finds the package
-PATIENCE = 60.0  # seconds; only a hang takes as long
 
 
 class Busy:

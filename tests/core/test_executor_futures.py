@@ -11,9 +11,9 @@ from concurrent.futures import Future, as_completed, wait
 from functools import partial
 
 import pytest
-from executor_support import PATIENCE, Busy, executor, in_thread
+from executor_support import Busy, executor, in_thread
 
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, KeyboardInterrupt, GeneratorExit])

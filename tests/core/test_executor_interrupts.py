@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from executor_support import PATIENCE, Busy, executor
+from executor_support import Busy, executor
 
 from multiqueue import Lane, MultiQueueExecutor
 from multiqueue.core import _sync
 from multiqueue.core._executor_crew import Crew
 from multiqueue.core._lane_map import _results
-from multiqueue.testing import FakeClock, interruptions, wait_until_blocked
+from multiqueue.testing import PATIENCE, FakeClock, interruptions, wait_until_blocked
 
 
 def check_at_rest(pool: MultiQueueExecutor) -> None:

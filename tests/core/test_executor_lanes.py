@@ -8,11 +8,11 @@ from concurrent.futures import CancelledError, Future, wait
 from typing import Any
 
 import pytest
-from executor_support import PATIENCE, Busy, executor, in_thread
+from executor_support import Busy, executor, in_thread
 
 from multiqueue import LinkedBlockingMultiQueue
 from multiqueue.errors import Full
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def test_a_lane_is_made_once() -> None:
@@ -106,7 +106,7 @@ def test_a_full_lane_holds_the_submitter_until_a_job_starts() -> None:
     ],
 )
 def test_a_full_lane_refuses_who_does_not_wait(how: Any, waited: str) -> None:
-    """`Full` says which lane, how full and what to do, and holds the refused call; the lane is unchanged.
+    """`Full` says which lane, how full and what to do, and holds the refused call; the lane is unchanged (executor 4).
 
     (executor 4)
     """

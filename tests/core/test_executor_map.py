@@ -11,10 +11,10 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from executor_support import PATIENCE, Busy, executor
+from executor_support import Busy, executor
 
 from multiqueue import MultiQueueExecutor
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def test_results_come_in_the_order_of_the_calls() -> None:

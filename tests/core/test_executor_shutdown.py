@@ -9,10 +9,10 @@ import threading
 from typing import Any
 
 import pytest
-from executor_support import PATIENCE, ROOT, Busy, executor, in_thread
+from executor_support import ROOT, Busy, executor, in_thread
 
 from multiqueue import MultiQueueExecutor
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def test_shutdown_runs_what_waits_and_joins_the_threads() -> None:

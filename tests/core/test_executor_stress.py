@@ -8,10 +8,10 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 import pytest
-from executor_support import PATIENCE, in_thread
+from executor_support import in_thread
 
 from multiqueue import MultiQueueExecutor
-from multiqueue.testing import switch_interval
+from multiqueue.testing import PATIENCE, switch_interval
 
 SUBMITTERS = 4
 STEPS = 60

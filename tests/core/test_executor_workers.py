@@ -11,10 +11,10 @@ from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures.thread import BrokenThreadPool
 
 import pytest
-from executor_support import PATIENCE, ROOT, Busy, executor, in_thread
+from executor_support import ROOT, Busy, executor, in_thread
 
 from multiqueue import MultiQueueExecutor
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 @pytest.mark.parametrize("workers", [0, -1])

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from multiqueue import LinkedBlockingMultiQueue, Queue
-from multiqueue.testing import Threads, switch_interval, wait_until_blocked
+from multiqueue.testing import PATIENCE, Threads, switch_interval, wait_until_blocked
 
 # Seconds between two signals of the interval timer: as often as a put and a take take a few microseconds.
 OFTEN = 0.0002
@@ -28,7 +28,6 @@ OFTEN = 0.0002
 STRIKES = 300
 
 # Seconds after which a forked child is killed.
-PATIENCE = 60.0
 
 
 @contextmanager
@@ -215,7 +214,7 @@ def test_asynchronous_exceptions_in_workers_lose_no_wake_up() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
 def test_a_child_can_use_the_queue_after_fork() -> None:
-    """Forked while other threads are in the middle of puts and takes, a child puts and takes without hanging.
+    """Forked while other threads are in the middle of puts and takes, a child puts and takes without hanging (core 8).
 
     (core 8)
     """

@@ -16,10 +16,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from multiqueue.testing import PATIENCE
+
 celery: Any = import_module("celery")
 kombu: Any = import_module("kombu")
 
-PATIENCE = 60.0  # seconds; a worker takes two to start on a quiet machine
 HIGHEST_PRIORITY = 9
 
 

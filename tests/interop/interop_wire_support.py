@@ -17,7 +17,8 @@ from typing import Any
 from pamqp import body, commands, frame, header
 from pamqp.heartbeat import Heartbeat
 
-PATIENCE = 60.0  # seconds; a broker answers within milliseconds, a loaded machine may need a few of these
+from multiqueue.testing import PATIENCE
+
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 CAPABILITIES = {"consumer_cancel_notify": True, "basic.nack": True, "connection.blocked": True}
 STRICT = {**CAPABILITIES, "authentication_failure_close": True}

@@ -13,8 +13,9 @@ from aio_pika.patterns import RPC, Master
 from interop_proxy_support import Proxy
 from rabbitmq_support import Peer
 
+from multiqueue.testing import PATIENCE
+
 Name = Callable[[str], str]
-PATIENCE = 60.0  # seconds
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:

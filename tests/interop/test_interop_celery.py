@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from interop_celery_support import PATIENCE, celery, close_app, kill, make_app, wait_for, worker
+from interop_celery_support import celery, close_app, kill, make_app, wait_for, worker
 from rabbitmq_support import Peer
 
 from multiqueue.broker import Broker
+from multiqueue.testing import PATIENCE
 
 Name = Callable[[str], str]
 

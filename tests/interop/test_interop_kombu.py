@@ -13,6 +13,8 @@ import pytest
 from interop_proxy_support import Proxy
 from rabbitmq_support import Peer
 
+from multiqueue.testing import PATIENCE
+
 # Both are typed in parts, which is of less use than not at all.
 amqp: Any = import_module("amqp")
 kombu: Any = import_module("kombu")
@@ -22,7 +24,6 @@ Connection, Consumer, Exchange, Producer, Queue = (
 )
 
 Name = Callable[[str], str]
-PATIENCE = 60.0  # seconds
 
 
 @pytest.fixture

@@ -7,25 +7,16 @@ import pytest
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor import Sampler
 from multiqueue.monitor._samples import take_sample
-
-
-class Clock:
-    """Seconds that pass when told."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from multiqueue.testing import FakeClock
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> FakeClock:
+    return FakeClock(100.0)
 
 
 @pytest.fixture
-def sampler(broker: Broker, clock: Clock) -> Sampler:
+def sampler(broker: Broker, clock: FakeClock) -> Sampler:
     """A sampler whose thread never gets its turn, for the clock stands: samples are taken by those who look."""
     sampler = Sampler(broker, clock=clock)
     sampler._thread = None
@@ -39,13 +30,13 @@ def test_two_looks_at_one_moment_read_the_broker_once(sampler: Sampler) -> None:
     sampler.close()
 
 
-def test_a_rate_is_what_came_between_two_samples(sampler: Sampler, broker: Broker, clock: Clock) -> None:
+def test_a_rate_is_what_came_between_two_samples(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
     """Three messages in two seconds are 1.5 per second."""
     broker.declare_queue("orders")
     sampler.look()
     for number in range(3):
         broker.publish(Message(b"%d" % number, routing_key="orders"))
-    clock.now += 2.0
+    clock.advance(2.0)
     pair = sampler.refresh()
     assert pair.seconds == 2.0
     assert pair.rate(pair.latest.total.published, pair.previous.total.published) == 1.5
@@ -61,12 +52,12 @@ def test_the_first_sample_has_no_rate(sampler: Sampler, broker: Broker) -> None:
     sampler.close()
 
 
-def test_after_a_long_pause_there_is_no_rate_of_then(sampler: Sampler, broker: Broker, clock: Clock) -> None:
+def test_after_a_long_pause_there_is_no_rate_of_then(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
     """Messages of last week are not shown as the rate of now."""
     broker.declare_queue("orders")
     sampler.look()
     broker.publish(Message(b"", routing_key="orders"))
-    clock.now += 1000.0
+    clock.advance(1000.0)
     assert sampler.look().seconds == 0.0
     sampler.close()
 

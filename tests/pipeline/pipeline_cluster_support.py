@@ -18,11 +18,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multiqueue.testing import PATIENCE
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A JVM takes two to ten seconds to start, on a busy machine more.
-_PATIENCE_S = 120.0
 _WORKER_HOSTS = ("127.0.0.2", "127.0.0.3")
 
 
@@ -35,7 +35,7 @@ class Server:
 
     def wait_for(self, pattern: str) -> re.Match[str]:
         """The first match in the log, once it is there."""
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             found = re.search(pattern, self.log.read_text(errors="replace"))
             if found:

@@ -26,6 +26,7 @@ from multiqueue.pipeline._settlement import Settlement
 from multiqueue.pipeline._steps import Steps
 from multiqueue.pipeline._tally import Snapshot
 from multiqueue.pipeline._work_clock import WorkClock
+from multiqueue.testing import FakeClock
 
 
 def do_without(missing: str) -> NoReturn:
@@ -33,16 +34,6 @@ def do_without(missing: str) -> NoReturn:
     if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
         pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
     pytest.skip(missing, allow_module_level=True)
-
-
-class Clock:
-    """Seconds that pass when told."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class HandLane:
@@ -191,7 +182,7 @@ class Pipeline:
         connect: Callable[[str], Any] | None = None,
     ) -> None:
         self.output = base / "out"
-        self.time = Clock()
+        self.time = FakeClock()
         self.dispatcher = HandDispatcher()
         self.reporter = Recorder()
         self.on_idle = on_idle
@@ -238,6 +229,6 @@ class Pipeline:
             self.on_idle(self)
         self.runner.check_invariants()
         if self.dispatcher.run_next():
-            self.time.now += 0.1
+            self.time.advance(0.1)
         else:
-            self.time.now += timeout
+            self.time.advance(timeout)

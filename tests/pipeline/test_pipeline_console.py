@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from pipeline_support import Clock
 from rich.console import Console
 
 from multiqueue.pipeline._console import (
@@ -25,6 +24,7 @@ from multiqueue.pipeline._ledger import Scanned
 from multiqueue.pipeline._lifecycle import ItemState
 from multiqueue.pipeline._progress import AttemptEnded
 from multiqueue.pipeline._tally import LaneProgress, Snapshot, Tally
+from multiqueue.testing import FakeClock
 
 
 def snapshot(lanes: int = 2) -> Snapshot:
@@ -73,11 +73,11 @@ def test_a_table_for_many_lanes() -> None:
 
 def test_lines_come_at_intervals() -> None:
     """However often the runner reports, a log gets a line every ten seconds, and one for each failure."""
-    stream, clock = io.StringIO(), Clock()
+    stream, clock = io.StringIO(), FakeClock()
     reporter = PlainLines(stream, clock)
     reporter.begin(snapshot())
     for _ in range(100):
-        clock.now += 0.25
+        clock.advance(0.25)
         reporter.update(snapshot())
     reporter.attempt_ended(ended(ItemState.DONE))
     reporter.attempt_ended(ended(ItemState.WAITING, "OSError: gone\nmore", 4.0))

@@ -49,14 +49,14 @@ class Following:
         self.run.run()
 
     def _follow(self, run: Pipeline) -> Follow:
-        return Follow(1.0, 2.0, self._lanes, lambda: run.time.now, lambda: START + run.time.now)
+        return Follow(1.0, 2.0, self._lanes, lambda: run.time(), lambda: START + run.time())
 
     def _lanes(self) -> list[Lane]:
         self.looks += 1
         return self.lanes
 
     def _idle(self, run: Pipeline) -> None:
-        due = [event for event in self.events if event[0] <= run.time.now]
+        due = [event for event in self.events if event[0] <= run.time()]
         for event in due:
             self.events.remove(event)
             event[1]()

@@ -7,13 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
-from pipeline_support import Clock, Recorder
+from pipeline_support import Recorder
 
 from multiqueue.pipeline import LaneProgress, Snapshot, Unprepared
 from multiqueue.pipeline._items import FileSeen, Item
 from multiqueue.pipeline._lifecycle import ItemState
 from multiqueue.pipeline._metrics import MetricsFile
 from multiqueue.pipeline._progress import AttemptEnded
+from multiqueue.testing import FakeClock
 
 SNAPSHOT = Snapshot([LaneProgress('e"u\\', 1, 2, 3, 4)], LaneProgress("all", 1, 2, 3, 4), 7.5, 0.5, None, True, False)
 
@@ -59,7 +60,7 @@ def test_as_json(tmp_path: Path) -> None:
 
 def test_at_intervals(tmp_path: Path) -> None:
     """The file is written at the start, every ten seconds and at the end, however often the run reports."""
-    clock, path = Clock(), tmp_path / "m.json"
+    clock, path = FakeClock(), tmp_path / "m.json"
     metrics = MetricsFile(path, Recorder(), clock)
     metrics.begin(SNAPSHOT)
     assert json.loads(path.read_text())["running"] is True
@@ -68,7 +69,7 @@ def test_at_intervals(tmp_path: Path) -> None:
         path.unlink(missing_ok=True)
         metrics.update(SNAPSHOT)
         written += path.exists()
-        clock.now += 0.5
+        clock.advance(0.5)
     assert written == 5
     assert list(tmp_path.iterdir()) in ([], [path])
 

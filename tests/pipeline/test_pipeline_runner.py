@@ -308,7 +308,7 @@ def test_waiting_times_go_on_over_a_restart(tmp_path: Path) -> None:
     first = pipeline(tmp_path, on_idle=interrupt)
     first.run()
     again = pipeline(tmp_path)
-    again.time.now = 1000.0
+    again.time.advance(1000.0)
     assert again.ledger.seconds_at_work() == pytest.approx(2.1)
     again.run()
     assert again.runner.clock() == pytest.approx(4.3, abs=0.3)

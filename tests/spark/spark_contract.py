@@ -41,8 +41,8 @@ from multiqueue.spark import (
     fan_in,
 )
 from multiqueue.spark._backend import is_connect
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
-PATIENCE = 120.0  # seconds; only a hang takes as long
 CHECKS: dict[str, Callable[[SparkSession], None]] = {}
 
 
@@ -72,13 +72,6 @@ def busy(spark: SparkSession) -> bool:
     if is_connect(spark):
         return bool(spark.interruptAll())
     return bool(spark.sparkContext.statusTracker().getActiveJobsIds())
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def endless(spark: SparkSession) -> Any:
@@ -111,7 +104,7 @@ def results_are_those_of_spark(spark: SparkSession) -> None:
             ((1,), 1),
             ((2,), 2),
         ]
-        wait_until(lambda: lane.statistics().succeeded == 7)  # counted behind the results
+        wait_until_blocked(lambda: lane.statistics().succeeded == 7)  # counted behind the results
         seen = lane.statistics()
         assert (seen.succeeded, seen.run.count, seen.wait.count, seen.running) == (7, 7, 7, seen.running)
 
@@ -148,7 +141,7 @@ def a_cancelled_item_is_cancelled_in_spark(spark: SparkSession) -> None:
         one, other = dock.lane("one"), dock.lane("other")
         first, second = one.submit(endless), other.submit(endless)
         waiting = other.submit(endless)
-        wait_until(lambda: first.running() and second.running())
+        wait_until_blocked(lambda: first.running() and second.running())
         assert first.cancel()
         assert wait([first], PATIENCE).not_done == set()
         assert first.cancelled()
@@ -263,7 +256,7 @@ def leaving_by_an_exception_ends_everything(spark: SparkSession) -> None:
     try:
         with docked(spark, 2) as dock:
             futures = [dock.submit(endless) for _ in range(4)]
-            wait_until(lambda: futures[0].running() and futures[1].running())
+            wait_until_blocked(lambda: futures[0].running() and futures[1].running())
             raise KeyboardInterrupt
     except KeyboardInterrupt:
         pass

@@ -22,8 +22,7 @@ from multiqueue.spark import QueueDataSource
 from multiqueue.spark._source import QueueStreamReader
 from multiqueue.spark._spool_files import Files
 from multiqueue.spark._streaming_columns import RAW
-
-PATIENCE = 60.0  # seconds; only a hang takes as long
+from multiqueue.testing import PATIENCE
 
 
 class PowerCut(BaseException):

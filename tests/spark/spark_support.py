@@ -12,10 +12,9 @@ import pytest
 
 from multiqueue.spark import Progress, SparkDispatcher, _dispatcher
 from multiqueue.spark._backend import Marks
+from multiqueue.testing import PATIENCE
 
 T = TypeVar("T")
-
-PATIENCE = 60.0  # seconds; only a hang takes as long
 
 
 class Cancelled(Exception):

@@ -6,18 +6,9 @@ import logging
 import threading
 
 import pytest
-from spark_support import PATIENCE
 
 from multiqueue.spark._alarms import FEW, Alarms
-from multiqueue.testing import wait_until_blocked
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
 
 
 def test_actions_are_called_in_the_order_of_their_times() -> None:
@@ -47,16 +38,16 @@ def test_an_alarm_that_is_off_is_not_called() -> None:
 
 def test_nothing_is_called_before_its_time() -> None:
     """The time is that of the clock it was made with."""
-    clock = Clock()
+    clock = FakeClock()
     alarms = Alarms("alarms", clock)
     called = threading.Event()
     later = alarms.after(10.0, called.set)
-    clock.now = 9.9
+    clock.advance(9.9)
     now = threading.Event()
     alarms.at(9.9, now.set)
     assert now.wait(PATIENCE)
     assert not called.is_set()
-    clock.now = 10.0
+    clock.advance(0.1)
     alarms.at(10.0, now.set)
     assert called.wait(PATIENCE)
     alarms.join()

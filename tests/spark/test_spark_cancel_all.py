@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from spark_support import PATIENCE, FakeSpark, dispatcher
+from spark_support import FakeSpark, dispatcher
 
 from multiqueue.spark import Histogram, Progress, SparkJobTimeout
 from multiqueue.spark._statistics import BOUNDS
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def test_cancelling_a_lane_leaves_the_others() -> None:

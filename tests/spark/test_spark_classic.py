@@ -13,10 +13,10 @@ from py4j.clientserver import ClientServerConnection
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from spark_support import PATIENCE, dispatcher
+from spark_support import dispatcher
 
 from multiqueue.spark import SparkJobCancelled
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 pytestmark = pytest.mark.spark
 

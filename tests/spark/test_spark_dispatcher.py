@@ -9,11 +9,11 @@ from concurrent.futures import wait
 from typing import Any
 
 import pytest
-from spark_support import PATIENCE, FakeSpark, dispatcher
+from spark_support import FakeSpark, dispatcher
 
 from multiqueue.errors import Full
 from multiqueue.spark import Retry, SparkDispatcher
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def test_at_least_one_item_must_run() -> None:

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_support import PATIENCE, FakeSpark
+from spark_support import FakeSpark
 
 from multiqueue.spark import FanIn, FanInError, SparkSessionStopped, _dispatcher, _reading, fan_in
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 class Source:

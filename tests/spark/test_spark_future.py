@@ -9,10 +9,10 @@ import weakref
 from concurrent.futures import CancelledError, as_completed, wait
 
 import pytest
-from spark_support import PATIENCE, Cancelled, FakeSpark, Gone, dispatcher
+from spark_support import Cancelled, FakeSpark, Gone, dispatcher
 
 from multiqueue.spark import Retry, SparkFuture, SparkJobCancelled, SparkSessionStopped
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def test_cancelling_a_running_job_ends_it_in_spark() -> None:

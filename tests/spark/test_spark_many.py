@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from spark_support import PATIENCE, FakeSpark, dispatcher
+from spark_support import FakeSpark, dispatcher
 
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 CAPACITY = 100
 

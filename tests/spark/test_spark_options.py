@@ -7,10 +7,10 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
-from spark_support import PATIENCE, Cancelled, FakeSpark, dispatcher
+from spark_support import Cancelled, FakeSpark, dispatcher
 
 from multiqueue.spark import Retry, SparkDeadlineMissed, SparkJobTimeout, SparkSessionStopped, is_transient
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 AT_ONCE = Retry(attempts=3, first_pause=0.0)
 LATER = Retry(attempts=3, first_pause=3600.0, max_pause=3600.0)

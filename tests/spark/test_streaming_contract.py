@@ -15,7 +15,7 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructType
 from rabbitmq_support import Peer
-from spark_streaming_support import PATIENCE, bodies, depth, numbers, publish, wait_for_depth
+from spark_streaming_support import bodies, depth, numbers, publish, wait_for_depth
 
 from multiqueue.broker import Broker
 from multiqueue.client import connect
@@ -29,6 +29,7 @@ from multiqueue.spark import (
     _source,
     _spool,
 )
+from multiqueue.testing import PATIENCE
 
 
 @dataclass(frozen=True)

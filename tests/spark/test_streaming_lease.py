@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from pyarrow.ipc import open_stream
 from spark_streaming_support import (
-    PATIENCE,
     Engine,
     bodies,
     broker_process,
@@ -34,6 +33,7 @@ from multiqueue.spark._lease import Lease
 from multiqueue.spark._lease_way import Leased, LeasedIntake
 from multiqueue.spark._source_intake import Supply
 from multiqueue.spark._streaming_options import SourceOptions
+from multiqueue.testing import PATIENCE
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructType
 from spark_streaming_support import (
-    PATIENCE,
     Engine,
     bodies,
     broker_process,
@@ -29,6 +28,7 @@ from multiqueue.spark import BadOption, MalformedBody, QueueDataSource, SourceUn
 from multiqueue.spark._source_intake import Intake, Supply
 from multiqueue.spark._spool import Spool
 from multiqueue.spark._streaming_options import SourceOptions
+from multiqueue.testing import PATIENCE
 
 
 @pytest.fixture

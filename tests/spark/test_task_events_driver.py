@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 from rabbitmq_support import Peer
-from spark_support import PATIENCE, FakeSpark
+from spark_support import FakeSpark
 
 from multiqueue.broker import Broker, Message
 from multiqueue.spark import (
@@ -25,7 +25,7 @@ from multiqueue.spark import (
 )
 from multiqueue.spark._task_events import PREFETCH
 from multiqueue.spark._task_events_sender import CHUNK_BYTES, PENDING_BYTES, Route, sender
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 LARGE = "x" * (CHUNK_BYTES + 1)  # a message of its own
 

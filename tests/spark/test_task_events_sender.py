@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from spark_support import PATIENCE
 
 from multiqueue.spark import TaskEventsError, TaskSender, _task_events_sender
 from multiqueue.spark._task_events_sender import CHUNK_BYTES, PENDING_BYTES
 from multiqueue.spark._task_events_wire import Chunk, read
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 class Broker:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,14 +47,6 @@ def ids(store: MessageStore, queue: int, *, level: int = 0, page: int = 100) -> 
     while headers := store.page(queue, found[-1] if found else 0, page, level=level):
         found += [header.id for header in headers]
     return found
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Wait for work that a store does by itself when it is idle."""
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline, "the store did not come to it"
-        time.sleep(0.005)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from store_support import KINDS, closing, ids, open_store, put, reopen, stored, until
+from store_support import KINDS, closing, ids, open_store, put, reopen, stored
 
 from multiqueue.store import (
     Define,
@@ -24,6 +24,7 @@ from multiqueue.store import (
     StoreError,
     Undefine,
 )
+from multiqueue.testing import wait_until_blocked
 
 
 @pytest.fixture(params=KINDS)
@@ -198,7 +199,7 @@ def test_what_is_put_on_a_dropped_queue_later_is_gone(store: MessageStore) -> No
     stored(store, *(put(1) for _ in range(2000)))
     store.submit([DropQueue(1)])
     store.submit([put(1)]).wait()
-    until(lambda: store.statistics().messages == 0)
+    wait_until_blocked(lambda: store.statistics().messages == 0)
     store.submit([put(1)]).wait()
     assert ids(store, 1) == []
     assert store.statistics().messages == 0

@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from store_support import ids, put, stored, until
+from store_support import ids, put, stored
 
 from multiqueue.store import (
     Delete,
@@ -25,6 +25,7 @@ from multiqueue.store import (
     _schema,
 )
 from multiqueue.store._sqlite_writer import IDS_RESERVED, SqliteWriter
+from multiqueue.testing import wait_until_blocked
 
 
 def crashed_copy(directory: Path, copy: Path) -> Path:
@@ -247,7 +248,7 @@ def test_an_idle_store_copies_its_log(tmp_path: Path) -> None:
     with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
         stored(store, put(1))
         syncs = store.statistics().syncs
-        until(lambda: store.statistics().syncs > syncs)
+        wait_until_blocked(lambda: store.statistics().syncs > syncs)
         shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*-wal", "*-shm"))
         with SqliteStore(tmp_path / "b", ballast_bytes=0) as copy:
             assert ids(copy, 1) == ids(store, 1)
@@ -275,13 +276,13 @@ def test_a_dropped_queue_is_removed_in_steps(tmp_path: Path, monkeypatch: pytest
         assert 1 < left == rows(tmp_path / "a", "header")
         crashed_copy(tmp_path / "a", tmp_path / "b")
         go_on.set()
-        until(lambda: store.statistics().messages == 1)
+        wait_until_blocked(lambda: store.statistics().messages == 1)
         assert rows(tmp_path / "a", "body") == 1
     assert rows(tmp_path / "b", "header") == left
     with SqliteStore(tmp_path / "b", durability="relaxed", ballast_bytes=0) as store:
         assert [(level.queue, level.messages) for level in store.levels()] == [(2, 1)]
-        until(lambda: store.statistics().messages == 1)
-        until(lambda: rows(tmp_path / "b", "dropped") == 0)
+        wait_until_blocked(lambda: store.statistics().messages == 1)
+        wait_until_blocked(lambda: rows(tmp_path / "b", "dropped") == 0)
 
 
 def test_old_transient_messages_are_removed_in_steps(tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def test_old_transient_messages_are_removed_in_steps(tmp_path: Path) -> None:
         stored(store, *(put(1, transient=True) for _ in range(5000)), put(1))
     with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0) as store:
         new = stored(store, *(put(1, transient=True) for _ in range(5)))
-        until(lambda: store.statistics().messages == 6)
+        wait_until_blocked(lambda: store.statistics().messages == 6)
         assert rows(tmp_path, "body") == 6
         assert ids(store, 1)[-5:] == new
 
@@ -300,9 +301,9 @@ def test_free_space_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("multiqueue.store._room._VACUUM_BYTES", 1 << 20)
     with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0) as store:
         given = stored(store, *(put(1, b"x" * 10_000) for _ in range(1000)))
-        until(lambda: (tmp_path / "messages.sqlite").stat().st_size > 8 << 20)
+        wait_until_blocked(lambda: (tmp_path / "messages.sqlite").stat().st_size > 8 << 20)
         store.submit([Delete(given)]).wait()
-        until(lambda: (tmp_path / "messages.sqlite").stat().st_size < 2 << 20)
+        wait_until_blocked(lambda: (tmp_path / "messages.sqlite").stat().st_size < 2 << 20)
         assert store.statistics().free_bytes <= 1 << 20
         stored(store, put(1))
 
