@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from executor_support import PATIENCE, in_thread
+from executor_support import in_thread
 
 from multiqueue import Queue
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def test_it_is_the_standard_librarys_queue() -> None:
-    """`Queue` is a subclass of `queue.Queue`, and so are its own subclasses."""
+    """`Queue` is a subclass of `queue.Queue`, and so are its own subclasses (core 10)."""
 
     class Named(Queue[int]):
         name = "orders"
@@ -320,7 +320,7 @@ def test_a_subclass_of_a_subclass_may_override_hooks() -> None:
     ],
 )
 def test_what_a_subclass_with_hooks_has_not_is_refused_in_a_sentence(name: str) -> None:
-    """A method that would not ask the hooks says so, and which hooks there are."""
+    """A method that would not ask the hooks says so, and which hooks there are (core 10)."""
     with pytest.raises(AttributeError, match=rf"UniqueQueue overrides _init, _put, _get and so .* not {name}\(\);"):
         getattr(UniqueQueue(), name)
     assert not hasattr(UniqueQueue(), name)

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from pamqp import commands, frame
 
-PATIENCE = 60.0  # seconds
+from multiqueue.testing import PATIENCE
+
 PROTOCOL_HEADER = b"AMQP\x00\x00\x09\x01"
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "amqp-frames.md"
 
