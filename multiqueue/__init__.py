@@ -47,4 +47,26 @@ from .errors import MultiQueueError as MultiQueueError
 from .errors import ShutDown as ShutDown
 from .errors import SubQueueExists as SubQueueExists
 
+__all__ = [
+    "Detached",
+    "Empty",
+    "Full",
+    "InvalidSelection",
+    "Lane",
+    "LifoQueue",
+    "LinkedBlockingMultiQueue",
+    "MultiQueueError",
+    "MultiQueueExecutor",
+    "Offerable",
+    "Pollable",
+    "PriorityQueue",
+    "Queue",
+    "ShutDown",
+    "SimpleQueue",
+    "SubQueue",
+    "SubQueueExists",
+    "SubQueueSelection",
+    "Taken",
+]
+
 __version__ = "0.1.0"

@@ -8,14 +8,43 @@ from __future__ import annotations
 
 import sys
 from queue import Empty as Empty
-from queue import Full as Full
+from typing import TYPE_CHECKING, Any
 
-if sys.version_info >= (3, 13):
-    from queue import ShutDown as ShutDown
+if TYPE_CHECKING:
+    import queue
+
+    class Full(queue.Full):
+        """There is no room. It is `queue.Full` itself."""
+
+        item: Any  # the element that was not put; of a lane `(fn, args, kwargs)`
+
+    if sys.version_info >= (3, 13):
+
+        class ShutDown(queue.ShutDown):
+            """The queue is shut down. It is `queue.ShutDown` itself."""
+
+            item: Any  # the element that was not put
+            accepted: int  # of `put_many`: how many were put before
+            rest: list[Any]  # of `put_many`: the others
+
+    else:
+
+        class ShutDown(Exception):
+            """The queue is shut down."""
+
+            item: Any  # the element that was not put
+            accepted: int  # of `put_many`: how many were put before
+            rest: list[Any]  # of `put_many`: the others
+
 else:
+    from queue import Full as Full
 
-    class ShutDown(Exception):
-        """Raised when put/get with shut-down queue."""
+    if sys.version_info >= (3, 13):
+        from queue import ShutDown as ShutDown
+    else:
+
+        class ShutDown(Exception):
+            """Raised when put/get with shut-down queue."""
 
 
 class MultiQueueError(Exception):
@@ -32,3 +61,14 @@ class Detached(MultiQueueError, ShutDown):
 
 class InvalidSelection(MultiQueueError):
     """A `SubQueueSelection` answered something that was not among its choices. Nothing was taken."""
+
+
+__all__ = [
+    "Detached",
+    "Empty",
+    "Full",
+    "InvalidSelection",
+    "MultiQueueError",
+    "ShutDown",
+    "SubQueueExists",
+]

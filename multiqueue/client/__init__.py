@@ -45,3 +45,38 @@ from ._statistics import ChannelStatistics as ChannelStatistics
 from ._statistics import ConnectionStatistics as ConnectionStatistics
 
 _one_line_each("multiqueue.client")
+
+__all__ = [
+    "Address",
+    "BadAddress",
+    "CallTimeout",
+    "CallbackFailure",
+    "Channel",
+    "ChannelClosed",
+    "ChannelStatistics",
+    "ClientError",
+    "Closed",
+    "Confirm",
+    "ConfirmTimeout",
+    "Connection",
+    "ConnectionClosed",
+    "ConnectionFailed",
+    "ConnectionInterrupted",
+    "ConnectionStatistics",
+    "ConsumerCancelled",
+    "Inbox",
+    "Message",
+    "Nacked",
+    "PublishTimeout",
+    "QueueDeclared",
+    "Returned",
+    "Settings",
+    "TooManyChannels",
+    "UnknownDelivery",
+    "async_connect",
+    "close_channel",
+    "connect",
+    "log_failure",
+    "parse_address",
+    "requeue_message",
+]

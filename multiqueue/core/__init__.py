@@ -24,3 +24,23 @@ from ._statistics import MultiQueueStatistics as MultiQueueStatistics
 from ._statistics import SubQueueStatistics as SubQueueStatistics
 from ._sub_queue import SubQueue as SubQueue
 from ._sub_queue import Taken as Taken
+
+__all__ = [
+    "UNSET",
+    "Job",
+    "Lane",
+    "LaneFuture",
+    "LaneSettings",
+    "LinkedBlockingMultiQueue",
+    "MultiQueueExecutor",
+    "MultiQueueStatistics",
+    "Offerable",
+    "Pollable",
+    "Queue",
+    "SubQueue",
+    "SubQueueSelection",
+    "SubQueueStatistics",
+    "Taken",
+    "Ticket",
+    "Unset",
+]

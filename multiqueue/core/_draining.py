@@ -6,7 +6,7 @@ Promise     What a target did not accept is back at the head that it came from, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..errors import Empty, ShutDown
 
@@ -15,6 +15,35 @@ if TYPE_CHECKING:
     from ._take_side import TakeSide
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class HasAppend(Protocol[T_contra]):
+    """A target of `drain_to`, such as a list or a deque."""
+
+    def append(self, item: T_contra, /) -> object: ...
+
+
+class HasAdd(Protocol[T_contra]):
+    """A target of `drain_to`, such as a set."""
+
+    def add(self, item: T_contra, /) -> object: ...
+
+
+class HasPutNowait(Protocol[T_contra]):
+    """A target of `drain_to`, such as a sub-queue or an `asyncio.Queue`."""
+
+    def put_nowait(self, item: T_contra, /) -> object: ...
+
+
+class HasPut(Protocol[T_contra]):
+    """A target of `drain_to`, such as a queue of `multiprocessing`."""
+
+    def put(self, item: T_contra, /) -> object: ...
+
+
+# What `drain_to` can give elements to; the first of these that a target has is called.
+DrainTarget: TypeAlias = Callable[[T], object] | HasAppend[T] | HasAdd[T] | HasPutNowait[T] | HasPut[T]
 
 
 def get_many(

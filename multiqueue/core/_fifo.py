@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown
 from . import _sync
-from ._draining import drain_to, get_many
+from ._draining import DrainTarget, drain_to, get_many
 from ._parking import Places, leave, wake_all
 from ._put_side import PutSide
 from ._statistics import SubQueueStatistics
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ._take_side import TakeSide
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class Fifo(PutSide[T]):
@@ -93,7 +94,13 @@ class Fifo(PutSide[T]):
         """`get(block=False)`."""
         return self.get(False)
 
-    def poll(self, timeout: float | None = 0.0, default: Any = None) -> T | Any:
+    @overload
+    def poll(self, timeout: float | None = 0.0) -> T | None: ...
+    @overload
+    def poll(self, timeout: float | None = 0.0, *, default: D) -> T | D: ...
+    @overload
+    def poll(self, timeout: float | None, default: D) -> T | D: ...
+    def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
         """Take the element at the head, or return `default` when there is none within `timeout` seconds, or ever."""
         try:
             pair = self._take_side._take_one(self, timeout is None or timeout != 0, timeout)
@@ -101,7 +108,11 @@ class Fifo(PutSide[T]):
             return default
         return default if pair is None else pair[1]
 
-    def peek(self, default: Any = None) -> T | Any:
+    @overload
+    def peek(self) -> T | None: ...
+    @overload
+    def peek(self, default: D) -> T | D: ...
+    def peek(self, default: Any = None) -> Any:
         """The element at the head, which stays where it is, or `default`. It may be taken at any time."""
         try:
             return self._items[0]
@@ -117,7 +128,7 @@ class Fifo(PutSide[T]):
         """
         return get_many(self._take_side, self, max_items, block, timeout)
 
-    def drain_to(self, target: Any, max_items: int | None = None) -> int:
+    def drain_to(self, target: DrainTarget[T], max_items: int | None = None) -> int:
         """Take what is here now, `max_items` at most, and hand it to `target` in order; how many it accepted.
 
         `target` is a callable, or has `append`, `add`, `put_nowait` or `put`. It is called without a lock held,

@@ -218,5 +218,5 @@ class Lane(Executor):
             f"lane {self.key!r} is full: {capacity} of {capacity} jobs wait{after}; "
             "raise its capacity, add workers or submit more slowly"
         )
-        error.item = call  # type: ignore[attr-defined]
+        error.item = call
         raise error from None

@@ -14,11 +14,11 @@ Source      M. Barrios, LinkedBlockingMultiQueue: sub-queues, priorities, enabli
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown, SubQueueExists
 from . import _sync
-from ._draining import drain_to, get_many
+from ._draining import DrainTarget, drain_to, get_many
 from ._fifo import Fifo
 from ._fork import renew_after_fork
 from ._parking import wake_all
@@ -29,6 +29,7 @@ from ._sync import ReentrantLock, holding
 from ._take_side import TakeSide
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 
 class LinkedBlockingMultiQueue(TakeSide[T]):
@@ -202,7 +203,13 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             self._give_back([(pair[0], 0)], [pair[1]])
             raise
 
-    def poll(self, timeout: float | None = 0.0, default: Any = None) -> T | Any:
+    @overload
+    def poll(self, timeout: float | None = 0.0) -> T | None: ...
+    @overload
+    def poll(self, timeout: float | None = 0.0, *, default: D) -> T | D: ...
+    @overload
+    def poll(self, timeout: float | None, default: D) -> T | D: ...
+    def poll(self, timeout: float | None = 0.0, default: Any = None) -> Any:
         """Take the element that is due, or return `default` when there is none within `timeout` seconds, or ever."""
         try:
             pair = self._take_one(None, timeout is None or timeout != 0, timeout)
@@ -210,7 +217,11 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             return default
         return default if pair is None else pair[1]
 
-    def peek(self, default: Any = None) -> T | Any:
+    @overload
+    def peek(self) -> T | None: ...
+    @overload
+    def peek(self, default: D) -> T | D: ...
+    def peek(self, default: Any = None) -> Any:
         """The element that would be taken now, or `default`. It stays, and so does the order of service."""
         selection = self._selection
         if selection is None:
@@ -227,7 +238,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         """
         return get_many(self, None, max_items, block, timeout)
 
-    def drain_to(self, target: Any, max_items: int | None = None) -> int:
+    def drain_to(self, target: DrainTarget[T], max_items: int | None = None) -> int:
         """Take what could be taken now, `max_items` at most, and hand it to `target` in the order of service.
 
         `target` is a callable, or has `append`, `add`, `put_nowait` or `put`. It is called without a lock held,

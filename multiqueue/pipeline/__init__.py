@@ -38,3 +38,33 @@ from ._run import RunResult as RunResult
 from ._run import run_pipeline as run_pipeline
 from ._tally import LaneProgress as LaneProgress
 from ._tally import Snapshot as Snapshot
+
+__all__ = [
+    "AttemptEnded",
+    "ConfigError",
+    "ExitStatus",
+    "FileSeen",
+    "Item",
+    "JobError",
+    "LanePlan",
+    "LaneProgress",
+    "MetricsFile",
+    "Payload",
+    "PipelineConfig",
+    "PipelineError",
+    "Plan",
+    "Reporter",
+    "RunResult",
+    "SessionLost",
+    "Silent",
+    "Snapshot",
+    "StateDamaged",
+    "StateInUse",
+    "StateMismatch",
+    "StepPlan",
+    "Unprepared",
+    "load_config",
+    "parse_config",
+    "plan_of",
+    "run_pipeline",
+]

@@ -26,3 +26,28 @@ from ._protocol import Put as Put
 from ._protocol import StoreStatistics as StoreStatistics
 from ._protocol import Undefine as Undefine
 from ._sqlite import SqliteStore as SqliteStore
+
+__all__ = [
+    "Commit",
+    "Define",
+    "Definition",
+    "Delete",
+    "Delivered",
+    "DropQueue",
+    "Durability",
+    "Header",
+    "Level",
+    "MemoryStore",
+    "MessageStore",
+    "Operation",
+    "Put",
+    "SqliteStore",
+    "StoreClosed",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFailed",
+    "StoreFull",
+    "StoreLocked",
+    "StoreStatistics",
+    "Undefine",
+]

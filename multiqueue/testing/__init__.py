@@ -28,3 +28,27 @@ from ._threads import Handle as Handle
 from ._threads import Threads as Threads
 from ._threads import stress as stress
 from ._threads import switch_interval as switch_interval
+
+__all__ = [
+    "Deadlock",
+    "Exploration",
+    "FakeClock",
+    "Handle",
+    "Livelock",
+    "NotDeterministic",
+    "Point",
+    "Run",
+    "ScheduleFailed",
+    "Sequencer",
+    "Spawned",
+    "StillBlocked",
+    "TestToolError",
+    "Threads",
+    "TooManySchedules",
+    "explore",
+    "interruptions",
+    "replay",
+    "stress",
+    "switch_interval",
+    "wait_until_blocked",
+]
