@@ -33,7 +33,7 @@ def test_a_star_import_brings_the_public_names_and_nothing_else(
         and not isinstance(value, ModuleType)
         and name not in {"annotations", "TYPE_CHECKING", "Any"}
     }
-    assert set(brought) == public
+    assert set(brought) == public, "the door's __all__ names what it imports"
     assert len(module.__all__) == len(set(module.__all__))
 
 
