@@ -4,8 +4,9 @@
 # # A walk-through, with pictures
 #
 # From one thread that blocks on many queues, to a broker, to a Spark that is fed by lanes and talks back: one thing,
-# again and again. The cells build on each other; from 5. on they need `pip install 'multiqueue[spark,amqp]'` and
-# Java. The program is [examples/walk_through.py](../../examples/walk_through.py): open it as a notebook in VS Code or
+# again and again. The cells build on each other; from 5. on they need Java and
+# `pip install 'blocking-multiqueue[spark,amqp]'`. The program is
+# [examples/walk_through.py](../../examples/walk_through.py): open it as a notebook in VS Code or
 # PyCharm, or run it as it is. It draws each picture from what the cell above it did.
 
 # %%

@@ -20,4 +20,4 @@ def needs(who: str, module: str) -> str:
     package = module.partition(".")[0]
     if package not in _EXTRAS:
         return f"{who} needs the module {package}, which is not installed"
-    return f"{who} needs {package}: pip install 'multiqueue[{_EXTRAS[package]}]'"
+    return f"{who} needs {package}: pip install 'blocking-multiqueue[{_EXTRAS[package]}]'"

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from importlib import metadata
 from typing import Any
 
 try:
     import click
 except ImportError:
-    sys.stderr.write("multiqueue: the command line needs click: pip install 'multiqueue[cli]'\n")
+    sys.stderr.write("multiqueue: the command line needs click: pip install 'blocking-multiqueue[cli]'\n")
     sys.exit(2)
 
 from . import __version__
@@ -65,6 +66,9 @@ class _Rooms(click.Group):
             formatter.write_dl([(name, sentence) for name, (_, sentence) in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
+        other = _other_project()
+        if other is not None:
+            click.echo(other, err=True)
         try:
             return super().invoke(ctx)
         except MultiQueueError as error:
@@ -80,6 +84,20 @@ class _Rooms(click.Group):
             raise _Sentence(f"{error.strerror or error}{where}", 3) from error
         except KeyboardInterrupt:
             raise _Sentence("interrupted", 130) from None
+
+
+def _other_project() -> str | None:
+    """What to say where another project's distribution has files in this package; None where it has not."""
+    try:
+        version = metadata.version("multiqueue")
+    except metadata.PackageNotFoundError:
+        return None
+    if version == __version__:
+        return None  # this project, installed before it had its name on PyPI
+    return (
+        f"multiqueue: the distribution 'multiqueue' {version} is another project's and writes into the same package:"
+        " pip uninstall multiqueue, then pip install --force-reinstall blocking-multiqueue"
+    )
 
 
 class _Sentence(click.ClickException):

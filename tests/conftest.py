@@ -156,7 +156,7 @@ def need_module() -> Callable[[str, str], None]:
 @cache
 def _missing_for_spark() -> str | None:
     if find_spec("pyspark") is None:
-        return "pyspark is not installed: pip install 'multiqueue[spark]'"
+        return "pyspark is not installed: pip install 'blocking-multiqueue[spark]'"
     java = shutil.which("java", path=f"{os.environ.get('JAVA_HOME', '')}/bin{os.pathsep}{os.environ.get('PATH', '')}")
     if java is None:
         return "there is no Java; Spark needs 17 or later"

@@ -58,6 +58,16 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+def test_another_project_in_the_same_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where somebody else's distribution `multiqueue` is installed as well, the command says what to do."""
+    monkeypatch.setattr("multiqueue.cli.metadata.version", lambda name: {"multiqueue": "0.1.6"}[name])
+    answer = call("--help")
+    assert "another project" not in answer.stderr  # help is help
+    answer = call("bench", "--help")
+    assert "pip uninstall multiqueue" in answer.stderr
+    assert answer.stderr.count("\n") == 1
+
+
 def call(*args: object, **settings: Any) -> Result:
     return CliRunner().invoke(main, [str(arg) for arg in args], **settings)
 
@@ -121,15 +131,23 @@ def test_an_unknown_command() -> None:
 @pytest.mark.parametrize(
     ("module", "command", "sentence"),
     [
-        ("click", "--help", "multiqueue: the command line needs click: pip install 'multiqueue[cli]'\n"),
-        ("pydantic", "demo", "multiqueue: multiqueue.pipeline needs pydantic: pip install 'multiqueue[cli]'\n"),
-        ("rich", "pipeline", "multiqueue: multiqueue.pipeline needs rich: pip install 'multiqueue[cli]'\n"),
-        ("pydantic", "broker", "multiqueue: `multiqueue broker` needs pydantic: pip install 'multiqueue[cli]'\n"),
-        ("pamqp", "consume", "multiqueue: multiqueue.client needs pamqp: pip install 'multiqueue[amqp]'\n"),
-        ("pamqp", "bench amqp", "Error: bench amqp needs pamqp: pip install 'multiqueue[amqp]'\n"),
-        ("pyspark", "bench spark", "Error: bench spark needs pyspark: pip install 'multiqueue[spark]'\n"),
-        ("pyarrow", "bench spark", "Error: bench spark needs pyarrow: pip install 'multiqueue[spark]'\n"),
-        ("pamqp", "bench spark", "Error: bench spark needs pamqp: pip install 'multiqueue[amqp]'\n"),
+        ("click", "--help", "multiqueue: the command line needs click: pip install 'blocking-multiqueue[cli]'\n"),
+        (
+            "pydantic",
+            "demo",
+            "multiqueue: multiqueue.pipeline needs pydantic: pip install 'blocking-multiqueue[cli]'\n",
+        ),
+        ("rich", "pipeline", "multiqueue: multiqueue.pipeline needs rich: pip install 'blocking-multiqueue[cli]'\n"),
+        (
+            "pydantic",
+            "broker",
+            "multiqueue: `multiqueue broker` needs pydantic: pip install 'blocking-multiqueue[cli]'\n",
+        ),
+        ("pamqp", "consume", "multiqueue: multiqueue.client needs pamqp: pip install 'blocking-multiqueue[amqp]'\n"),
+        ("pamqp", "bench amqp", "Error: bench amqp needs pamqp: pip install 'blocking-multiqueue[amqp]'\n"),
+        ("pyspark", "bench spark", "Error: bench spark needs pyspark: pip install 'blocking-multiqueue[spark]'\n"),
+        ("pyarrow", "bench spark", "Error: bench spark needs pyarrow: pip install 'blocking-multiqueue[spark]'\n"),
+        ("pamqp", "bench spark", "Error: bench spark needs pamqp: pip install 'blocking-multiqueue[amqp]'\n"),
     ],
 )
 def test_a_missing_extra(module: str, command: str, sentence: str) -> None:
@@ -144,7 +162,7 @@ def test_the_help_of_a_suite_that_cannot_run() -> None:
     code = HIDING + "hide('pamqp'); from multiqueue.cli import main; main(['bench', 'amqp', '--help'])"
     answer = in_process(code)
     assert (answer.returncode, answer.stderr) == (0, "")
-    assert answer.stdout.endswith("Workloads:\n  bench amqp needs pamqp: pip install 'multiqueue[amqp]'\n")
+    assert answer.stdout.endswith("Workloads:\n  bench amqp needs pamqp: pip install 'blocking-multiqueue[amqp]'\n")
 
 
 def test_no_java_for_the_benchmark(tmp_path: Path) -> None:
@@ -167,7 +185,7 @@ def test_no_pyspark(config: Path) -> None:
     answer = in_process(code)
     assert answer.returncode == 2
     assert answer.stderr.count("\n") == 1
-    assert "pip install 'multiqueue[spark]'" in answer.stderr
+    assert "pip install 'blocking-multiqueue[spark]'" in answer.stderr
 
 
 @pytest.mark.parametrize("java_home", ["", "/nowhere"])

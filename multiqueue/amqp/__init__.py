@@ -2,7 +2,7 @@
 
 Promises that any bytes are either a frame or a clean end of one connection. The frames are for both sides: the
 client's room uses them too. Knows `multiqueue.core` and `multiqueue.broker`, through their doors. Needs pamqp
-(`multiqueue[amqp]`), whose description of the methods the codec of the rare ones reads.
+(`blocking-multiqueue[amqp]`), whose description of the methods the codec of the rare ones reads.
 """
 
 from .._logs import one_line_each as _one_line_each

@@ -19,7 +19,7 @@ from ._hot import HotMethod, decode_hot
 try:
     from pamqp import commands as commands
 except ImportError as missing:
-    raise ImportError("multiqueue.amqp needs pamqp: pip install 'multiqueue[amqp]'") from missing
+    raise ImportError("multiqueue.amqp needs pamqp: pip install 'blocking-multiqueue[amqp]'") from missing
 
 if TYPE_CHECKING:
     from pamqp.base import Frame as Command

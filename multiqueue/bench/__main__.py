@@ -9,6 +9,6 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "click":
         raise
-    sys.exit("the benchmarks' command line needs click: pip install 'multiqueue[cli]'")
+    sys.exit("the benchmarks' command line needs click: pip install 'blocking-multiqueue[cli]'")
 
 bench(prog_name="python -m multiqueue.bench")

@@ -172,7 +172,7 @@ class Broker(VirtualHost):
         Port 0 is a free one. `options` are those of `multiqueue.amqp.serve`. Closing the broker closes it too.
 
         Raises:
-            ImportError: `multiqueue[amqp]` is not installed.
+            ImportError: `blocking-multiqueue[amqp]` is not installed.
             ServerError: the address cannot be had.
         """
         self.check_open()
@@ -198,7 +198,7 @@ class Broker(VirtualHost):
         connections are shown, and its users ask. Closing the broker closes it too.
 
         Raises:
-            ImportError: `multiqueue[monitor]` is not installed.
+            ImportError: `blocking-multiqueue[monitor]` is not installed.
             MonitorError: the address cannot be had.
         """
         return self._keep_server(importlib.import_module("multiqueue.monitor").serve_http(self, host, port, **options))

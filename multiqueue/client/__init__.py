@@ -2,13 +2,13 @@
 
 Promises that the thread which reads runs no code of yours, that callbacks of a channel never overlap and those of
 several run in parallel, that any thread may call anything, and that a lost connection comes back. Knows `core` and the
-frames of `amqp`; the loading dock, the pipeline and the windows know it. Needs pamqp: `multiqueue[amqp]`.
+frames of `amqp`; the loading dock, the pipeline and the windows know it. Needs pamqp: `blocking-multiqueue[amqp]`.
 """
 
 try:
     import pamqp as _pamqp  # noqa: F401
 except ImportError as missing:
-    raise ImportError("multiqueue.client needs pamqp: pip install 'multiqueue[amqp]'") from missing
+    raise ImportError("multiqueue.client needs pamqp: pip install 'blocking-multiqueue[amqp]'") from missing
 
 from .._logs import one_line_each as _one_line_each
 from ._address import Address as Address

@@ -9,7 +9,7 @@ try:
     import pydantic as _pydantic  # noqa: F401
     import rich as _rich  # noqa: F401 - asked for here so that their absence is said in one sentence
 except ImportError as _error:
-    raise ImportError(f"multiqueue.pipeline needs {_error.name}: pip install 'multiqueue[cli]'") from None
+    raise ImportError(f"multiqueue.pipeline needs {_error.name}: pip install 'blocking-multiqueue[cli]'") from None
 
 from ._config import PipelineConfig as PipelineConfig
 from ._config import load_config as load_config

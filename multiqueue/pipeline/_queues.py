@@ -205,7 +205,9 @@ def _client() -> Callable[[str], Any]:
     try:
         from ..client import connect
     except ImportError as error:
-        raise Unprepared(f"the lane's source needs the client ({error}): pip install 'multiqueue[amqp]'") from error
+        raise Unprepared(
+            f"the lane's source needs the client ({error}): pip install 'blocking-multiqueue[amqp]'"
+        ) from error
     return connect
 
 

@@ -4,14 +4,14 @@ Promises: jobs start by lane, priority and fairness, at most `max_running` at a 
 cancels its Spark job; nothing one job sets is seen by the next; every outcome has a type of its own; `fan_in` reads
 many DataFrames into one loop in bounded memory, `task_events` counts what tasks send once, a message of the source
 `multiqueue` has a number, in a spool or a lease, when it leaves its queue.
-Knows the core and the client. The only room that imports pyspark, which the extra `multiqueue[spark]` installs.
+Knows the core and the client. The only room that imports pyspark: `blocking-multiqueue[spark]`.
 docs/design/spark.md, fan-in.md, streaming.md and task-events.md have the promises and the states.
 """
 
 try:
     import pyspark as _pyspark  # noqa: F401 - asked for here so that its absence is said in one sentence
 except ImportError as _error:
-    raise ImportError(f"multiqueue.spark needs pyspark ({_error}): pip install 'multiqueue[spark]'") from None
+    raise ImportError(f"multiqueue.spark needs pyspark ({_error}): pip install 'blocking-multiqueue[spark]'") from None
 
 from .._logs import one_line_each as _one_line_each
 from ._dispatcher import SparkDispatcher as SparkDispatcher

@@ -50,7 +50,7 @@ class QueueDataSource(DataSource):
 def register(spark: SparkSession) -> None:
     """Let a session know `format("multiqueue")`, for `read`, `readStream`, `write` and `writeStream`.
 
-    Spark's Python processes, here and in its executors, need `multiqueue[spark,amqp]` installed. If those of a local
+    Spark's Python processes, here and in its executors, need `blocking-multiqueue[spark,amqp]`. If those of a local
     session are not of the Python that runs, this logs a warning: see `session_builder`.
     Registering again does no harm. A second session, of `newSession`, is refused by Spark 4.3 with
     DATA_SOURCE_ALREADY_EXISTS while one that has it is the active one; register there first.

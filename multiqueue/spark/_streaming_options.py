@@ -161,7 +161,9 @@ def load_client() -> ModuleType:
     try:
         from .. import client
     except ImportError as error:
-        raise StreamingError(f"the source and the sink need multiqueue[amqp] on every machine: {error}") from None
+        raise StreamingError(
+            f"the source and the sink need blocking-multiqueue[amqp] on every machine: {error}"
+        ) from None
     return client
 
 

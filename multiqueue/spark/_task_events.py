@@ -80,11 +80,11 @@ def task_events(
 
     `url` is a broker's, ours or RabbitMQ, as `multiqueue.client.connect` takes it; executors dial `task_url` if that is
     another. At most `capacity` messages wait in its queue, then tasks wait. `on_progress` is called by the iterating
-    thread with what `task.progress` said, in both modes as it comes. Executors need multiqueue[amqp] and pyarrow.
+    thread with what `task.progress` said, in both modes as it comes. Executors need the extras spark and amqp.
 
     Raises:
         ValueError: a setting is none of the above, or `frame` is a streaming DataFrame.
-        ImportError: `multiqueue[amqp]` is not installed.
+        ImportError: `blocking-multiqueue[amqp]` is not installed.
     """
     if commit not in ("task", "row"):
         raise ValueError(f"commit is {commit!r}; it is 'task' or 'row'")
@@ -97,7 +97,7 @@ def task_events(
     try:
         from .. import client  # noqa: F401 - asked for here so that its absence is said in one sentence
     except ImportError as error:
-        raise ImportError(f"task_events needs the client ({error}): install multiqueue[amqp]") from None
+        raise ImportError(f"task_events needs the client ({error}): install blocking-multiqueue[amqp]") from None
     return TaskEvents(frame, fn, _Settings(url, task_url or url, commit, batches == "rows", capacity), on_progress)
 
 

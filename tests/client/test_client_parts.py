@@ -79,7 +79,7 @@ def test_without_pamqp_the_extra_is_named() -> None:
     """Instead of a module that the user has never heard of."""
     program = "import sys; sys.modules['pamqp'] = None; import multiqueue.client"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert "ImportError: multiqueue.client needs pamqp: pip install 'multiqueue[amqp]'" in done.stderr
+    assert "ImportError: multiqueue.client needs pamqp: pip install 'blocking-multiqueue[amqp]'" in done.stderr
 
 
 @pytest.mark.parametrize("target", [None, 5672, [None], b"amqp://host"])

@@ -14,7 +14,7 @@ from pipeline_support import Pipeline, do_without, rows_in, write_names
 from rabbitmq_support import Peer
 
 if find_spec("pamqp") is None:
-    do_without("pamqp is not installed: pip install 'multiqueue[amqp]'")
+    do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
 
 from multiqueue.broker import Broker
 from multiqueue.client import Connection, connect

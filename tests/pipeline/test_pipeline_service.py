@@ -14,7 +14,7 @@ import pytest
 from pipeline_support import do_without
 
 if find_spec("pamqp") is None:
-    do_without("pamqp is not installed: pip install 'multiqueue[amqp]'")
+    do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
 
 from test_pipeline_spark import COMMAND, environment, rows, wait_for_done
 

@@ -147,5 +147,5 @@ def test_without_pyspark_one_sentence_says_what_to_install() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True)
     assert run.stdout.startswith("multiqueue.spark needs pyspark (")
-    assert run.stdout.endswith("): pip install 'multiqueue[spark]'\n")
+    assert run.stdout.endswith("): pip install 'blocking-multiqueue[spark]'\n")
     assert run.stderr == ""
