@@ -131,9 +131,26 @@ def parse_config(
         settings = validated(Settings, values, source, text)
     except Mistaken as error:
         raise ConfigError(str(error)) from error
-    if found := mistakes(settings):
+    config = PipelineConfig(settings, base.absolute())
+    if found := mistakes(settings) or _own_output(config):
         raise ConfigError("\n".join(placed_sentences(found, source, text)))
-    return PipelineConfig(settings, base.absolute())
+    return config
+
+
+def _own_output(config: PipelineConfig) -> list[tuple[tuple[str | int, ...], str]]:
+    """The globs that start in what the pipeline itself writes: each run would read what the last one has put out."""
+    own = config.written - {config.output}
+    return [
+        (("lanes", name, "files"), f"{glob!r} is what this pipeline writes; a step reads what lanes have put out")
+        for name, section in config.settings.lanes.items()
+        if section.directories is None
+        for glob in strings(section.files or ())
+        if not own.isdisjoint(_with_parents(_scan.fixed_root(_scan.absolute(glob, config.base))[0]))
+    ]
+
+
+def _with_parents(path: Path) -> list[Path]:
+    return [path, *path.parents]
 
 
 def _two_of_one_name(second: Lane, first: Lane) -> str:

@@ -101,12 +101,8 @@ def explained(reading: Reading, error: Exception, read: Any) -> Exception:
         item=dataclasses.replace(reading.item, files=files),
     )
     try:
-        frame = read(again).persist()
-        try:
-            bad = frame.where(f"{CORRUPT} IS NOT NULL").select(FILE, CORRUPT).limit(1).collect()
-        finally:
-            frame.unpersist()
-        records = _records(again, bad)
+        bad = read(again).where(f"{CORRUPT} IS NOT NULL").limit(1).collect()  # every column, so that each is parsed
+        records = _records(again, [(row[FILE], row[CORRUPT]) for row in bad])
     except Exception:  # noqa: BLE001 - what was met first is told
         return error
     if not records:  # alone it is as configured

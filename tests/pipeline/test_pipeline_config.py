@@ -63,6 +63,16 @@ def test_the_output_is_never_input(tmp_path: Path) -> None:
     assert load_config(path).written >= {tmp_path / "here" / "data", tmp_path / "here" / "_multiqueue"}
 
 
+@pytest.mark.parametrize("glob", ["out/data/**/*.csv", "out/corrupt/x/*", "./in/../out/failed/*", "out/_multiqueue/*"])
+def test_a_lane_over_the_own_output(tmp_path: Path, glob: str) -> None:
+    """A glob that starts in what the pipeline writes is an error: a run would read what the last one has put out."""
+    said = load(tmp_path, GOOD.replace("eu/*.csv", glob))
+    assert said == f"2: lanes.eu.files: {glob!r} is what this pipeline writes; a step reads what lanes have put out"
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD.replace("eu/*.csv", "out/eu/*.csv"))
+    assert load_config(path)  # beside it there may be input
+
+
 def test_two_lanes_of_one_name(tmp_path: Path) -> None:
     """A directory that would make a lane that exists already is an error that names both."""
     (tmp_path / "tenants" / "eu").mkdir(parents=True)
