@@ -1,11 +1,14 @@
 """Taking many: `get_many` and `drain_to`, the same for the multi-queue and for one queue alone. No state.
 
-Promise     What a target did not accept is back at the head that it came from, in order.
+Promise     What a target did not accept is back at the head that it came from, in order. What a list, a deque or a set
+            accepted is not, also when an exception strikes right after it: their length tells. Of another target
+            in C that is struck there, as `queue.SimpleQueue.put`, nothing tells: the element is in both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..errors import Empty, ShutDown
@@ -60,43 +63,61 @@ def get_many(
 
 def drain_to(take_side: TakeSide[T], own: Fifo[T] | None, target: Any, max_items: int | None) -> int:
     """`drain_to` of a queue (`own`) or of the multi-queue: what is there now, one at a time."""
-    accept = _acceptor(take_side, own, target)
+    accept, container = _acceptor(take_side, own, target)
     if max_items is not None and max_items < 0:
         raise ValueError(f"'max_items' must be at least 0 or None, not {max_items!r}")
     count = 0
-    limit = take_side._locked(take_side._size_locked) if own is None else len(own._items)
+    limit = take_side._locked(None, take_side._size_locked) if own is None else len(own._items)
     if max_items is not None:
         limit = min(limit, max_items)
     while count < limit:
-        sub = item = None
+        pair = None
+        before = len(container)
         try:
             pair = take_side._take_one(own, False)
             if pair is None:
                 break
-            sub, item = pair
-            accept(item)
-            sub = None
-            count += 1
+            accept(pair[1])
         except BaseException as error:
-            if sub is not None:
-                take_side._give_back([(sub, 0)], [cast(T, item)])
+            if pair is not None:
+                runs, taken = ((pair[0], 0),), [pair[1]]
+                try:
+                    _hand_back(take_side, runs, taken, container, before)
+                except BaseException:  # interrupted again
+                    _hand_back(take_side, runs, taken, container, before)
+                    raise
             elif isinstance(error, ShutDown):
                 break
             raise
+        count += 1
     return count
 
 
-def _acceptor(take_side: TakeSide[Any], own: Fifo[Any] | None, target: Any) -> Callable[[Any], object]:
-    """How `target` is given an element."""
+def _hand_back(
+    take_side: TakeSide[T], runs: Sequence[tuple[Fifo[T], int]], taken: list[T], container: Sized, before: int
+) -> None:
+    """After an exception: put `taken` back, unless `container`, which had `before` elements, has it."""
+    has_it = len(container) != before or getattr(container, "maxlen", None) == before  # one that is full drops another
+    if not has_it:
+        take_side._mend(runs, taken)
+
+
+def _acceptor(take_side: TakeSide[Any], own: Fifo[Any] | None, target: Any) -> tuple[Callable[[Any], object], Sized]:
+    """How `target` is given an element; and the container whose length tells whether it has got it, if it is one.
+
+    An exception can strike when a method of `list`, `deque` or `set` has done its work and before the next instruction;
+    never in the middle of it, nor between the return of a function in Python and what follows it.
+    """
     owner = getattr(target, "__self__", target)  # of a bound method
     if owner is (take_side if own is None else own) or (
         own is None and getattr(owner, "_take_side", None) is take_side
     ):
         raise ValueError(f"cannot drain {target!r} into itself: use another queue or a list")
+    container: Sized = owner if type(owner) in (list, deque, set) else ()
     if callable(target):
-        return cast("Callable[[Any], object]", target)
+        return cast("Callable[[Any], object]", target), container
     for name in ("append", "add", "put_nowait", "put"):
         method = getattr(target, name, None)
         if method is not None:
-            return cast("Callable[[Any], object]", method)
+            return cast("Callable[[Any], object]", method), container
     raise TypeError(f"cannot drain to {target!r}: it is not callable and has none of append, add, put_nowait and put")

@@ -5,7 +5,9 @@ State       The fields named here belong to the take side and are guarded by its
             Counts: every element ever put is in `_items`, or was taken (`_in_flight` + `_finished`), or was
             discarded. `task_done()` moves one from `_in_flight` to `_finished`; what `join()` waits for is that
             `len(_items) + _in_flight` is 0, so that `_in_flight` is below 0 for as long as `task_done()` is ahead.
-Waiting     `join()` parks in `_joiners` under the take lock; `task_done()` and whatever discards elements wake all.
+            `_swept` holds what was taken out to be discarded until it is counted: an exception can strike in `len`.
+Waiting     `join()` parks in `_joiners`, the multi-queue's in `_joiners_of_all` of one sub-queue after the other, both
+            under the take lock. `task_done()` and whatever discards elements wake all; removal wakes the latter.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class Fifo(PutSide[T]):
         "_group",
         "_in_flight",
         "_joiners",
+        "_joiners_of_all",
         "_max_in_flight",
         "_next",
         "_own_takers",
@@ -48,6 +51,7 @@ class Fifo(PutSide[T]):
         "_previous",
         "_priority",
         "_reasons",
+        "_swept",
         "_turn",
         "_weight",
     )
@@ -55,10 +59,12 @@ class Fifo(PutSide[T]):
     def __init__(self, take_side: TakeSide[T], capacity: int | None) -> None:
         super().__init__(take_side, capacity)
         self._own_takers: Places = []
-        self._joiners: Places = []
+        self._joiners: Places = []  # wait for this queue alone
+        self._joiners_of_all: Places = []  # wait for all of the multi-queue's; this is the one they wait for now
         self._in_flight = 0
         self._finished = 0
         self._discarded = 0
+        self._swept: deque[T] | None = None  # taken out to be discarded, and not counted yet
         self._attached = False  # whether the multi-queue takes from it
         self._reasons: frozenset[Hashable] = frozenset()  # why it is disabled
         self._priority = 0
@@ -152,13 +158,13 @@ class Fifo(PutSide[T]):
         Raises:
             ShutDown: as for `put`. The exception's `item` is the element.
         """
-        self._take_side._locked(self._put_first_locked, item)
+        self._take_side._locked(self, self._put_first_locked, item)
 
     def _put_first_locked(self, item: T) -> None:
         if self._closed is not None:
             raise self._refusal(self._closed, item, None)
-        self._take_side._news.append(self)
         self._items.appendleft(item)
+        self._take_side._news.append(self)
 
     # ---- what is here ---------------------------------------------------------------------------------------
 
@@ -220,7 +226,6 @@ class Fifo(PutSide[T]):
                 index += 1
             if index == len(items):
                 return False
-            self._take_side._news.append(self)
             try:
                 if self._items[index] is wanted:  # else a signal handler took from the head: look again
                     self._discarded += 1
@@ -228,17 +233,27 @@ class Fifo(PutSide[T]):
                     break
             except IndexError:
                 continue
+        self._take_side._news.append(self)
         self._wake_putter_locked()
         self._wake_joiners_locked()
         return True
 
     def _discard_locked(self) -> deque[T]:
+        """Empty the queue; its elements are the caller's, to be dropped without a lock held."""
+        empty: deque[T] = deque()
+        self._swept = items = self._items
+        self._items = empty
         self._take_side._news.append(self)
-        items = self._swap_items_locked()
-        self._take_side._news.append(self)
-        self._discarded += len(items)
+        self._count_swept_locked()
+        self._wake_putter_locked()
         self._wake_joiners_locked()
         return items
+
+    def _count_swept_locked(self) -> None:
+        if self._swept is not None:
+            count = len(self._swept)
+            self._discarded += count
+            self._swept = None
 
     # ---- completion -----------------------------------------------------------------------------------------
 
@@ -253,45 +268,55 @@ class Fifo(PutSide[T]):
         Raises:
             ValueError: called more often than there were elements.
         """
-        self._take_side._locked(self._task_done_locked)
+        self._take_side._locked(self, self._task_done_locked)
 
     def join(self) -> None:
         """Wait until `task_done()` was called for every element that was put and not discarded."""
+        self._join(self._joiners)
+
+    def _join(self, joiners: Places) -> None:
+        """Wait in one of the two lines of joiners."""
         locked = self._take_side._locked
-        while (place := locked(self._enter_joiners_locked)) is not None:
-            try:
+        place = _sync.allocate_lock()
+        place.acquire()
+        try:
+            while locked(self, self._enter_joiners_locked, joiners, place):
                 place.acquire()
-            except BaseException:
-                locked(leave, self._joiners, place)
+        except BaseException:
+            try:
+                locked(self, leave, joiners, place)
+            except BaseException:  # interrupted again
+                locked(self, leave, joiners, place)
                 raise
+            raise
 
     def _task_done_locked(self) -> None:
         if self._unfinished() <= 0:
             raise ValueError("task_done() called too many times")
-        limited = self._max_in_flight is not None
-        news = self._take_side._news
-        if limited:
-            news.append(self)
         self._in_flight -= 1
         self._finished += 1
-        if limited:
-            news.append(self)
+        if self._max_in_flight is not None:
+            self._take_side._news.append(self)
         self._wake_joiners_locked()
 
     def _unfinished(self) -> int:
         return len(self._items) + self._in_flight
 
-    def _enter_joiners_locked(self) -> _sync.Parking | None:
-        if self._unfinished() <= 0:
-            return None
-        place = _sync.allocate_lock()
-        place.acquire()
-        self._joiners.append(place)
-        return place
+    def _enter_joiners_locked(self, joiners: Places, place: _sync.Parking) -> bool:
+        """Park `place`, unless there is nothing to wait for in this line."""
+        if self._unfinished() <= 0 or (joiners is self._joiners_of_all and not self._attached):
+            return False
+        joiners.append(place)
+        return True
 
     def _wake_joiners_locked(self) -> None:
-        if self._joiners and self._unfinished() <= 0:
-            wake_all(self._joiners)
+        """Wake those whose wait is over."""
+        if self._joiners or self._joiners_of_all:
+            done = self._unfinished() <= 0
+            if done:
+                wake_all(self._joiners)
+            if done or not self._attached:
+                wake_all(self._joiners_of_all)
 
     # ---- closing --------------------------------------------------------------------------------------------
 
@@ -310,10 +335,10 @@ class Fifo(PutSide[T]):
         del items  # outside the locks: dropping an element may run code of the user
 
     def _shutdown_locked(self, immediate: bool) -> deque[T] | None:
-        self._take_side._news.append(self)
         if self._closed is None:
             self._plain = False
             self._close_locked(ShutDown)
+            self._settle_locked()
             self._take_side._news.append(self)
         return self._discard_locked() if immediate else None
 
@@ -332,16 +357,23 @@ class Fifo(PutSide[T]):
             self._weight == 1 and self._max_in_flight is None and not self._own_takers and self._closed is None
         )
 
+    def _mend_locked(self) -> None:
+        """After an exception: what `_refresh_locked` and `_wake_putter` do not look at. May be repeated."""
+        self._count_swept_locked()
+        self._settle_locked()
+        self._wake_joiners_locked()
+
     def _renew_locks(self) -> None:
         """In the child after a fork."""
         self._put_lock = cast(ReentrantLock, _sync.RLock())
         self._putters.clear()
         self._own_takers.clear()
         self._joiners.clear()
+        self._joiners_of_all.clear()
         self._settle_locked()
 
     def _with_both_locks(self, function: Callable[..., Any], *args: Any) -> Any:
-        return self._take_side._locked(holding, self._put_lock, function, *args)
+        return self._take_side._locked(self, holding, self._put_lock, function, *args)
 
     # ---- looking at it --------------------------------------------------------------------------------------
 
@@ -382,7 +414,9 @@ class Fifo(PutSide[T]):
         assert self._plain or not plain, "one that is taken for plain is plain"
         assert not (self._putters and len(self._items) < self._limit), "nobody waits for room while there is room"
         assert not (self._own_takers and self._items), "nobody waits for an element while there is one"
+        assert self._swept is None, "what was discarded is counted"
         assert not (self._joiners and self._unfinished() <= 0), "nobody waits for a join that is fulfilled"
+        assert not (self._joiners_of_all and (self._unfinished() <= 0 or not self._attached)), "nor for one removed"
         if self._items:
             assert linked == self._is_eligible(), "what is ready is linked, and nothing else"
         if linked:

@@ -3,7 +3,8 @@
 Promise     1. A take serves the ready sub-queue of the lowest priority number whose turn it is; its cost does not
                depend on how many sub-queues there are.
             2. Adding a sub-queue registers it completely, or raises and registers nothing.
-            3. A removed sub-queue keeps its elements for whoever removed it and is never served again.
+            3. A removed sub-queue keeps its elements for whoever removed it and is never served again. A removal that
+               raises has removed nothing: else the elements would be nobody's. A shutdown that raises has shut down.
 State       `_subqueues`, by key, and `_is_shutdown` are changed under the registry lock, which is held while the
             user's `__hash__` and `__eq__` of keys run; reading one entry needs no lock. For the rest see
             `_take_side` and `_put_side`, whose locks come after the registry lock.
@@ -82,7 +83,15 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             check_optional("max_in_flight", max_in_flight),
             check_count("weight", weight),
         )
-        holding(self._registry_lock, self._register_locked, subqueue)
+        try:
+            holding(self._registry_lock, self._register_locked, subqueue)
+        except BaseException:
+            try:
+                holding(self._registry_lock, self._undo_register_locked, subqueue)
+            except BaseException:  # interrupted again
+                holding(self._registry_lock, self._undo_register_locked, subqueue)
+                raise
+            raise
         return subqueue
 
     def get_subqueue(self, key: Hashable) -> SubQueue[T]:
@@ -102,7 +111,17 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         Raises:
             KeyError: there is none.
         """
-        return holding(self._registry_lock, self._unregister_locked, key)
+        removed: list[SubQueue[T]] = []  # what is to be put back if this is interrupted
+        try:
+            holding(self._registry_lock, self._unregister_locked, key, removed)
+            return removed[0]
+        except BaseException:
+            try:
+                holding(self._registry_lock, self._undo_unregister_locked, removed)
+            except BaseException:  # interrupted again
+                holding(self._registry_lock, self._undo_unregister_locked, removed)
+                raise
+            raise
 
     @property
     def subqueues(self) -> Mapping[Hashable, SubQueue[T]]:
@@ -118,11 +137,22 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             )
         self._subqueues[subqueue.key] = subqueue
 
-    def _unregister_locked(self, key: Hashable) -> SubQueue[T]:
-        subqueue = self._subqueues[key]
-        subqueue._with_both_locks(subqueue._detach_locked)
+    def _undo_register_locked(self, subqueue: SubQueue[T]) -> None:
+        """After an exception: nobody was told of it, so it leaves again; unless somebody else has found and used it."""
+        if self._subqueues.get(subqueue.key) is subqueue and subqueue._with_both_locks(subqueue._detach_unused_locked):
+            del self._subqueues[subqueue.key]
+
+    def _unregister_locked(self, key: Hashable, removed: list[SubQueue[T]]) -> None:
+        removed.append(self._subqueues[key])
+        removed[0]._with_both_locks(removed[0]._detach_locked)
         del self._subqueues[key]
-        return subqueue
+
+    def _undo_unregister_locked(self, removed: list[SubQueue[T]]) -> None:
+        """After an exception: its elements would be nobody's, so it comes back; unless its key is another's now."""
+        for subqueue in removed:
+            if self._subqueues.setdefault(subqueue.key, subqueue) is subqueue:
+                closed = ShutDown if self._is_shutdown else None
+                subqueue._with_both_locks(subqueue._attach_locked, closed)
 
     # ---- taking ---------------------------------------------------------------------------------------------
 
@@ -177,11 +207,12 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             if self._news:
                 self._read_news()
         except BaseException:
-            runs, taken = ([], []) if sub is None else ([(sub, 0)], [item])
+            runs = () if sub is None else ((sub, 0),)
+            taken: list[T] = [] if sub is None else [item]
             try:
-                self._give_back(runs, taken)
+                self._mend(runs, taken)
             except BaseException:  # interrupted again
-                self._give_back(runs, taken)
+                self._mend(runs, taken)
                 raise
             raise
         if sub is None:
@@ -198,10 +229,16 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         if pair is None:
             raise Empty
         try:
-            return tuple.__new__(Taken, pair)  # what Taken(*pair) does, in a third of the time
+            result = tuple.__new__(Taken, pair)  # what Taken(*pair) does, in a third of the time
         except BaseException:
-            self._give_back([(pair[0], 0)], [pair[1]])
+            runs, taken = ((pair[0], 0),), [pair[1]]
+            try:
+                self._mend(runs, taken)
+            except BaseException:  # interrupted again
+                self._mend(runs, taken)
+                raise
             raise
+        return result
 
     @overload
     def poll(self, timeout: float | None = 0.0) -> T | None: ...
@@ -225,8 +262,8 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         """The element that would be taken now, or `default`. It stays, and so does the order of service."""
         selection = self._selection
         if selection is None:
-            return self._locked(self._peek_locked, default)
-        ready = self._locked(self._ready_locked)
+            return self._locked(None, self._peek_locked, default)
+        ready = self._locked(None, self._ready_locked)
         return self._checked(selection.select(cast(Any, ready)), ready).peek(default) if ready else default
 
     def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
@@ -258,10 +295,16 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         """`take()` for a coroutine, from any event loop; one that is cancelled has taken nothing."""
         pair = await self._take_async(None)
         try:
-            return tuple.__new__(Taken, pair)  # what Taken(*pair) does, in a third of the time
+            result = tuple.__new__(Taken, pair)  # what Taken(*pair) does, in a third of the time
         except BaseException:
-            self._give_back([(pair[0], 0)], [pair[1]])
+            runs, taken = ((pair[0], 0),), [pair[1]]
+            try:
+                self._mend(runs, taken)
+            except BaseException:  # interrupted again
+                self._mend(runs, taken)
+                raise
             raise
+        return result
 
     def _peek_locked(self, default: Any) -> Any:
         sub = self._best_locked()
@@ -271,25 +314,25 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
 
     def qsize(self) -> int:
         """How many elements could be taken now: of sub-queues that are enabled and below their in-flight limit."""
-        return self._locked(self._size_locked)
+        return self._locked(None, self._size_locked)
 
     def empty(self) -> bool:
         """Could nothing be taken, at this moment?"""
-        return self._locked(self._best_locked) is None
+        return self._locked(None, self._best_locked) is None
 
     def join(self) -> None:
         """Wait until `task_done()` was called for every element that was put into the sub-queues attached now or
         added meanwhile, and not discarded."""
         while True:
-            waiting = [sub for sub in self._snapshot() if sub._unfinished() > 0]
+            waiting = [sub for sub in self._snapshot() if sub._unfinished() > 0 and sub._attached]
             for sub in waiting:
-                sub.join()
-            if not waiting and self._locked(self._is_all_done_locked):  # the look above was without the lock
+                sub._join(sub._joiners_of_all)  # which its removal ends as well
+            if not waiting and self._locked(None, self._is_all_done_locked):  # the look above was without the lock
                 return
 
     def _is_all_done_locked(self) -> bool:
         for sub in self._snapshot():
-            if sub._unfinished() > 0:
+            if sub._unfinished() > 0 and sub._attached:
                 return False
         return True
 
@@ -304,10 +347,21 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         Putters that wait raise `ShutDown`; so do takers once nothing is left in any sub-queue, disabled ones
         included. With `immediate` all elements are discarded, so that takers raise at once. Again has no effect.
         """
+        try:
+            self._shutdown(immediate)
+        except BaseException:  # half of it would be no end for anybody; all of it again has no effect
+            try:
+                self._shutdown(immediate)
+            except BaseException:  # interrupted again
+                self._shutdown(immediate)
+                raise
+            raise
+
+    def _shutdown(self, immediate: bool) -> None:
         holding(self._registry_lock, self._set_shutdown_locked)
         for sub in self._snapshot():
             sub.shutdown(immediate)
-        self._locked(self._wake_finished_locked)
+        self._locked(None, self._wake_finished_locked)
 
     def _set_shutdown_locked(self) -> None:
         self._is_shutdown = True
@@ -334,14 +388,14 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             size=self.qsize(),
             waiting_takers=len(self._takers),
             is_shutdown=self._is_shutdown,
-            subqueues=tuple(sub.statistics() for sub in self._snapshot()),
+            subqueues=tuple([sub.statistics() for sub in self._snapshot()]),
         )
 
     def check_invariants(self) -> None:
         """Assert what must be true whenever no operation is under way. For tests."""
         for sub in self._snapshot():
             sub.check_invariants()
-        self._locked(self._check_ready_locked)
+        self._locked(None, self._check_ready_locked)
 
     def _check_ready_locked(self) -> None:
         attached = self._snapshot()

@@ -5,9 +5,10 @@ State       A list of places belongs to the lock its owner names; it is read and
 Waiting     A place is made locked. Its waiter acquires it, and so sleeps; whoever wakes it takes it out of the
             list and releases it. Nobody is woken unless somebody is parked, so an uncontended put or take
             pays nothing for waiting.
-            A wake-up is given under the owner's lock: it neither blocks nor runs code of the user, and between
-            taking a place out and releasing it there is no instruction at which an exception could strike, so
-            that no wake-up is lost on the way.
+            A wake-up is given under the owner's lock: it neither blocks nor runs code of the user. Between taking
+            a thread's place out and releasing it there is no instruction at which an exception could strike. A
+            coroutine's place is taken out when it has been woken: an exception in between leaves it in line, and
+            the next one who wakes finds it woken, and wakes the one behind it.
 Assumes     CPython delivers signals, asynchronous exceptions and thread switches at a function's entry, after
             a call and at a backward jump, not between `place = places[0]` and `del places[0]`.
 Source      Parked locks instead of conditions: Waiter objects of `threading.Condition`, without its lost
@@ -16,15 +17,16 @@ Source      Parked locks instead of conditions: Waiter objects of `threading.Con
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Union
 
 from . import _sync
-from ._sync import Place
+from ._sync import Parking
 
 if TYPE_CHECKING:
     import asyncio
 
-Places: TypeAlias = "list[Place]"  # a list: an empty one is 56 bytes, an empty deque 600
+Place: TypeAlias = Union[Parking, "AsyncPlace"]
+Places: TypeAlias = list[Place]  # a list: an empty one is 56 bytes, an empty deque 600
 
 # Seconds to wait for a lock when hardly any time is left. "Nothing in time" must be the answer of a look at the queue:
 # a lock that somebody holds for microseconds, or for a thread switch or two, is not an empty queue.
@@ -63,12 +65,15 @@ def wake_one(places: Places) -> None:
         if not places:
             return
         place = places[0]
-        del places[0]
-        try:
-            place.release()
-        except RuntimeError:  # a coroutine whose event loop is closed: the wake-up goes to the next one
-            continue
-        return
+        if place.__class__ is AsyncPlace:  # waking it is Python code, in which an exception can strike
+            is_woken = place.wake()
+            leave(places, place)
+            if is_woken:
+                return
+        else:
+            del places[0]
+            place.release()  # type: ignore[union-attr]  # mypy does not narrow by class
+            return
 
 
 def wake_all(places: Places) -> None:
@@ -97,13 +102,17 @@ class AsyncPlace:
         self._loop = asyncio.get_running_loop()
         self.woken: asyncio.Future[None] = self._loop.create_future()
 
-    def release(self) -> None:
-        """Wake the coroutine, from any thread.
-
-        Raises:
-            RuntimeError: its event loop is closed, and so nothing waits here any more.
-        """
-        self._loop.call_soon_threadsafe(self._wake)
+    def wake(self) -> bool:
+        """Wake the coroutine, from any thread; again has no effect. False if nobody waits here any more."""
+        if self.woken.done():  # woken already, or cancelled
+            return False
+        try:
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise  # not the loop's: an exception that struck here
+            return False
+        return True
 
     def _wake(self) -> None:
         if not self.woken.done():

@@ -14,9 +14,10 @@ Lock order  take lock -> put lock. A put never asks for the take lock while it h
 Waiting     Putters wait for room, each parked on a place of its own. A take from a full queue wakes one putter once
             it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers
             first and then looks again, a taker deletes first and then looks for putters: one sees the other. Closing
-            wakes all; so does raising the capacity. One that a timeout or an exception ends passes its wake-up on.
-Hazards     As in `_take_side`. A put by a signal handler in the middle of a put of the same thread to the same queue
-            goes ahead of it, and may exceed the capacity by this one element.
+            wakes all; so does raising the capacity. One that an exception ends looks for another one to wake.
+Hazards     As in `_take_side`; what follows from the state is done again by `_mend_put`, which never waits for the
+            take lock, and in operations that hold both locks by `_mend`. A put by a signal handler in the middle of a
+            put of the same thread to the same queue goes ahead of it, and may exceed the capacity by this one element.
 Source      Doug Lea, LinkedBlockingQueue. Waking on the change from full to not full, and then in a cascade, instead
             of for each element taken: 5 instead of 63 thread switches per 1000 elements.
 """
@@ -41,7 +42,7 @@ from ._parking import (
     wake_all,
     wake_one,
 )
-from ._sync import ReentrantLock, holding, release_owned
+from ._sync import ReentrantLock, holding, insist, release_owned
 
 if TYPE_CHECKING:
     from ._take_side import TakeSide
@@ -173,14 +174,21 @@ class PutSide(Generic[T]):
         Raises:
             ShutDown: as for `put`.
         """
-        while not self.offer(item):
-            place = AsyncPlace()
-            try:
+        place: AsyncPlace | None = None
+        try:
+            while not self.offer(item):
+                place = AsyncPlace()
                 if holding(self._put_lock, self._enter_putters_locked, place):
                     await place.woken
-            except BaseException:
-                holding(self._put_lock, self._leave_putters_locked, place)
+            if place is not None:
+                self._wake_putter()  # it may leave room behind
+        except BaseException:
+            try:
+                self._mend_put(place)
+            except BaseException:  # interrupted again
+                self._mend_put(place)
                 raise
+            raise
 
     def _put_some(
         self, batch: list[T], start: int, deadline: float | None
@@ -221,12 +229,12 @@ class PutSide(Generic[T]):
                 return Full
             place = _sync.allocate_lock()
             place.acquire()
-            if waited:
-                putters.insert(0, place)  # it was its turn; somebody who had not waited was faster
-            else:
-                putters.append(place)
-            waited = True
             try:
+                if waited:
+                    putters.insert(0, place)  # it was its turn; somebody who had not waited was faster
+                else:
+                    putters.append(place)
+                waited = True
                 if len(self._items) < self._limit:  # a take that did not see this place has made room
                     leave(putters, place)
                     break
@@ -260,7 +268,7 @@ class PutSide(Generic[T]):
         """After an exception that ended a wait: leave, and hold the lock again. May be repeated."""
         if not self._put_lock._is_owned():
             self._put_lock.acquire()
-        self._leave_putters_locked(place)
+        leave(self._putters, place)
 
     def _enter_putters_locked(self, place: AsyncPlace) -> bool:
         """Park `place`, unless there is room or the queue is closed."""
@@ -269,11 +277,6 @@ class PutSide(Generic[T]):
             leave(self._putters, place)
             return False
         return True
-
-    def _leave_putters_locked(self, place: _sync.Place) -> None:
-        """Take `place` away; if it was woken already, wake another one in its stead."""
-        if not leave(self._putters, place):
-            self._wake_putter_locked()
 
     def _wake_putter(self) -> None:
         """Wake a putter if one waits and there is room. The caller holds no lock, or the take lock."""
@@ -286,9 +289,17 @@ class PutSide(Generic[T]):
         elif self._closed is not None:
             wake_all(self._putters)
 
-    def _mend_put(self) -> None:
-        """After an exception: release the lock if it is held, do what the put may have left undone. May be repeated."""
+    def _mend_put(self, place: AsyncPlace | None = None) -> None:
+        """After an exception in a put: let go of the lock, and look for those whose wait may be over.
+
+        Who was woken and does not put passes it on by that. `place` is where a coroutine waited. May be repeated.
+        """
+        insist(self._mend_put_once, place)
+
+    def _mend_put_once(self, place: AsyncPlace | None) -> None:
         release_owned(self._put_lock)
+        if place is not None:
+            holding(self._put_lock, leave, self._putters, place)
         self._wake_putter()
         self._take_side._tell(cast(Any, self))
 
@@ -299,20 +310,13 @@ class PutSide(Generic[T]):
         if self._closed is None:
             self._limit = UNBOUNDED if capacity is None else capacity
             self._lock_free = WITH_GIL and capacity is None
-            self._wake_putter_locked()
+        self._wake_putter_locked()
 
     def _close_locked(self, error: type[ShutDown]) -> None:
         self._closed = error
         self._limit = -1
         self._lock_free = False
         wake_all(self._putters)
-
-    def _swap_items_locked(self) -> deque[T]:
-        """Empty the queue; its elements are the caller's, to be dropped without a lock held."""
-        empty: deque[T] = deque()
-        items, self._items = self._items, empty
-        self._wake_putter_locked()
-        return items
 
     # ---- errors ---------------------------------------------------------------------------------------------
 

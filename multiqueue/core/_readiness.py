@@ -30,13 +30,13 @@ Assumes     `deque.append`, `len` and truth of a deque are atomic, and a deque i
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
 
 from . import _sync
 from ._parking import Places, wake_all, wake_one
 from ._priority_groups import ActiveGroups
-from ._sync import ReentrantLock, release_owned
+from ._sync import ReentrantLock, insist, release_owned
 
 if TYPE_CHECKING:
     from ._fifo import Fifo
@@ -88,8 +88,11 @@ class Readiness(Generic[T]):
 
     # ---- holding the take lock -------------------------------------------------------------------------------
 
-    def _locked(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call `function` with the take lock held and the news read, and read the news after it."""
+    def _locked(self, sub: Fifo[T] | None, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call `function` with the take lock held and the news read, and read the news after it.
+
+        `sub` is the sub-queue that it changes, if any: it is mended when an exception strikes.
+        """
         lock = self._take_lock
         try:
             lock.acquire()
@@ -101,20 +104,49 @@ class Readiness(Generic[T]):
             if self._takers:
                 self._wake_taker_locked()
             lock.release()
+            if self._news:
+                self._read_news()
         except BaseException:
+            runs: Sequence[tuple[Fifo[T], int]] = () if sub is None else ((sub, 0),)
             try:
-                self._let_go()
+                self._mend(runs, [])
             except BaseException:  # interrupted again
-                self._let_go()
+                self._mend(runs, [])
                 raise
             raise
-        if self._news:
-            self._read_news()
         return result
 
-    def _let_go(self) -> None:
-        """After an exception: release the lock if it is held, and read the news. May be repeated."""
-        release_owned(self._take_lock)
+    def _mend(self, runs: Sequence[tuple[Fifo[T], int]], taken: list[T]) -> None:
+        """After an exception in any operation but a put: give back, let go, and wake everybody whose wait is over.
+
+        `runs` names the sub-queues that the operation changed, and where in `taken` the elements begin that it took
+        from each. May be repeated when it is interrupted itself: what it has given back is no longer in `taken`, and
+        the rest is read from the state that the operation has left, not from what it was about to do.
+        """
+        insist(self._mend_once, runs, taken)
+
+    def _mend_once(self, runs: Sequence[tuple[Fifo[T], int]], taken: list[T]) -> None:
+        lock = self._take_lock
+        if not lock._is_owned():
+            lock.acquire()
+        last = len(runs) - 1
+        while taken:
+            if runs[last][1] >= len(taken):
+                last -= 1
+                continue
+            sub = runs[last][0]
+            item = taken[-1]
+            del taken[-1]
+            sub._in_flight -= 1
+            sub._items.appendleft(item)
+        for sub, _ in runs:
+            sub._mend_locked()
+            self._news.append(sub)
+        self._read_news_locked()
+        self._wake_taker_locked()
+        lock.release()
+        for sub, _ in runs:
+            sub._wake_putter()
         self._read_news()
 
     # ---- news ------------------------------------------------------------------------------------------------

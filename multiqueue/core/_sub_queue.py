@@ -53,7 +53,7 @@ class SubQueue(Fifo[T]):
 
     @priority.setter
     def priority(self, priority: int) -> None:
-        self._take_side._locked(self._assign_locked, "_priority", check_priority(priority))
+        self._take_side._locked(self, self._assign_locked, "_priority", check_priority(priority))
 
     @property
     def capacity(self) -> int | None:
@@ -75,7 +75,7 @@ class SubQueue(Fifo[T]):
 
     @weight.setter
     def weight(self, weight: int) -> None:
-        self._take_side._locked(self._assign_locked, "_weight", check_count("weight", weight))
+        self._take_side._locked(self, self._assign_locked, "_weight", check_count("weight", weight))
 
     @property
     def max_in_flight(self) -> int | None:
@@ -88,19 +88,13 @@ class SubQueue(Fifo[T]):
     @max_in_flight.setter
     def max_in_flight(self, max_in_flight: int | None) -> None:
         checked = check_optional("max_in_flight", max_in_flight)
-        self._take_side._locked(self._assign_locked, "_max_in_flight", checked)
+        self._take_side._locked(self, self._assign_locked, "_max_in_flight", checked)
 
     def _assign_locked(self, name: str, value: object) -> None:
-        """Set a field on which readiness depends.
-
-        It is written into the news before, for an exception that strikes after the change; and after it, for a signal
-        handler whose take read the news before the change.
-        """
-        news = self._take_side._news
+        """Set a field on which readiness depends."""
         self._plain = False
-        news.append(self)
         setattr(self, name, value)
-        news.append(self)
+        self._take_side._news.append(self)
         self._settle_locked()
 
     # ---- the switch -----------------------------------------------------------------------------------------
@@ -130,7 +124,7 @@ class SubQueue(Fifo[T]):
         while True:
             before = self._reasons
             after = before | {reason} if change is frozenset.union else before - {reason}
-            if self._take_side._locked(self._replace_reasons_locked, before, after):
+            if self._take_side._locked(self, self._replace_reasons_locked, before, after):
                 return
 
     def _replace_reasons_locked(self, before: frozenset[Hashable], after: frozenset[Hashable]) -> bool:
@@ -144,11 +138,27 @@ class SubQueue(Fifo[T]):
     def _detach_locked(self) -> None:
         """From here on nothing of the multi-queue is used but its lock, and the multi-queue knows it no more."""
         self._plain = False
-        self._close_locked(Detached)
+        if self._closed is None:
+            self._close_locked(Detached)
         self._assign_locked("_attached", False)
+        self._wake_joiners_locked()
+
+    def _attach_locked(self, closed: type[ShutDown] | None) -> None:
+        """Undo `_detach_locked`, unless the multi-queue is `closed` now."""
+        if self._closed is Detached:
+            self._closed = closed
+        self._set_limit_locked(self._capacity)
+        self._assign_locked("_attached", True)
+
+    def _detach_unused_locked(self) -> bool:
+        """Detach it unless it has elements already; did it?"""
+        self._detach_locked()
+        if self._items:
+            self._attach_locked(None)
+        return not self._attached
 
     def _closed_error(self) -> ShutDown:
-        if self._closed is Detached:
+        if not self._attached:
             return Detached(f"{self._name()} was removed from its multi-queue")
         return super()._closed_error()
 

@@ -14,11 +14,11 @@ from typing import ParamSpec, Protocol, TypeVar
 __all__ = [
     "TIMEOUT_MAX",
     "Parking",
-    "Place",
     "RLock",
     "ReentrantLock",
     "allocate_lock",
     "holding",
+    "insist",
     "monotonic",
 ]
 
@@ -43,11 +43,7 @@ class Parking(Protocol):
     def release(self) -> None: ...
 
 
-class Place(Protocol):
-    """One waiter's parking place: `release` lets it go on, from any thread, without blocking."""
-
-    def release(self) -> None: ...
-
+_ATTEMPTS = range(50)  # signals strike in a row where a wake-up hands the processor to the thread that is woken
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -67,6 +63,26 @@ def holding(lock: ReentrantLock, function: Callable[P, R], *args: P.args, **kwar
             raise
         raise
     return result
+
+
+def insist(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Call `function`, which may be repeated, until no exception strikes in it; then raise the last one that did.
+
+    For handlers of exceptions. A strike at the entry of this function, or where its loop jumps back, ends it, so its
+    callers repeat it once. One that is raised each time ends it as well.
+    """
+    struck: BaseException | None = None
+    for _ in _ATTEMPTS:
+        try:
+            function(*args, **kwargs)
+            break
+        except BaseException as error:  # noqa: BLE001  # it is raised below
+            struck = error
+    if struck is not None:
+        try:
+            raise struck
+        finally:
+            del struck  # which refers to this frame
 
 
 def release_owned(lock: ReentrantLock) -> None:

@@ -11,15 +11,22 @@ Lock order  take lock -> put lock; docs/design/locks.md has the whole house. A p
             take side, and there it never waits.
 Waiting     A taker parks only after it found nothing ready. Whoever makes a sub-queue ready wakes one taker of it and
             one of the multi-queue; a taker that leaves more behind wakes the next.
-            A taker that a timeout or an exception ends passes a wake-up that it got in the meantime on.
+            A wake-up belongs to nobody: a taker that an exception ends looks, by `_mend`, for another one to wake.
             Nobody but a taker, `_locked` or `_read_news` changes what is ready, and each of them wakes.
 Hazards     What the interpreter may do between two bytecodes, and what is done about it:
             - a signal handler raises, or an exception arrives from another thread: CPython delivers both at a
-              function's entry, after a call and at a backward jump. What belongs together is written without
-              these in between, and one handler per operation releases the lock if it is held, gives back,
-              and reads the news again. What it does may be repeated, and is when a second exception strikes.
-              From CPython 3.12 on the jump back of `while condition` is outside of a `try` around the loop, and that of
-              `while True` is inside.
+              function's entry, after a call of something in C and at a backward jump, and nowhere else.
+              1. What an operation does to the elements and counts, it does in one run of statements without such
+              an instruction in between. Local names that are set in the same run (`sub`, `taken`, `runs`) tell what it
+              has done; elements are never compared for that, for two of them can be one object.
+              2. All else (who is ready, who wakes, who holds the lock) follows from the elements, the counts, the
+              settings and the lines of those who wait. `_mend` does it again from these, whatever was done before:
+              it gives back what was taken, lets go of the lock, and wakes those whose wait is over.
+              3. Every operation has one handler, which calls `_mend`, and once more if that is interrupted.
+              `_mend` itself begins anew when it is interrupted. So it runs to its end once, whatever struck before.
+              4. Nobody leaves a place behind in a line that nobody waits on: a place is in line only inside a `try`.
+              From CPython 3.12 on the jump back of `while condition` is outside of a `try` in the loop, and that of
+              `while True` is inside; so a `try` stands around the loop.
             - code of the user runs where we hold a lock (a signal handler, `__del__`): the locks are re-entrant,
               a put never waits for the take lock, and a wait in such a place is refused instead of hanging.
             - `x += 1` is not atomic: every count has one lock. Emptiness is never counted, but read from the deque.
@@ -49,7 +56,7 @@ from ._parking import (
     wake_one,
 )
 from ._readiness import Readiness
-from ._sync import Parking, Place
+from ._sync import Parking
 
 if TYPE_CHECKING:
     from ._fifo import Fifo
@@ -115,11 +122,13 @@ class TakeSide(Readiness[T]):
             if self._news:
                 self._read_news()
         except BaseException:
-            runs, taken = ([], []) if sub is None else ([(sub, 0)], [item])
+            changed = own if own is not None else sub
+            runs = () if changed is None else ((changed, 0),)
+            taken: list[T] = [] if sub is None else [item]
             try:
-                self._give_back(runs, taken)
+                self._mend(runs, taken)
             except BaseException:  # interrupted again
-                self._give_back(runs, taken)
+                self._mend(runs, taken)
                 raise
             raise
         return None if sub is None else (sub, item)
@@ -141,7 +150,9 @@ class TakeSide(Readiness[T]):
                     taken += [pair[1]]
             else:
                 while True:
-                    if len(taken) >= max_items or not self._locked(self._take_runs_locked, own, max_items, taken, runs):
+                    if len(taken) >= max_items or not self._locked(
+                        own, self._take_runs_locked, own, max_items, taken, runs
+                    ):
                         break
                 for sub, _ in runs:
                     sub._wake_putter()
@@ -149,9 +160,9 @@ class TakeSide(Readiness[T]):
             pass  # nothing is left; what was taken counts
         except BaseException:
             try:
-                self._give_back(runs, taken)
+                self._mend(runs, taken)
             except BaseException:  # interrupted again
-                self._give_back(runs, taken)
+                self._mend(runs, taken)
                 raise
             raise
         return taken
@@ -186,20 +197,21 @@ class TakeSide(Readiness[T]):
         runs: list[tuple[Fifo[T], int]] = []
         try:
             while True:
-                ready = self._locked(self._wait_ready_locked, block, deadline)
+                ready = self._locked(None, self._wait_ready_locked, block, deadline)
                 if not ready:
                     return None
-                runs = [(self._checked(selection.select(cast(Any, ready)), ready), 0)]
-                self._locked(self._take_chosen_locked, runs[0][0], taken)
+                chosen = self._checked(selection.select(cast(Any, ready)), ready)
+                runs = [(chosen, 0)]
+                self._locked(chosen, self._take_chosen_locked, chosen, taken)
                 if taken:  # else somebody was faster
                     break
             runs[0][0]._wake_putter()
             selection.taken(cast(Any, runs[0][0]))
         except BaseException:
             try:
-                self._give_back(runs, taken)
+                self._mend(runs, taken)
             except BaseException:  # interrupted again
-                self._give_back(runs, taken)
+                self._mend(runs, taken)
                 raise
             raise
         return runs[0][0], taken[0]
@@ -264,30 +276,6 @@ class TakeSide(Readiness[T]):
             if not sub._items:
                 self._refresh_locked(sub)
 
-    def _give_back(self, runs: list[tuple[Fifo[T], int]], taken: list[T]) -> None:
-        """After an exception: put `taken` back to the heads it came from, let go of the lock, read the news.
-
-        `runs` says where from: a sub-queue, and where in `taken` its elements begin. May be repeated when it is
-        interrupted itself: what it has given back is no longer in `taken`.
-        """
-        lock = self._take_lock
-        held = lock._is_owned()
-        if taken and not held:
-            lock.acquire()
-        elif taken and runs[-1][0]._items and runs[-1][0]._items[0] is taken[-1]:
-            runs[-1][0]._in_flight -= 1
-            del taken[-1]  # the exception came before it had left the queue
-        while taken:
-            while runs[-1][1] >= len(taken):
-                del runs[-1]
-            sub = runs[-1][0]
-            self._news.append(sub)
-            item = taken[-1]
-            del taken[-1]
-            sub._in_flight -= 1
-            sub._items.appendleft(item)
-        self._let_go()
-
     # ---- waiting --------------------------------------------------------------------------------------------
 
     def _due_locked(self, own: Fifo[T] | None) -> Fifo[T] | None:
@@ -314,31 +302,36 @@ class TakeSide(Readiness[T]):
                 return None
             place = _sync.allocate_lock()
             place.acquire()
-            if waited:
-                places.insert(0, place)  # it was its turn; somebody who had not waited was faster
-            else:
-                places.append(place)
-            waited = True
             try:
                 if own is not None:
                     own._plain = False
+                if waited:
+                    places.insert(0, place)  # it was its turn; somebody who had not waited was faster
+                else:
+                    places.append(place)
+                waited = True
+                if own is not None:
+                    own._plain = False  # again: a signal handler may have settled it in between
                 block = self._park(place, deadline) or not leave(places, place)
             except BaseException:
                 try:
-                    self._abandon(own, places, place)
+                    self._abandon(places, place)
                 except BaseException:  # interrupted again
-                    self._abandon(own, places, place)
+                    self._abandon(places, place)
                     raise
                 raise
             if own is not None:
                 own._settle_locked()
         return sub
 
-    def _abandon(self, own: Fifo[T] | None, places: Places, place: Parking) -> None:
-        """After an exception that ended a wait: leave, and hold the lock again. May be repeated."""
+    def _abandon(self, places: Places, place: Parking) -> None:
+        """After an exception that ended a wait: leave, and hold the lock again. May be repeated.
+
+        If it was woken, the handler of the take, which looks for who can be woken, passes that on.
+        """
         if not self._take_lock._is_owned():
             self._take_lock.acquire()
-        self._leave_locked(own, places, place)
+        leave(places, place)
 
     def _park(self, place: Parking, deadline: float | None) -> bool:
         """Sleep on `place` without the take lock, which is held again afterwards; was it a wake-up?"""
@@ -356,13 +349,6 @@ class TakeSide(Readiness[T]):
         lock.acquire()
         return woken
 
-    def _pass_on_locked(self, own: Fifo[T] | None) -> None:
-        """Wake somebody else, for a taker that was woken and will not take."""
-        if own is None:
-            self._wake_taker_locked()
-        elif own._items:
-            wake_one(own._own_takers)
-
     def _check_open_locked(self, own: Fifo[T] | None) -> None:
         """Raise when `own`, which is empty, or the whole multi-queue can have no element any more."""
         if own is not None:
@@ -376,30 +362,35 @@ class TakeSide(Readiness[T]):
     async def _take_async(self, own: Fifo[T] | None) -> tuple[Fifo[T], T]:
         """`_take_one` for a coroutine, from any event loop; a cancelled one has taken nothing."""
         places = self._takers if own is None else own._own_takers
-        while True:
-            pair = self._take_one(own, False)
-            if pair is not None:
-                return pair
-            place = AsyncPlace()
-            try:
-                if self._locked(self._enter_locked, own, places, place):
+        place: AsyncPlace | None = None
+        try:
+            while (pair := self._take_one(own, False)) is None:
+                place = AsyncPlace()
+                if self._locked(own, self._enter_locked, own, places, place):
                     await place.woken
-            except BaseException:
-                self._locked(self._leave_locked, own, places, place)
+        except BaseException:
+            try:
+                self._locked(own, self._leave_locked, own, places, place)
+            except BaseException:  # interrupted again
+                self._locked(own, self._leave_locked, own, places, place)
                 raise
+            raise
+        return pair
 
     def _enter_locked(self, own: Fifo[T] | None, places: Places, place: AsyncPlace) -> bool:
         """Park `place`, unless there is something to take or the end has come."""
         if self._due_locked(own) is not None:
             return False
         self._check_open_locked(own)
-        if own is not None:
-            own._plain = False
         places.append(place)
-        return True
-
-    def _leave_locked(self, own: Fifo[T] | None, places: Places, place: Place) -> None:
-        if not leave(places, place):
-            self._pass_on_locked(own)
         if own is not None:
             own._settle_locked()
+        return True
+
+    def _leave_locked(self, own: Fifo[T] | None, places: Places, place: AsyncPlace | None) -> None:
+        """Take `place` away. If it was woken, somebody else is woken by the look at `own`, or by `_locked`."""
+        if place is not None:
+            leave(places, place)
+        if own is not None:
+            own._settle_locked()
+            self._news.append(own)

@@ -4,9 +4,12 @@ Promise     `interruptions` goes on until a call ended before its point was reac
             its turn. What happens there happens once, inside the call, as a signal handler would run.
 State       `_countdown` and `reached` of the point, touched by the thread in the block only.
 Waiting     nothing here waits.
-Assumes     CPython runs signal handlers and raises asynchronous exceptions when a function starts, after a
-            call has returned and at a backward jump, and nowhere else. `every_opcode` assumes less than that
-            and is harsher than reality.
+Assumes     CPython runs signal handlers and raises asynchronous exceptions when a function starts, after a call of
+            something that is not a Python function has returned, and at a backward jump, and nowhere else; in a
+            coroutine that goes on after an `await` neither. Calling a Python function and returning from it happen
+            inside the interpreter loop, and after the return there is no such check. A method with a name like
+            `__init__` is called by C code, whose return is a point; so is that of every `f(*args)`.
+            `every_opcode` assumes less and is harsher than reality.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType
 
 from ._errors import TestToolError
@@ -27,34 +31,43 @@ _MOST_POINTS = 100_000
 
 
 class Point:
-    """The n-th point of a call. Use `raising` or `running` exactly once."""
+    """The n-th point of a call. Use `raising` or `running` exactly once.
 
-    def __init__(self, number: int, within: Sequence[str], every_opcode: bool) -> None:
+    With `second`, `raising` raises again at so many points after it, in whatever handles the first exception.
+    """
+
+    def __init__(self, number: int, within: Sequence[str], every_opcode: bool, second: int | None = None) -> None:
         self.number = number
+        self.second = second
         self.place = ""
+        self.second_place = ""
         self.used = False
         self.reached = False
+        self.second_reached = False
         self._within = within
         self._every_opcode = every_opcode
         self._countdown = number
         self._action: Callable[[], object] = _nothing
         self._outside: frozenset[FrameType] = frozenset()  # the block and its callers
-        self._offsets: dict[CodeType, frozenset[int]] = {}
-        self._last: tuple[FrameType, int] | None = None  # the instruction before this one
+        self._offsets: dict[CodeType, dict[int, bool]] = {}
+        self._last: tuple[FrameType, int] | None = None  # the instruction before this one, in what is watched
+        self._caller = 0  # the id of the frame that called the frame of the instruction before this one
+        self._is_plain_call = False  # as far as that frame tells, did Python code call it, and not C code?
 
     @contextmanager
     def raising(self, exception: type[BaseException] = KeyboardInterrupt) -> Iterator[Point]:
         """Raise `exception` at this point of what the block calls. The block swallows that one exception."""
         fired = exception(f"at point {self.number}")
+        fired_again = exception(f"{self.second} points after point {self.number}")
 
         def fire() -> None:
-            raise fired
+            raise fired_again if self.second_reached else fired
 
         try:
             with self.running(fire):
                 yield self
         except exception as error:
-            if not _stems_from(error, fired):
+            if not _stems_from(error, fired) and not _stems_from(error, fired_again):
                 raise
 
     @contextmanager
@@ -76,16 +89,25 @@ class Point:
                 gc.enable()
 
     def __repr__(self) -> str:
-        return f"point {self.number}{' at ' if self.place else ''}{self.place}"
+        second = f", then {self.second_place}" if self.second_place else ""
+        return f"point {self.number}{' at ' if self.place else ''}{self.place}{second}"
 
     def _visit(self, frame: FrameType, offset: int | None) -> None:
-        if self.reached or frame in self._outside or not self._is_within(frame):
+        returned = self._is_plain_call and self._caller == id(frame)
+        self._caller = id(frame.f_back)
+        self._is_plain_call = not frame.f_code.co_name.startswith("__") and not frame.f_code.co_flags & CO_GENERATOR
+        if self._countdown == 0 or frame in self._outside or not self._is_within(frame):
             return
-        if offset is None or self._every_opcode or self._is_interruptible(frame, offset):
+        is_start = offset is None and not goes_on_after_await(frame.f_code, frame.f_lasti)
+        if is_start or self._every_opcode or self._is_interruptible(frame, offset, returned):
             self._countdown -= 1
             if self._countdown == 0:
-                self.reached = True
-                self.place = code_place(frame.f_code, frame.f_lasti)
+                place = code_place(frame.f_code, frame.f_lasti)
+                if not self.reached:
+                    self.reached, self.place = True, place
+                    self._countdown = self.second or 0
+                else:
+                    self.second_reached, self.second_place = True, place
                 self._action()
 
     def _is_within(self, frame: FrameType) -> bool:
@@ -94,18 +116,23 @@ class Point:
             return False
         return not self._within or any(name == n or name.startswith(n + ".") for n in self._within)
 
-    def _is_interruptible(self, frame: FrameType, offset: int) -> bool:
+    def _is_interruptible(self, frame: FrameType, offset: int | None, returned: bool) -> bool:
+        """Could it strike before this instruction? `returned` says that a Python function has just returned here."""
+        if offset is None:
+            return False
         known = self._offsets.get(frame.f_code)
         if known is None:
-            known = self._offsets[frame.f_code] = frozenset(interruptible_offsets(frame.f_code))
+            known = self._offsets[frame.f_code] = dict(interruptible_offsets(frame.f_code))
         last, self._last = self._last, (frame, offset)
         if offset in known:
-            return True
-        # 3.11 has backward jumps with a condition, which was true if they led here.
-        return last is not None and last[0] is frame and last[1] > offset and last[1] not in known
+            return not (returned and known[offset])
+        if last is None or last[0] is not frame or last[1] <= offset or last[1] in known:
+            return False
+        # 3.11 has backward jumps with a condition, which was true if they led here. Those of `await` are no points.
+        return dis.opname[frame.f_code.co_code[last[1]]] != "JUMP_BACKWARD_NO_INTERRUPT"
 
 
-def interruptions(*within: str, every_opcode: bool = False) -> Iterator[Point]:
+def interruptions(*within: str, every_opcode: bool = False, twice: bool = False) -> Iterator[Point]:
     """One point after the other at which a call could be interrupted, until a call ends before its point.
 
         for point in interruptions("multiqueue.core"):
@@ -117,28 +144,47 @@ def interruptions(*within: str, every_opcode: bool = False) -> Iterator[Point]:
     `within` names the modules or packages that are interrupted; without any it is all Python code that the
     block calls. The block's own lines are not interrupted. Only the thread that runs the block is.
 
+    With `twice`, each exception is followed by a second one at each point that comes after it: so many blocks for
+    one point as its handlers have points. On 3.11 the second ones strike when a function starts and when a function
+    in C has returned, not at backward jumps.
+
     Raises: TestToolError if the loop's body did not use the point.
     """
     for number in range(1, _MOST_POINTS):
-        point = Point(number, within, every_opcode)
-        yield point
-        if not point.used:
-            raise TestToolError("the loop's body must use its point: `with point.raising(...)` or `.running(...)`")
-        if not point.reached:
-            return
+        for second in range(1, _MOST_POINTS):
+            point = Point(number, within, every_opcode, second if twice else None)
+            yield point
+            if not point.used:
+                raise TestToolError("the loop's body must use its point: `with point.raising(...)` or `.running(...)`")
+            if not point.reached:
+                return
+            if not point.second_reached:
+                break
     raise TestToolError(f"more than {_MOST_POINTS} points; does the call do more each time?")
 
 
-def interruptible_offsets(code: CodeType) -> Iterator[int]:
-    """Offsets of instructions before which CPython could interrupt: a call has returned, or it jumps back."""
-    after_call = False
+def interruptible_offsets(code: CodeType) -> Iterator[tuple[int, bool]]:
+    """Offsets of instructions before which CPython could interrupt: a call has returned, or it jumps back.
+
+    With each: not so if it is a Python function that has returned.
+    """
+    after_call = after_plain_call = False
     for instruction in dis.get_instructions(code):
         name = instruction.opname
         if name == "CACHE":
             continue
         if after_call or name == "JUMP_BACKWARD":
-            yield instruction.offset
+            yield instruction.offset, after_plain_call and name != "JUMP_BACKWARD"
         after_call = name.startswith("CALL") and not name.startswith("CALL_INTRINSIC")
+        after_plain_call = after_call and name != "CALL_FUNCTION_EX"
+
+
+def goes_on_after_await(code: CodeType, offset: int) -> bool:
+    """Is a frame that starts at `offset` a coroutine that has awaited? CPython looks for nothing there."""
+    if not code.co_flags & CO_COROUTINE:
+        return False
+    awaited = (i.offset for i in dis.get_instructions(code) if i.opname == "RESUME" and (i.arg or 0) & 3 >= 2)
+    return any(abs(offset - resume) <= 2 for resume in awaited)  # 3.11 starts it one instruction before or behind
 
 
 def _stems_from(error: BaseException, origin: BaseException) -> bool:

@@ -2,6 +2,8 @@
 
 Promise     inside the block `visit(frame, offset)` is called when a function starts (offset None) and before
             each instruction after that, in the thread of the block alone. What it raises is raised there.
+            On 3.11, once it has raised, it is called at the points that `sys.setprofile` knows (a function starts, one
+            in C has returned), with None: a function of `sys.settrace` is forgotten when it raises.
 Waiting     nothing here waits.
 Assumes     nobody else needs `sys.settrace` (3.11) or the tool number (3.12 and later) meanwhile.
             `sys.settrace` is not used where `sys.monitoring` exists: in 3.12 and 3.13 it forgets to report
@@ -58,17 +60,29 @@ else:
         def on_call(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
             frame.f_trace_lines = False
             frame.f_trace_opcodes = True
-            visit(frame, None)
+            visit_and_follow(frame, None)
             return inside
 
         def inside(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
             if event == "opcode":
-                visit(frame, frame.f_lasti)
+                visit_and_follow(frame, frame.f_lasti)
             return inside
+
+        def visit_and_follow(frame: FrameType, offset: int | None) -> None:
+            try:
+                visit(frame, offset)
+            except BaseException:
+                sys.setprofile(on_event)
+                raise
+
+        def on_event(frame: FrameType, event: str, argument: object) -> None:
+            if event in ("call", "c_return"):
+                visit(frame, None)
 
         before = sys.gettrace()
         sys.settrace(on_call)
         try:
             yield
         finally:
+            sys.setprofile(None)
             sys.settrace(before)

@@ -1,8 +1,9 @@
 """What the core assumes of the interpreter, read from its bytecode and seen in its behaviour.
 
 CPython runs signal handlers, delivers asynchronous exceptions and switches threads (where it has a GIL) at a
-function's entry, after a call and at a backward jump, and nowhere else. The core has runs of statements that must
-not be split; each is listed here by its first and last line of source, and must compile to no such instruction.
+function's entry, after a call of something in C and at a backward jump, and nowhere else. The core has runs of
+statements that must not be split; each is listed here by its first and last line of source, and must compile to no
+such instruction.
 """
 
 from __future__ import annotations
@@ -34,8 +35,15 @@ RUNS: list[tuple[Callable[..., Any], str, str]] = [
     (Fifo.get, "if pair is None", "return pair[1]"),
     (TakeSide._take_runs_locked, "sub._in_flight += count", "taken.extend(run)"),
     (TakeSide._take_chosen_locked, "item = sub._items[0]", "taken.append(item)"),
+    (TakeSide._mend_once, "item = taken[-1]", "sub._items.appendleft(item)"),
+    (Fifo._discard_locked, "self._swept = items", "self._items = empty"),
+    (Fifo._count_swept_locked, "self._discarded += count", "self._swept = None"),
+    (Fifo._remove_locked, "if self._items[index] is wanted", "del self._items[index]"),
+    (Fifo._task_done_locked, "self._in_flight -= 1", "self._finished += 1"),
+    (PutSide._close_locked, "self._closed = error", "self._lock_free = False"),
+    (PutSide._set_limit_locked, "self._capacity = capacity", "self._lock_free = WITH_GIL"),
     (TakeSide._read_news_locked, "sub = news[0]", "del news[0]"),
-    (wake_one, "place = places[0]", "place.release()"),
+    (wake_one, "del places[0]", "place.release()"),
     (PriorityGroup.link, "cursor = self.cursor", "member._group = self"),
     (ActiveGroups.group, "if fits and", "groups.insert(index, spare)"),
     (PriorityGroup.unlink, "following, previous", "member._next = member._previous = None"),

@@ -423,7 +423,7 @@ def test_a_wait_in_a_handler_that_could_never_end_is_refused() -> None:
     mq: LinkedBlockingMultiQueue[int] = LinkedBlockingMultiQueue()
     mq.add_subqueue("a")
     with pytest.raises(RuntimeError, match="would wait for ever"):
-        mq._locked(mq.get)
+        mq._locked(None, mq.get)
     queue = subqueue(1)
     queue.put(1)
     with pytest.raises(RuntimeError, match="would wait for ever"):

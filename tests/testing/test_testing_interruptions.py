@@ -42,6 +42,40 @@ def test_every_point_has_its_turn() -> None:
     assert "in inner" in points[1].place
 
 
+def test_the_return_of_a_python_function_is_no_point() -> None:
+    """There is a point when a function in C has returned, and none when one in Python has."""
+
+    def caller(seen: list[str]) -> None:
+        inner(seen)
+        seen.append("out")
+
+    number = 0
+    for point in interruptions():
+        with point.raising():
+            caller([])
+        number += point.reached
+    assert number == len(["entry of caller", "entry of inner", "append in inner", "append in caller"])
+
+
+def test_a_second_exception_strikes_wherever_the_first_is_handled() -> None:
+    """With `twice` each first exception is followed by second ones, at all points up to the end of the block."""
+    places: dict[str, list[str]] = {}
+    for point in interruptions(twice=True):
+        seen: list[str] = []
+        with point.raising():
+            try:
+                seen.append("before")
+                inner(seen)
+            finally:
+                inner(seen)
+                inner(seen)
+        if point.second_reached:
+            places.setdefault(point.place, []).append(point.second_place)
+    assert len(places) >= 2
+    assert {len(second) for second in places.values()} <= {2, 4}
+    assert 4 in {len(second) for second in places.values()}, "entry and append, twice"
+
+
 def test_every_opcode_is_more_than_every_point() -> None:
     """Asked for, the points are all opcodes; what happens stays in order."""
 
@@ -113,6 +147,9 @@ def test_signals_are_handled_at_such_points_alone() -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert struck
+    calls_of_inner = {i.offset for i in dis.get_instructions(outer) if i.opname.startswith("CALL")}
+    first_call = min(calls_of_inner)
+    assert (outer.__code__, first_call) not in struck, "the return of a Python function is none"
     for code, offset in struck:
         # 3.11 executes a comparison and the jump after it as one: hence two instructions.
         here = [i.opname for i in dis.get_instructions(code) if i.offset >= offset][:2]
