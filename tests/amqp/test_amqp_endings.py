@@ -13,7 +13,7 @@ from amqp_raw_support import Closed, RawClient
 from amqp_stored_support import StoredBroker
 from pamqp import commands
 
-from multiqueue import amqp
+from multiqueue import amqp, client
 from multiqueue.amqp import Server
 from multiqueue.amqp._connection import ServerConnection
 from multiqueue.broker import Broker, BrokerQueue, IllegalStep, Message
@@ -221,6 +221,32 @@ def test_a_part_that_cannot_end_keeps_no_other(
     assert (figures["kept"].consumers, figures["kept"].unacked) == (0, 0)
     assert figures["stored"].consumers == (broken == "remove_consumer")
     assert (figures["stored"].unacked > 0) == (broken == "release")
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("broken", ["release", "delete"])
+def test_a_part_that_cannot_end_in_the_process_keeps_no_other(
+    broker: StoredBroker, broken: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As over a wire: a connection to a broker of this process ends all of its channels, whatever one of them meets."""
+    fill(broker)
+    connection = client.connect(broker)
+    for name in ("stored", "kept"):
+        channel = connection.channel()
+        channel.queue_declare(f"own-{name}", exclusive=True)
+        assert channel.basic_get(name) is not None
+    works = getattr(BrokerQueue, broken)
+
+    def fail(queue: BrokerQueue, *arguments: object, **options: object) -> object:
+        if queue.name in ("stored", "own-stored"):
+            raise ZeroDivisionError("nobody thought of this")
+        return works(queue, *arguments, **options)
+
+    monkeypatch.setattr(BrokerQueue, broken, fail)
+    connection.close()
+    assert "nobody thought of this" in caplog.text
+    assert broker.queue("kept").statistics().unacked == 0
+    assert {queue.name for queue in broker.queues()} - {"own-stored"} == {"kept", "stored"}
     monkeypatch.undo()
 
 
