@@ -186,11 +186,12 @@ def test_no_pyspark(config: Path) -> None:
     assert answer.returncode == 2
     assert answer.stderr.count("\n") == 1
     assert "pip install 'blocking-multiqueue[spark]'" in answer.stderr
+    assert not (config.parent / "out").exists()
 
 
 @pytest.mark.parametrize("java_home", ["", "/nowhere"])
 def test_no_java(config: Path, tmp_path: Path, java_home: str) -> None:
-    """Without Java the run says so in a sentence, and that Java 17 would do."""
+    """Without Java the run says so in a sentence, and that Java 17 would do; it leaves nothing behind."""
     pytest.importorskip("pyspark")
     (tmp_path / "bin").mkdir()
     code = f"from multiqueue.cli import main; main(['pipeline', 'run', {str(config)!r}])"
@@ -198,6 +199,7 @@ def test_no_java(config: Path, tmp_path: Path, java_home: str) -> None:
     assert answer.returncode == 2, answer.stderr
     assert answer.stderr.count("\n") == 1
     assert "Java 17" in answer.stderr
+    assert not (config.parent / "out").exists()
 
 
 def test_no_configuration(tmp_path: Path) -> None:

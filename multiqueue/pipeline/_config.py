@@ -27,6 +27,8 @@ class PipelineConfig:
     settings: Settings
     base: Path
     """Absolute."""
+    source: str = "configuration"
+    """Where the settings were read: a path, or what a program calls them."""
 
     @property
     def output(self) -> Path:
@@ -131,7 +133,7 @@ def parse_config(
         settings = validated(Settings, values, source, text)
     except Mistaken as error:
         raise ConfigError(str(error)) from error
-    config = PipelineConfig(settings, base.absolute())
+    config = PipelineConfig(settings, base.absolute(), source)
     if found := mistakes(settings) or _own_output(config):
         raise ConfigError("\n".join(placed_sentences(found, source, text)))
     return config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -21,6 +22,10 @@ from ._tally import LaneProgress, Snapshot
 # A terminal is redrawn a few times a second; a log gets a line every ten seconds.
 _REDRAW_S = 0.25
 _LINE_S = 10.0
+# The runner tells four times a second; if it does not, it waits for something.
+_SILENT_S = 2.0
+# Columns of a terminal that have room for whole headings beside a name.
+_NARROW = 64
 # Where the output is no terminal, tables may be this wide: nothing is lost to wrapping.
 _WIDTH = 120
 
@@ -43,21 +48,30 @@ class LiveTable:
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
-        self._every = Every(_REDRAW_S, clock)
+        self._clock = clock
+        self._snapshot: Snapshot | None = None
+        self._told_at = clock()
+        self._noted = ""
         self._live: Live | None = None
 
     def note(self, text: str) -> None:
         self._print(text, "dim")
+        self._noted, self._told_at = re.split("[,;]", text, maxsplit=1)[0], self._clock()
 
     def begin(self, snapshot: Snapshot) -> None:
+        self._snapshot, self._told_at = snapshot, self._clock()
+        # A thread of Live's redraws, so that the clock goes on while the runner's waits, for Spark to start.
         self._live = Live(
-            self._render(snapshot), console=self._console, auto_refresh=False, transient=True, redirect_stderr=False
+            get_renderable=self._render,
+            console=self._console,
+            refresh_per_second=1 / _REDRAW_S,
+            transient=True,
+            redirect_stderr=False,
         )
         self._live.start(refresh=True)
 
     def update(self, snapshot: Snapshot) -> None:
-        if self._live is not None and self._every.is_due():
-            self._live.update(self._render(snapshot), refresh=True)
+        self._snapshot, self._told_at, self._noted = snapshot, self._clock(), ""
 
     def attempt_ended(self, ended: AttemptEnded) -> None:
         line = failure_line(ended)
@@ -75,9 +89,12 @@ class LiveTable:
     def _print(self, text: str, style: str) -> None:
         self._console.print(Text(text, style=style), soft_wrap=True)
 
-    def _render(self, snapshot: Snapshot) -> Group:
+    def _render(self) -> Group:
+        assert self._snapshot is not None
+        silent_s = self._clock() - self._told_at
+        waits = f"{self._noted or 'no news'}: {duration(silent_s)}" if self._noted or silent_s > _SILENT_S else None
         # The header, the total, the caption and the prompt take seven lines.
-        return progress_table(snapshot, max_lanes=max(self._console.height - 8, 3))
+        return progress_table(self._snapshot, max(self._console.height - 8, 3), self._console.width, waits)
 
 
 class PlainLines:
@@ -158,13 +175,20 @@ class JsonLines:
         print(json.dumps(values, ensure_ascii=False), file=self._stream, flush=True)
 
 
-def progress_table(snapshot: Snapshot, max_lanes: int) -> Group:
-    """The lanes, busiest first when there is no room for all, and their total."""
+def progress_table(snapshot: Snapshot, max_lanes: int, width: int = _WIDTH, waits: str | None = None) -> Group:
+    """The lanes, busiest first when there is no room for all, and their total; under it `waits`, or rate and time.
+
+    In a narrow terminal names are cut, and numbers are not.
+    """
     total = snapshot.total
+    is_narrow = width < _NARROW
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("lane", max_width=40, no_wrap=True)
-    for name in ("waiting", "running", "done", "failed"):
-        table.add_column(name, justify="right", min_width=7)
+    names = ("wait", "run", "done", "fail") if is_narrow else ("waiting", "running", "done", "failed")
+    highest = max(total.waiting, total.running, total.done, total.failed)
+    column = max(4 if is_narrow else 7, len(str(highest)))
+    table.add_column("lane", max_width=max(min(40, width - 4 * (column + 2) - 1), 4), no_wrap=True, overflow="ellipsis")
+    for name in names:
+        table.add_column(name, justify="right", min_width=column, no_wrap=True)
     lanes = snapshot.lanes
     if len(lanes) > max_lanes:
         lanes = sorted(lanes, key=lambda lane: (-lane.running, -lane.waiting, lane.lane))[:max_lanes]
@@ -174,7 +198,7 @@ def progress_table(snapshot: Snapshot, max_lanes: int) -> Group:
     if hidden:
         table.add_row(f"[dim]and {hidden} more[/]")
     table.add_row(*_row(total), style="bold")
-    return Group(table, Text(_caption(snapshot), style="dim"))
+    return Group(table, Text(waits or _caption(snapshot), style="dim"))
 
 
 def progress_line(snapshot: Snapshot) -> str:

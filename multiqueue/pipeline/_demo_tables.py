@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape as html_escape
 from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
+from . import _svg
 from ._ledger_view import LedgerView, Waits, ledger_view
 
 # Packages named in the summary; the others share a row.
@@ -18,6 +20,8 @@ _NAMED = 12
 _SMALL = 10
 # Small lanes that are shown by themselves.
 _SHOWN = ("json", "email")
+# Columns of a terminal that have room for every column of a table.
+_WIDE = 76
 
 _SUMMARY = """
     SELECT lane, count(*), sum(lines), sum(functions), sum(classes), sum(imports),
@@ -26,19 +30,20 @@ _SUMMARY = """
 """
 
 
-def summary_table(spark: Any, data: Path) -> Table:
-    """One table over everything the demo's jobs wrote: a Spark job of its own."""
+def summary_table(spark: Any, data: Path, width: int = 120) -> Table:
+    """One table over everything the demo's jobs wrote, a Spark job of its own; what has no room is left out."""
     rows = [list(row) for row in spark.sql(_SUMMARY, frame=spark.read.parquet(f"file://{data}")).collect()]
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     table.add_column("package", no_wrap=True)
-    for name in ("files", "lines", "functions", "classes", "imports", "unparsed"):
-        table.add_column(name, justify="right")
-    table.add_column("longest function, lines", no_wrap=True)
-    for row in rows[:_NAMED]:
-        table.add_row(*_summary_cells(row))
+    names = ("files", "lines", "functions", "classes", "imports", "unparsed", "longest function, lines")
+    fitting = len(names) if width >= _WIDE else 2
+    for name in names[:fitting]:
+        table.add_column(name, justify="left" if name == names[-1] else "right", no_wrap=True)
+    lines = [(row, "") for row in rows[:_NAMED]]
     if rows[_NAMED:]:
-        table.add_row(*_summary_cells(_sum(f"{len(rows) - _NAMED} others", rows[_NAMED:])))
-    table.add_row(*_summary_cells(_sum("all", rows)), style="bold")
+        lines.append((_sum(f"{len(rows) - _NAMED} others", rows[_NAMED:]), ""))
+    for row, style in (*lines, (_sum("all", rows), "bold")):
+        table.add_row(*_summary_cells(row)[: fitting + 1], style=style)
     return table
 
 
@@ -93,16 +98,33 @@ def _median_p95(waits: Sequence[float]) -> tuple[float, float]:
     return waits[(len(waits) + 1) // 2 - 1], waits[(len(waits) * 95 + 99) // 100 - 1]
 
 
-def fairness_table(groups: Sequence[Group]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("waited, in seconds")
-    table.add_column("items", justify="right")
-    for name in ("lanes: median", "95%", "one queue: median", "95%"):
+def fairness_table(groups: Sequence[Group], width: int = 120) -> Table:
+    """The waiting times of each group in both runs."""
+    is_wide = width >= _WIDE
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1 if is_wide else 0, 0, 1))
+    table.add_column("waited, in seconds" if is_wide else "waited, s")
+    table.add_column("items", justify="right", no_wrap=True)
+    for name in ("lanes: median", "95%", "one queue: median", "95%") if is_wide else ("lanes", "95%", "queue", "95%"):
         table.add_column(name, justify="right", no_wrap=True)
     for group in groups:
         numbers = (f"{value:.1f}" for value in (*group.fair, *group.fifo))
         table.add_row(escape(group.name), f"{group.items:,}", *numbers)
     return table
+
+
+def fairness_html(groups: Sequence[Group]) -> str:
+    """The comparison as a section of the report: the sentence, and a pair of bars for each group and run."""
+    bars = [
+        bar
+        for group in groups
+        for bar in ((f"lanes: {group.name}", *group.fair), (f"queue: {group.name}", *group.fifo))
+    ]
+    return (
+        "<h2>Fair against first in, first out</h2>"
+        f"<p>{html_escape(fairness_sentence(groups))}</p>"
+        '<p class="note">The same items in lanes, and once more through one queue: seconds until half of them had '
+        f"begun, and lighter until 95% had.</p>{_svg.bars(bars, 'seconds')}"
+    )
 
 
 def fairness_sentence(groups: Sequence[Group]) -> str:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable
+import platform
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from html import escape
+from importlib import metadata
 from pathlib import Path
 
+from .._words import counted, duration
 from . import _svg
 from ._config import PipelineConfig
 from ._items import shown
+from ._ledger_file import LaneCount
 from ._ledger_view import Failure, LedgerView, Waits, ledger_view
 from ._lifecycle import ItemState
 
@@ -26,36 +33,61 @@ _STYLE = """
   --bar: #6fa8dc; --light: #2f4a63; --bad: #ff8a80; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 60rem;
   margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; } p.note { color: var(--soft); }
+h1 { font-size: 1.5rem; margin-bottom: .3rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+p.note { color: var(--soft); } p.verdict { font-size: 1.15rem; margin: .3rem 0 1rem; } p.bad { color: var(--bad); }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; margin: 0; }
+dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-th:first-child, td:first-child, td.text, th.text { text-align: left; overflow-wrap: anywhere; }
+th:first-child, td:first-child, td.text, th.text { text-align: left; overflow-wrap: break-word; }
+td:first-child { min-width: 7rem; max-width: 20rem; } td.text { min-width: 12rem; max-width: 30rem; }
+td { white-space: nowrap; } td:first-child, td.text { white-space: normal; }
 td.bad { color: var(--bad); } tr.total td { font-weight: 600; }
 pre { white-space: pre-wrap; margin: 0; font-size: 13px; }
-svg { width: 100%; height: auto; } .tick, .label { font-size: 11px; fill: var(--soft); } .label { fill: var(--ink); }
+svg { width: 100%; height: auto; } svg.narrow { display: none; }
+@media (max-width: 600px) { svg.wide { display: none; } svg.narrow { display: block; } body { margin: 1rem auto; }
+  table { font-size: 13px; } th, td { padding: .25rem .3rem; }
+  td:first-child { min-width: 5.5rem; position: sticky; left: 0; background: var(--paper); } }
+.tick, .label { font-size: 11px; fill: var(--soft); } .label { fill: var(--ink); }
 .grid { stroke: var(--line); } .area, .bar { fill: var(--bar); } .light { fill: var(--light); }
 """
 
 
-def write_report(config: PipelineConfig) -> Path:
-    """Write the page from what the ledger holds; where it is. Readers never see half of it."""
+def write_report(config: PipelineConfig, first: str = "") -> Path:
+    """Write the page from what the ledger holds; where it is. Readers never see half of it.
+
+    `first` is a section, as HTML, that comes before the lanes.
+    """
     path = config.output / "report.html"
+    name = (
+        f"Pipeline {Path(config.source).stem}"
+        if config.source.endswith(".toml")
+        else config.source[:1].upper() + config.source[1:]
+    )
+    facts = {
+        "made": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z"),
+        "output": str(config.output),
+        "versions": _versions(),
+    }
     with ledger_view(config.state) as view:
-        page = render(view, str(config.output))
+        page = render(view, name, facts, first)
     draft = config.output / "_multiqueue" / "report.html"
     draft.write_text(page, encoding="utf-8")
     os.replace(draft, path)
     return path
 
 
-def render(view: LedgerView, title: str) -> str:
-    """The page."""
-    worked_s = view.seconds_at_work()
+def render(view: LedgerView, title: str, facts: Mapping[str, str], first: str = "") -> str:
+    """The page. `facts` stand under its title."""
+    worked = {"at work": f"{duration(view.seconds_at_work())}, all runs together"}
     waits = view.waits()
     series = view.series(_SLICES)
     sections = [
         f"<h1>{escape(title)}</h1>",
-        f'<p class="note">{worked_s:.1f} seconds at work, all runs of this pipeline together.</p>',
+        _verdict(view.counts()),
+        _facts({**facts, **worked}),
+        first,
         "<h2>Lanes</h2>",
         _lanes(view, {wait.lane: wait for wait in waits}),
         "<h2>Throughput over time</h2>",
@@ -75,15 +107,43 @@ def render(view: LedgerView, title: str) -> str:
     )
 
 
+def _verdict(counts: Sequence[LaneCount]) -> str:
+    """How it stands, in a sentence."""
+    items: dict[ItemState, int] = dict.fromkeys(ItemState, 0)
+    for count in counts:
+        items[count.state] += count.items
+    failed, waiting = items[ItemState.FAILED], items[ItemState.WAITING] + items[ItemState.SUBMITTED]
+    done = counted(items[ItemState.DONE], "item")
+    if failed or waiting:
+        parts = [f"{done} done"]
+        parts += [f"{failed:,} set aside"] if failed else []
+        parts += [f"{waiting:,} waiting"] if waiting else []
+        return f'<p class="verdict{" bad" * bool(failed)}">Not all done: {", ".join(parts)}.</p>'
+    return f'<p class="verdict">All done: {done}.</p>'
+
+
+def _facts(facts: Mapping[str, str]) -> str:
+    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{escape(value)}</dd>" for name, value in facts.items()) + "</dl>"
+
+
+def _versions() -> str:
+    """Of what the rows were made with, as installed here."""
+    parts = [f"multiqueue {sys.modules['multiqueue'].__version__}", f"Python {platform.python_version()}"]
+    for package in ("pyspark", "pyspark-client"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            parts.append(f"{package} {metadata.version(package)}")
+    return ", ".join(parts)
+
+
 def _lanes(view: LedgerView, waits: dict[str, Waits]) -> str:
     lanes: dict[str, dict[ItemState, int]] = {}
     for count in view.counts():
         lanes.setdefault(count.lane, dict.fromkeys(ItemState, 0))[count.state] = count.items
     rows = [_lane_row(lane, states, waits.get(lane)) for lane, states in list(lanes.items())[:_MOST_LANES]]
     total = {state: sum(states[state] for states in lanes.values()) for state in ItemState}
-    rows.append(_lane_row(f"{len(lanes)} lanes", total, None).replace("<tr>", '<tr class="total">'))
-    names = ("lane", "done", "failed", "waiting", "median wait", "95th percentile")
-    return _table(names, rows) + f'<p class="note">{_of_all(len(lanes), _MOST_LANES, "lanes")}</p>'
+    rows.append(_lane_row(counted(len(lanes), "lane"), total, None).replace("<tr>", '<tr class="total">'))
+    names = ("lane", "done", "failed", "waiting", "median wait", "95% wait")
+    return table(names, rows) + f'<p class="note">{_of_all(len(lanes), _MOST_LANES, "lanes")}</p>'
 
 
 def _lane_row(lane: str, states: dict[ItemState, int], wait: Waits | None) -> str:
@@ -111,15 +171,15 @@ def _failures(failures: list[Failure]) -> str:
         for failure in failures
     ]
     most = f"The first {_MOST_FAILURES}." if len(failures) == _MOST_FAILURES else ""
-    table = _table(("lane", "file", "attempts", "error"), rows)
-    return f'<h2>Set aside</h2><p class="note">{most}</p>{table}'
+    made = table(("lane", "file", "attempts", "error"), rows)
+    return f'<h2>Set aside</h2><p class="note">{most}</p>{made}'
 
 
-def _table(names: Iterable[str], rows: Iterable[str]) -> str:
-    head = "".join(
-        f'<th class="text">{name}</th>' if name in ("file", "error") else f"<th>{name}</th>" for name in names
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+def table(names: Iterable[str], rows: Iterable[str]) -> str:
+    kinds = {"file": ' class="text"', "error": ' class="text"'}
+    head = "".join(f'<th scope="col"{kinds.get(name, "")}>{name}</th>' for name in names)
+    body = "".join(rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _of_all(total: int, most: int, what: str) -> str:

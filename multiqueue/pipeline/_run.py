@@ -34,6 +34,7 @@ from ._session import spark_session
 from ._settlement import Settlement
 from ._steps import Steps
 from ._tally import Snapshot
+from ._traces import leaving_nothing_unbegun
 from ._work import SparkWork, prepare, work_of
 from ._work_clock import WorkClock
 
@@ -81,6 +82,7 @@ def run_pipeline(
     work = work_of(config, lanes)
     mailbox = Mailbox()
     with ExitStack() as stack:
+        stack.enter_context(leaving_nothing_unbegun(config))
         stack.enter_context(exclusive(config.state))
         ledger = stack.enter_context(open_ledger(config.state, config.base))
         publisher = _prepared(config, ledger, reporter)

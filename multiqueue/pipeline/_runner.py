@@ -109,13 +109,15 @@ class Runner:
             SessionLost: the Spark session ended; what ran is handed back.
         """
         self.reporter.begin(self._snapshot())
-        while not self._is_over():
-            self._settle(self.mailbox.take_all(self._patience_s()))
-            if not self._tally.stopping:
-                self._take_in()
-                self._feed()
-            self.reporter.update(self._snapshot())
-        self.reporter.end(self._snapshot())
+        try:
+            while not self._is_over():
+                self._settle(self.mailbox.take_all(self._patience_s()))
+                if not self._tally.stopping:
+                    self._take_in()
+                    self._feed()
+                self.reporter.update(self._snapshot())
+        finally:
+            self.reporter.end(self._snapshot())
         lost = self.settlement.lost
         if lost is not None:
             raise SessionLost("the Spark session ended under the run; run the same command to go on") from lost

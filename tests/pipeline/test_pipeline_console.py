@@ -88,6 +88,35 @@ def test_lines_come_at_intervals() -> None:
     ]
 
 
+def test_a_narrow_terminal_keeps_the_numbers() -> None:
+    """At 40 columns names are cut and headings are short; every number is whole."""
+    rows = [LaneProgress("a-very-long-name-of-a-lane-that-goes-on-and-on", 123456, 12, 98765, 3)]
+    moment = Snapshot(rows, rows[0], 75.0, 2.5, 130.0, False, False)
+    for width in (40, 60, 100):
+        text = rendered(progress_table(moment, 5, width), width)
+        lane = text.splitlines()[1]
+        assert lane.split()[1:] == ["123456", "12", "98765", "3"]
+        assert max(map(len, text.splitlines())) <= width
+    assert "a-very-long-name-of-a-lane-that-goes-on…" in text
+
+
+def test_the_clock_goes_on_while_spark_starts() -> None:
+    """What was noted last stands under the table with its time, until the runner goes on."""
+    clock = Clock()
+    reporter = LiveTable(Console(file=io.StringIO(), force_terminal=True, width=100, height=20), clock)
+    reporter.begin(snapshot())
+    try:
+        reporter.note("starting Spark on local[2], its log is /x/spark.log")
+        clock.now += 12
+        assert rendered(reporter._render()).splitlines()[-1] == "starting Spark on local[2]: 12 s"
+        reporter.update(snapshot())
+        assert rendered(reporter._render()).splitlines()[-1].startswith("1 min 15 s at work; 2.5 items/s")
+        clock.now += 5
+        assert rendered(reporter._render()).splitlines()[-1] == "no news: 5 s"
+    finally:
+        reporter.end(snapshot())
+
+
 def test_failures_above_the_live_table() -> None:
     """In a terminal a failure scrolls by, its brackets not taken for colours, and the table is gone at the end."""
     stream = io.StringIO()

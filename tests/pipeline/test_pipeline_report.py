@@ -11,9 +11,10 @@ import pytest
 from pipeline_support import Pipeline, lane_of, make_tree, write_names
 
 from multiqueue.pipeline import _svg
+from multiqueue.pipeline._config import parse_config
 from multiqueue.pipeline._items import Item
 from multiqueue.pipeline._ledger_view import ledger_view
-from multiqueue.pipeline._report import render
+from multiqueue.pipeline._report import render, write_report
 
 EVIL = "<script>alert('x')</script>&"
 
@@ -55,7 +56,7 @@ def page_of(tmp_path: Path) -> str:
     run = Pipeline(tmp_path, lanes, work=work, attempts=1)
     run.run()
     with ledger_view(run.output / "_multiqueue" / "state.sqlite") as view:
-        return render(view, EVIL)
+        return render(view, EVIL, {"made": EVIL})
 
 
 def test_the_page_is_whole_and_stands_alone(tmp_path: Path) -> None:
@@ -64,11 +65,32 @@ def test_the_page_is_whole_and_stands_alone(tmp_path: Path) -> None:
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
-    assert tags.seen.count("svg") == 3
+    assert tags.seen.count("svg") == 6  # each for a wide page and for a narrow one
     assert "script" not in tags.seen
     assert "prefers-color-scheme: dark" in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
     assert f"ValueError: {EVIL}" in tags.text
+
+
+def test_the_page_begins_with_the_verdict(tmp_path: Path) -> None:
+    """Under the title stand how it went, when it was made, where the output is and by which versions."""
+    (tmp_path / "eu").mkdir()
+    (tmp_path / "eu" / "a.txt").touch()
+    run = Pipeline(tmp_path, [lane_of(tmp_path, "eu")])
+    run.run()
+    lanes = {"eu": {"files": "eu/*.txt", "format": "text"}}
+    values = {"lanes": lanes, "job": {"sql": "SELECT 1"}, "output": {"path": str(run.output)}}
+    config = parse_config(values, tmp_path, source=str(tmp_path / "orders.toml"))
+    tags = Tags()
+    tags.feed(write_report(config, "<h2>First</h2>").read_text())
+    begin = tags.text[tags.text.rindex("Pipeline orders") : tags.text.index("lanedone")]
+    pattern = (
+        r"Pipeline ordersAll done: 1 item\.made\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S+output"
+        + re.escape(str(run.output))
+        + r"versionsmultiqueue \S+, Python \S+.*at work\d+ s, all runs togetherFirstLanes"
+    )
+    assert re.fullmatch(pattern, begin), begin
+    assert "Not all done: 14 items done, 1 set aside." in page_of(tmp_path / "other")
 
 
 def test_names_and_errors_are_told_literally(tmp_path: Path) -> None:
@@ -81,16 +103,17 @@ def test_an_empty_pipeline_has_a_page(tmp_path: Path) -> None:
     run = Pipeline(tmp_path, [lane_of(tmp_path, "eu")])
     run.run()
     with ledger_view(run.output / "_multiqueue" / "state.sqlite") as view:
-        page = render(view, "nothing")
-    assert page.count("<svg") == 3
+        page = render(view, "nothing", {})
+    assert page.count("<svg") == 6
 
 
 def test_steps_reach_their_values() -> None:
     """The highest slice touches the top of the axis when it is a round number, and an empty one lies on the ground."""
     plot = _svg.steps([0, 10], 1.0, "s", "n")
-    (path,) = re.findall(r'class="area" d="([^"]*)"', plot)
-    heights = {float(point.split()[1]) for point in re.findall(r"[\d.]+ [\d.]+", path)}
-    assert heights == {12.0, 184.0}
+    wide, narrow = re.findall(r'class="area" d="([^"]*)"', plot)
+    for path in (wide, narrow):
+        heights = {float(point.split()[1]) for point in re.findall(r"[\d.]+ [\d.]+", path)}
+        assert heights == {12.0, 184.0}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,50 @@
+"""What a first run has made that could not begin: taken away again, so that nothing looks begun.
+
+Promise     When a first run ends with `Unprepared` (no Java, no input, Spark does not start), what it has made
+            is gone: state, report, empty directories. Spark's log stays if it says something, for the error names it.
+            What was there before stays, and so does everything once a run has begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ._config import PipelineConfig
+from ._errors import Unprepared
+
+_LOG = "spark.log"
+
+
+@contextlib.contextmanager
+def leaving_nothing_unbegun(config: PipelineConfig) -> Iterator[None]:
+    """Take away what is made inside, if it ends with `Unprepared` and there was no state before."""
+    if config.state.exists():
+        yield
+        return
+    places = [config.output, config.state.parent, config.dead_letters]
+    missing = [one for place in places for one in (place, *place.parents) if not one.exists()]
+    own = config.output / "_multiqueue"
+    is_ours = not own.exists() or not any(own.iterdir())
+    try:
+        yield
+    except Unprepared:
+        _take_away(config, own if is_ours else None, missing)
+        raise
+
+
+def _take_away(config: PipelineConfig, own: Path | None, missing: list[Path]) -> None:
+    for file in (*config.state.parent.glob(f"{config.state.name}*"), config.output / "report.html"):
+        with contextlib.suppress(OSError):  # not there
+            file.unlink()
+    for made in own.iterdir() if own is not None and own.exists() else ():
+        if made.is_dir():
+            shutil.rmtree(made)
+        elif made.name != _LOG or not made.stat().st_size:
+            made.unlink()
+    parts = [config.output / part for part in ("data", "steps", "corrupt")]
+    for directory in sorted({*parts, *missing, *([own] if own else [])}, key=lambda path: -len(path.parts)):
+        with contextlib.suppress(OSError):  # not there, or with something in it
+            directory.rmdir()
