@@ -102,16 +102,16 @@ def test_a_narrow_terminal_keeps_the_numbers() -> None:
 
 def test_the_clock_goes_on_while_spark_starts() -> None:
     """What was noted last stands under the table with its time, until the runner goes on."""
-    clock = Clock()
+    clock = FakeClock()
     reporter = LiveTable(Console(file=io.StringIO(), force_terminal=True, width=100, height=20), clock)
     reporter.begin(snapshot())
     try:
         reporter.note("starting Spark on local[2], its log is /x/spark.log")
-        clock.now += 12
+        clock.advance(12)
         assert rendered(reporter._render()).splitlines()[-1] == "starting Spark on local[2]: 12 s"
         reporter.update(snapshot())
         assert rendered(reporter._render()).splitlines()[-1].startswith("1 min 15 s at work; 2.5 items/s")
-        clock.now += 5
+        clock.advance(5)
         assert rendered(reporter._render()).splitlines()[-1] == "no news: 5 s"
     finally:
         reporter.end(snapshot())
