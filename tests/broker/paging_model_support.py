@@ -384,6 +384,9 @@ class PagingModel:
             self.leave(self.consumers[0])
         for row in self.taken():
             self.settle(row)
+        for position in [*self.area.unbacked]:
+            if position not in self.kept:
+                self.back(self.rows[position])  # until then they may fill the memory, with no room for anybody's record
         for row in self.ready():
             assert self.seize(row)
             self.settle(row)
