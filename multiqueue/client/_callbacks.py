@@ -22,6 +22,7 @@ from ..core import MultiQueueExecutor
 from ..errors import ShutDown
 from ._failures import CallbackFailure
 from ._settings import Settings
+from ._shared_pool import SharedPool
 from ._work_pool import Lane, WorkPool
 
 _log = logging.getLogger("multiqueue.client")
@@ -36,7 +37,11 @@ class Callbacks:
         self._settings = settings
         self._own_executor = settings.executor is None
         self._executor, parallel = _executor_for(settings)
-        self._pool = WorkPool(self._executor, parallel, on_broken, linger=LINGER if self._own_executor else 0.0)
+        self._pool: WorkPool | SharedPool
+        if self._own_executor:
+            self._pool = WorkPool(self._executor, parallel, on_broken, linger=LINGER)
+        else:
+            self._pool = SharedPool(self._executor, parallel, on_broken)
         self._lock = threading.Lock()
         self._lanes = 0
         self._lanes_left = threading.Event()
@@ -123,4 +128,4 @@ def _executor_for(settings: Settings) -> tuple[Executor, int]:
     if settings.executor is None:
         threads = settings.threads or max(2, os.cpu_count() or 2)
         return MultiQueueExecutor(threads, thread_name_prefix=f"{settings.name}-worker"), threads
-    return settings.executor, settings.threads or getattr(settings.executor, "_max_workers", None) or 1 << 16
+    return settings.executor, settings.threads or 1 << 16  # a runnable for each channel with work

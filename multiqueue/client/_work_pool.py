@@ -104,7 +104,7 @@ class WorkPool:
 
     def is_inside(self) -> bool:
         """Is this thread running a job of a work pool?"""
-        return getattr(_inside, "is_running", False)
+        return is_inside()
 
     def _submit(self) -> None:
         if not self._is_submitted():
@@ -123,14 +123,10 @@ class WorkPool:
     def _run(self) -> None:
         """What a thread of the executor does: jobs until there are none, or others should have a turn."""
         while True:
-            _inside.is_running = True
-            try:
-                for _ in range(TURNS):
-                    seen = self._news
-                    if not self._run_one(0.0) and self._leaves(seen):
-                        return
-            finally:
-                _inside.is_running = False
+            for _ in range(TURNS):
+                seen = self._news
+                if not self._run_one(0.0) and self._leaves(seen):
+                    return
             if self._is_submitted():
                 return
 
@@ -159,7 +155,7 @@ class WorkPool:
             return False
         try:
             self._spread(has_lingered=patience > 0)
-            _run_job(*job)
+            run_job(*job)
         finally:
             lane.task_done()
         return True
@@ -183,8 +179,18 @@ class WorkPool:
                 assert lane.in_flight <= 1, lane
 
 
-def _run_job(function: Callable[[Any], object], argument: Any) -> None:
+def is_inside() -> bool:
+    """Is this thread running a job of a work pool?"""
+    return getattr(_inside, "is_running", False)
+
+
+def run_job(function: Callable[[Any], object], argument: Any) -> None:
+    """Call it, and log what it raises."""
+    was_running = is_inside()
+    _inside.is_running = True
     try:
         function(argument)
     except BaseException as error:  # noqa: BLE001  # SystemExit of a callback must not end the jobs behind it
         _log.critical("a job of the work pool raised %r", error, exc_info=error)
+    finally:
+        _inside.is_running = was_running

@@ -1,0 +1,182 @@
+"""The work pool on an executor of the user's: what it submits, in which order it runs, what refusals cost."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pamqp")
+
+from multiqueue.client._shared_pool import SharedPool
+from multiqueue.client._work_pool import TURNS
+
+PATIENCE = 30.0
+
+
+class Recording(Executor):
+    """Keeps what is submitted until the test runs it."""
+
+    def __init__(self) -> None:
+        self.submitted: deque[Callable[[], object]] = deque()
+        self.total = 0
+        self.refuses = False
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.refuses:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        self.submitted.append(lambda: fn(*args, **kwargs))
+        self.total += 1
+        return Future()
+
+    def run_one(self) -> None:
+        self.submitted.popleft()()
+
+
+def test_each_channel_with_work_has_one_runnable() -> None:
+    """However much is put, one runnable per lane with work is submitted; none for a lane without."""
+    executor, ran = Recording(), []
+    pool = SharedPool(executor, 1 << 16)
+    lanes = [pool.add_lane(number) for number in range(4)]
+    for number in range(10):
+        for lane in lanes[:3]:
+            pool.put(lane, ran.append, (lane.key, number))
+    assert executor.total == 3
+    while executor.submitted:
+        executor.run_one()
+    assert executor.total == 3
+    assert ran == [(lane, number) for lane in range(3) for number in range(10)]
+    pool.put(lanes[0], ran.append, "again")
+    assert executor.total == 4
+    executor.run_one()
+    pool.check_invariants()
+
+
+def test_a_lane_with_more_than_its_share_is_submitted_again_behind_the_others() -> None:
+    """A runnable ends after its share; its lane comes again, once, after those that were ready before it."""
+    executor, ran = Recording(), []
+    pool = SharedPool(executor, 1)
+    long, short = pool.add_lane("long"), pool.add_lane("short")
+    for number in range(2 * TURNS + 1):
+        pool.put(long, ran.append, number)
+    pool.put(short, ran.append, "short")
+    runnables = 0
+    while executor.submitted:
+        assert len(executor.submitted) == 1
+        executor.run_one()
+        runnables += 1
+    assert ran == [*range(TURNS), "short", *range(TURNS, 2 * TURNS + 1)]
+    assert runnables == executor.total == 4
+    pool.check_invariants()
+
+
+def test_a_put_during_a_run_is_not_left_behind() -> None:
+    """What a job puts into its own lane, at the end of its share too, is run, by no second runnable of the lane."""
+    executor, ran = Recording(), []
+    pool = SharedPool(executor, 1 << 16)
+    lane = pool.add_lane("a")
+
+    def put_next(number: int) -> None:
+        ran.append(number)
+        assert len(executor.submitted) == 0
+        if number < 3 * TURNS:
+            pool.put(lane, put_next, number + 1)
+
+    pool.put(lane, put_next, 0)
+    while executor.submitted:
+        executor.run_one()
+    assert ran == list(range(3 * TURNS + 1))
+    pool.check_invariants()
+
+
+class Inline(Executor):
+    """Runs what it is given before `submit` returns."""
+
+    depth = deepest = 0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.depth += 1
+        self.deepest = max(self.deepest, self.depth)
+        fn(*args, **kwargs)
+        self.depth -= 1
+        return Future()
+
+
+def test_an_executor_that_runs_at_once_does_not_nest() -> None:
+    """On an executor that runs what it is given in `submit`, all is run in order, and never inside each other."""
+    executor, ran = Inline(), []
+    pool = SharedPool(executor, 1 << 16)
+    lane, other = pool.add_lane("a"), pool.add_lane("b")
+    lane.put_many([(ran.append, number) for number in range(10 * TURNS)])
+    other.put((ran.append, "other"))
+    pool.announce()
+    assert [one for one in ran if one != "other"] == list(range(10 * TURNS))
+    assert ran.count("other") == 1
+    assert executor.deepest == 1
+    pool.check_invariants()
+
+
+def test_a_refusing_executor_loses_no_job() -> None:
+    """When the executor refuses, its user is told once, and what waits is run, in order, by `run_what_is_left`."""
+    executor, ran, broken = Recording(), [], []
+    pool = SharedPool(executor, 1 << 16, broken.append)
+    lane = pool.add_lane("a")
+    executor.refuses = True
+    for number in range(TURNS + 3):
+        pool.put(lane, ran.append, number)
+    assert [str(error) for error in broken] == ["cannot schedule new futures after shutdown"]
+    assert ran == []
+    pool.close()
+    pool.run_what_is_left()
+    assert ran == list(range(TURNS + 3))
+    pool.check_invariants()
+
+
+def test_a_run_goes_on_where_it_is_when_the_executor_refuses_the_next() -> None:
+    """An executor that is shut down during a run does not end the lane: the thread that has it runs the rest."""
+    executor, ran = Recording(), []
+    pool = SharedPool(executor, 1 << 16)
+    lane = pool.add_lane("a")
+    for number in range(2 * TURNS):
+        pool.put(lane, ran.append, number)
+    executor.refuses = True
+    executor.run_one()
+    assert ran == list(range(2 * TURNS))
+    pool.check_invariants()
+
+
+def test_lanes_run_in_parallel_and_a_lane_alone() -> None:
+    """On a real pool all lanes run at once, jobs of a lane one at a time and in order."""
+    lanes, each = 4, 200
+    together = threading.Barrier(lanes)
+    ran: list[list[int]] = [[] for _ in range(lanes)]
+    busy = [0] * lanes
+    overlaps: list[int] = []
+    done = threading.Semaphore(0)
+
+    def job(of: tuple[int, int]) -> None:
+        lane, number = of
+        busy[lane] += 1
+        if busy[lane] != 1:
+            overlaps.append(lane)
+        if number == 0:
+            together.wait(PATIENCE)
+        ran[lane].append(number)
+        busy[lane] -= 1
+        done.release()
+
+    with ThreadPoolExecutor(lanes) as executor:
+        pool = SharedPool(executor, 1 << 16)
+        made = [pool.add_lane(number) for number in range(lanes)]
+        for number in range(each):
+            for lane in range(lanes):
+                pool.put(made[lane], job, (lane, number))
+        for _ in range(lanes * each):
+            assert done.acquire(timeout=PATIENCE)
+    assert ran == [list(range(each))] * lanes
+    assert overlaps == []
+    pool.check_invariants()
