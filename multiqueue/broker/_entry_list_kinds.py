@@ -46,6 +46,10 @@ class StandardEntryList(EntryLog, EntryList):
     def remove(self, entry: Entry) -> None:
         self.discard(entry.position)
 
+    def newcomers(self) -> Callable[[Entry], bool]:
+        end = self.next_number
+        return lambda entry: bool(entry.position >= end)
+
     def check_invariants(self) -> None:
         EntryList.check_invariants(self)
         super().check_invariants()
@@ -111,6 +115,10 @@ class PriorityEntryList(EntryList):
             if log:
                 return log.after(-1)
         return None
+
+    def newcomers(self) -> Callable[[Entry], bool]:
+        ends = [index << _LEVEL_SHIFT | log.next_number for index, log in enumerate(self._logs)]
+        return lambda entry: bool(entry.position >= ends[entry.position >> _LEVEL_SHIFT])
 
     def __len__(self) -> int:
         return sum(map(len, self._logs))
@@ -181,6 +189,10 @@ class SortedEntryList(EntryList):
             return None
         bucket = self._buckets[index]
         return self._entries[bucket[bisect_right(bucket, position)]]
+
+    def newcomers(self) -> Callable[[Entry], bool]:
+        end = self._arrivals
+        return lambda entry: bool(entry.position[2] >= end)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -300,3 +312,11 @@ def make_entry_list(settings: QueueSettings, queue: str) -> EntryList:
             " multiqueue.broker.EntryList says what a list has"
         )
     return cast(EntryList, made)
+
+
+def newcomers(entries: EntryList) -> Callable[[Entry], bool]:
+    """A test for entries of a list: was one added from now on? Another kind's positions are remembered: a set."""
+    if isinstance(entries, StandardEntryList | PriorityEntryList | SortedEntryList):
+        return entries.newcomers()
+    known = {entry.position for entry in entries}
+    return lambda entry: entry.position not in known

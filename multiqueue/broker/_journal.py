@@ -122,15 +122,15 @@ class Journal:
             self.note(end)
             raise
 
-    def delete(self, numbers: Sequence[int]) -> None:
-        """Have messages deleted by one of the next commits; does not wait.
+    def delete(self, numbers: Sequence[int]) -> Commit | None:
+        """Have messages deleted by one of the next commits, which is returned; does not wait.
 
         A store that has failed or was closed keeps them: they are delivered again when it is opened, flagged.
         """
         try:
-            self.hand_in([Delete(numbers)], None, self.note, lingers=True)
+            return self.hand_in([Delete(numbers)], None, self.note, lingers=True)
         except (StoreFailed, StoreClosed):
-            pass
+            return None
 
     def drop_queue(self, number: int) -> None:
         """Have every message of a queue deleted by one of the next commits. As `delete`."""
@@ -232,9 +232,9 @@ class QueueJournal:
     def store(self) -> MessageStore:
         return self.host.store
 
-    def delete(self, numbers: Sequence[int]) -> None:
+    def delete(self, numbers: Sequence[int]) -> Commit | None:
         """As `Journal.delete`."""
-        self.host.delete(numbers)
+        return self.host.delete(numbers)
 
     def drop_queue(self) -> None:
         """The queue is gone, and all its messages with it. As `Journal.drop_queue`."""

@@ -84,6 +84,13 @@ class OutgrownCore(PagedCore):
 
     def _has_left(self, entry: Entry, owner: object, after: After) -> None:
         super()._has_left(entry, owner, after)
+        self._visit_if_empty()
+
+    def have_gone(self, count: int, size: int, after: After) -> None:
+        super().have_gone(count, size, after)
+        self._visit_if_empty()
+
+    def _visit_if_empty(self) -> None:
         if not self.depth:
             self.queue.visit_by(AT_ONCE)
 

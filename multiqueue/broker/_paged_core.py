@@ -230,6 +230,34 @@ class PagedCore(QueueCore):
             return False
         return super().seize(entry, after, steal=steal)
 
+    def purge_stored(self, rows: Iterable[tuple[int, int]], after: After) -> list[int]:
+        """Take out those of these messages, by position and size, that nobody has; returns their positions."""
+        gone, size = self.entries.consume_all(rows)
+        if gone:
+            self.have_gone(len(gone), size, after)
+        return gone
+
+    def beside_the_store(self, ends: Sequence[int]) -> list[int]:
+        """Where messages stand that are in memory alone, or held until their time, up to the end of each level."""
+        held = [entry.position for entry in self.entries if entry.is_ready]
+        with self.memory:
+            alone = [
+                each for end in ends for each in self.area.unbacked.between(end >> LEVEL_SHIFT << LEVEL_SHIFT, end)
+            ]
+        return alone + [position for position in held if position <= ends[position >> LEVEL_SHIFT]]
+
+    def purge_known(self, positions: Iterable[int], now: float, after: After) -> list[Entry]:
+        """Take out those that are in memory, nobody has, and are within their time."""
+        gone: list[Entry] = []
+        for position in positions:
+            entry = self.entries.get(position)
+            if entry is None or (entry.expires_at is not None and entry.expires_at <= now):
+                continue
+            if self.seize(entry, after):
+                self.accept(entry, None, after)
+                gone.append(entry)
+        return gone
+
     def _reappeared(self, entry: Entry, *, is_new: bool) -> None:
         self.entries.give_back(entry, is_new=is_new)
 

@@ -7,7 +7,7 @@ State       Guarded by the queue's lock; calls the memory manager's under it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ._entry import Entry, EntryState, Key, Position
@@ -86,6 +86,19 @@ class PagedEntries(EntryList):
         self.returned.pop(position, None)
         with self._memory as paging:
             return paging.consume(self._area, position, entry.size)
+
+    def consume_all(self, rows: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
+        """As `consume`, of messages by position and size; returns where those were that were there, and their bytes."""
+        gone: list[int] = []
+        total = 0
+        with self._memory as paging:
+            for position, size in rows:
+                if paging.consume(self._area, position, size):
+                    gone.append(position)
+                    total += size
+        for position in gone:
+            self.returned.pop(position, None)
+        return gone, total
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         """A taken entry is ready again, at its place."""

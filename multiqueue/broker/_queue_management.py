@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ._entry import Entry
+from ._entry_list_kinds import newcomers
+from ._paged_core import PagedCore
 from ._queue_outgrowing import QueueOutgrowing
 from ._queue_settings import QueueKind
 from ._selector import Selector
@@ -24,7 +27,9 @@ if TYPE_CHECKING:
     from multiqueue.store import Put
 
     from ._consumer import Predicate
+    from ._entry import Position
     from ._message import Message
+    from ._queue_core import QueueCore
     from ._queue_outcome import PutOutcome
     from ._queue_stock import After
 
@@ -56,9 +61,30 @@ class QueueManagement(QueueOutgrowing):
         """As `QueueArrival.withdraw`."""
         raise NotImplementedError
 
-    def purge(self) -> int:
-        """Delete everything that nobody has; returns how many messages that was."""
-        return self.delete_messages()
+    def purge(self, stop: Callable[[], bool] = lambda: False) -> int:
+        """Delete everything that nobody has; returns how many messages that was.
+
+        What comes while this runs stays, and so does what somebody had in that time. It costs some microseconds a
+        message, in slices between which others have the queue; where `stop()` says so, it ends after one of them. Waits
+        for commits now and then, so that a store has time for others.
+        """
+        with self._keeping_core() as core:
+            return self._purge_paged(core, stop) if isinstance(core, PagedCore) else self._purge_core(core, stop)
+
+    def _purge_core(self, core: QueueCore, stop: Callable[[], bool]) -> int:
+        """As `purge`, of a queue that keeps everything in memory."""
+        now, count = self._clock(), 0
+        with self._lock:
+            is_new = newcomers(core.entries)
+            position: Position | None = core.entries.start
+        while position is not None and not stop():
+            after: After = []
+            with self._lock:
+                position, gone = (None, []) if core.deleted else core.purge_some(position, is_new, now, after)
+            self._act(after)
+            count += len(gone)
+            self._forget_gone(gone)
+        return count
 
     def delete_messages(
         self, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
@@ -305,13 +331,19 @@ class QueueManagement(QueueOutgrowing):
                     yield entry
 
     def _batches(self, *, bodies: bool) -> Iterator[list[Entry]]:
+        with self._keeping_core():
+            reading = self._reading
+            yield from self._walk() if reading is None else reading.pages(bodies=bodies)
+
+    @contextmanager
+    def _keeping_core(self) -> Iterator[QueueCore]:
+        """A block in which the queue's core stays as it is."""
         walk = object()
         with self._lock:
-            reading = self._reading
-            if reading is None:
-                self._walks.add(walk)
+            self._walks.add(walk)
+            core = self._core
         try:
-            yield from self._walk() if reading is None else reading.pages(bodies=bodies)
+            yield core
         finally:
             self._walks.discard(walk)
 

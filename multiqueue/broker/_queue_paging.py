@@ -10,8 +10,9 @@ Who runs    Loaders (`feed`), publishers (`write_out`, `trim`), whoever gets (`_
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ from ._queue_outcome import DeadLetterReason
 from ._queue_settings import QueueKind
 from ._queue_settlement import QueueSettlement
 from ._queue_stock import After
+from ._target_list import LEVEL_SHIFT
 
 if TYPE_CHECKING:
     from multiqueue.store import Commit, Header
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("multiqueue.broker")
 
 _BATCH: Final = 1000  # rows of one submission
+_SLICE: Final = 512  # messages that are purged in one hold of the locks: a millisecond
+_SLICES_ON_THE_WAY: Final = 4  # to the store: some 20 ms that other commits wait
 
 
 class QueuePaging(QueueSettlement):
@@ -137,6 +141,62 @@ class QueuePaging(QueueSettlement):
     def _pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
         reading = self._reading
         return iter(()) if reading is None else reading.pages(bodies=bodies, lowest_first=lowest_first)
+
+    def _purge_paged(self, core: PagedCore, stop: Callable[[], bool]) -> int:
+        """Delete what nobody has and stands on a paged queue now; returns how many messages that was.
+
+        First what the store does not show: should it be written out meanwhile, the store shows it afterwards.
+        """
+        count = 0
+        now = self._clock()
+        with self.looking():
+            with core.memory:
+                ends = list(core.area.last)
+            with self._lock:
+                known = core.beside_the_store(ends)
+            for begin in range(0, len(known), _SLICE):
+                if stop():
+                    return count
+                after: After = []
+                with self._lock:
+                    gone = core.purge_known(known[begin : begin + _SLICE], now, after)
+                self._act(after)
+                self._forget_stored(self._rows_of(), gone)
+                count += len(gone)
+            for end in ends:
+                count += self._purge_level(core, end, stop)
+        return count
+
+    def _purge_level(self, core: PagedCore, end: int, stop: Callable[[], bool]) -> int:
+        """As `_purge_paged`, of what the store has of one level up to its end."""
+        rows = self._rows_of()
+        level, wall_now = end >> LEVEL_SHIFT, rows.host.wall_clock()
+        count, position = 0, level << LEVEL_SHIFT
+        commits: deque[Commit] = deque()  # what other publishers' commits wait for is bounded
+        while position < end and not (stop() or core.deleted):
+            after: After = []
+            with core.memory as paging:
+                look = paging.look(core.area)
+            try:
+                page = rows.store.outlines(rows.number, number_of(position), _SLICE, wall_now, level=level)
+                found = [(level << LEVEL_SHIFT | each.id, each.size) for each in page]
+                with self._lock:
+                    gone = core.purge_stored([each for each in found if each[0] <= end], after)
+            finally:
+                with core.memory as paging:
+                    paging.end_look(look)
+            self._act(after)
+            count += len(gone)
+            commit = rows.delete([number_of(each) for each in gone]) if gone else None
+            if commit is not None and rows.host.may_wait:
+                commits.append(commit)
+                if len(commits) > _SLICES_ON_THE_WAY:
+                    with suppress(StoreError):  # whoever waits for it is told
+                        commits.popleft().wait()
+            if len(page) < _SLICE:
+                break
+            position = found[-1][0]
+        return count
 
     def _drop_each(self, reason: DeadLetterReason) -> int:
         """Dead-letter everything that nobody has, of a paged queue; returns how many messages that was."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Level,
         MessageStore,
         Operation,
+        Outline,
         StoreError,
         StoreStatistics,
     )
@@ -137,6 +138,9 @@ class WatchedStore:
 
     def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
         return self.inner.page(queue, after, limit, level=level)
+
+    def outlines(self, queue: int, after: int, limit: int, now: float, *, level: int = 0) -> list[Outline]:
+        return self.inner.outlines(queue, after, limit, now, level=level)
 
     def read(self, ids: Iterable[int]) -> dict[int, bytes]:
         return self.inner.read(ids)

@@ -22,6 +22,7 @@ from ._protocol import Header as Header
 from ._protocol import Level as Level
 from ._protocol import MessageStore as MessageStore
 from ._protocol import Operation as Operation
+from ._protocol import Outline as Outline
 from ._protocol import Put as Put
 from ._protocol import StoreStatistics as StoreStatistics
 from ._protocol import Undefine as Undefine

@@ -13,13 +13,15 @@ from typing import Protocol, Self
 from ._batch import Submission
 from ._errors import StoreError
 from ._group_commit import GroupCommit
-from ._protocol import Definition, Header, Level, Operation
+from ._protocol import Definition, Header, Level, Operation, Outline
 
 
 class Reader(Protocol):
     """Answers from what is committed, for any thread."""
 
     def page(self, queue: int, after: int, limit: int, level: int) -> list[Header]: ...
+
+    def outlines(self, queue: int, after: int, limit: int, now: float, level: int) -> list[Outline]: ...
 
     def read(self, ids: Iterable[int]) -> dict[int, bytes]: ...
 
@@ -61,6 +63,9 @@ class StoreFront:
 
     def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
         return self._opened_reader().page(queue, after, limit, level)
+
+    def outlines(self, queue: int, after: int, limit: int, now: float, *, level: int = 0) -> list[Outline]:
+        return self._opened_reader().outlines(queue, after, limit, now, level)
 
     def read(self, ids: Iterable[int]) -> dict[int, bytes]:
         return self._opened_reader().read(ids)

@@ -29,6 +29,7 @@ from ._protocol import (
     Header,
     Level,
     Operation,
+    Outline,
     Put,
     StoreStatistics,
     Undefine,
@@ -258,6 +259,13 @@ class _Keeper:
         with self._lock:
             shelf = self._shelves.get((queue, level))
             return [] if shelf is None else [self._messages[one].header for one in shelf.after(after, limit)]
+
+    def outlines(self, queue: int, after: int, limit: int, now: float, level: int) -> list[Outline]:
+        found: list[Outline] = []
+        while len(found) < limit and (page := self.page(queue, after, limit, level)):
+            found += [Outline(*each[:2]) for each in page if each.expires_at is None or each.expires_at > now]
+            after = page[-1].id
+        return found[:limit]
 
     def read(self, ids: Iterable[int]) -> dict[int, bytes]:
         wanted = list(ids)

@@ -114,6 +114,13 @@ class Header(NamedTuple):
     properties: bytes
 
 
+class Outline(NamedTuple):
+    """What is known of a stored message to whoever only counts or removes it."""
+
+    id: int
+    size: int
+
+
 class Level(NamedTuple):
     """What stands on one level of one queue: how many messages, the bytes of their bodies, the first and last id."""
 
@@ -217,6 +224,9 @@ class MessageStore(Protocol):
 
     def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
         """Up to `limit` committed headers of a level of a queue with ids above `after`, in order."""
+
+    def outlines(self, queue: int, after: int, limit: int, now: float, *, level: int = 0) -> list[Outline]:
+        """As `page`, of those that have not expired by `now`, and at a tenth of the price."""
 
     def read(self, ids: Iterable[int]) -> dict[int, bytes]:
         """The bodies of committed messages by id; without those that are not there (any more)."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from ._errors import StoreDamaged, StoreError, StoreFailed
 from ._plan import check
-from ._protocol import Definition, Header, Level
+from ._protocol import Definition, Header, Level, Outline
 from ._schema import DAMAGE, are_numbers, connect
 
 _MOST_IDLE = 4
@@ -27,6 +27,10 @@ _CURRENT = "NOT (transient = 1 AND id < ?) AND queue NOT IN (SELECT queue FROM d
 _PAGE = (
     'SELECT id, size, expires_at, deliveries, properties, "check" FROM header'
     f" WHERE queue = ? AND level = ? AND id > ? AND {_CURRENT} ORDER BY id LIMIT ?"
+)
+_OUTLINES = (
+    "SELECT json_group_array(json_array(id, size)) FROM (SELECT id, size FROM header WHERE queue = ? AND level = ?"
+    f" AND id > ? AND (expires_at IS NULL OR expires_at > ?) AND {_CURRENT} ORDER BY id LIMIT ?)"
 )
 _READ = (
     'SELECT id, "check", data FROM body'
@@ -60,6 +64,14 @@ class SqliteReader:
             if type(row[4]) is not bytes or check(row[0], row[4]) != row[5]:
                 raise self._damage(f"the properties of message {row[0]} are not those that were stored")
         return [Header._make(row[:5]) for row in rows]
+
+    def outlines(self, queue: int, after: int, limit: int, now: float, level: int) -> list[Outline]:
+        # One row: sqlite3 lets go of the interpreter's lock with each, and gets it back when others are done.
+        ((found,),) = self._ask(_OUTLINES, (queue, level, after, now, self._first_id, limit))
+        rows = [Outline(*row) for row in json.loads(found)]
+        if not are_numbers(rows, 0, 1):
+            raise self._damage(f"a header of queue {queue}, level {level}, has something else for a number")
+        return rows
 
     def read(self, ids: Iterable[int]) -> dict[int, bytes]:
         rows = self._ask(_READ, (json.dumps(list(ids)),))

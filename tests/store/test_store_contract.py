@@ -159,6 +159,19 @@ def test_deliveries_are_remembered(store: MessageStore) -> None:
     assert [header.deliveries for header in store.page(1, 0, 10)] == [3, 1]
 
 
+def test_outlines_are_pages_of_what_has_not_expired(store: MessageStore) -> None:
+    """Ids and sizes come as headers do, in order, behind an id, up to a limit; what is past its time is left out."""
+    given = [put(1, b"x" * number, expires_at=100.0 if number % 3 == 0 else None) for number in range(20)]
+    stored(store, *given, put(1, level=1), put(2))
+    left = [(each.id, len(each.body)) for each in given if each.expires_at is None]
+    assert store.outlines(1, 0, 100, 100.0) == left
+    assert store.outlines(1, 0, 5, 100.0) == left[:5]
+    assert store.outlines(1, left[4][0], 5, 100.0) == left[5:10]
+    assert [each.id for each in store.outlines(1, 0, 100, 99.0)] == [each.id for each in given]
+    assert store.outlines(1, given[-1].id, 5, 0.0) == []
+    assert len(store.outlines(1, 0, 5, 0.0, level=1)) == 1
+
+
 def test_expired_soonest_first(store: MessageStore) -> None:
     """`expired` gives queue, level and id of what has expired by then, soonest first, up to a limit."""
     never, late, soon, level = stored(

@@ -1,0 +1,160 @@
+"""Purging a queue of any kind: in slices, and without what comes meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, repeat
+from pathlib import Path
+
+import pytest
+from broker_durable_support import holding
+from broker_kernel_support import HandClock
+
+from multiqueue.broker import BrokerQueue, Message, VirtualHost
+from multiqueue.store import MemoryStore, SqliteStore
+
+COUNT = 1500
+KINDS: dict[str, dict[str, object]] = {
+    "standard": {},
+    "priority": {"x-max-priority": 3},
+    "sorted": {"qpid.queue_sort_key": "n"},
+    "last value": {"qpid.last_value_queue_key": "n"},
+}
+
+
+@dataclass
+class Desk:
+    host: VirtualHost
+    clock: HandClock
+    persistent: bool
+
+    @property
+    def queue(self) -> BrokerQueue:
+        return self.host.queue("q")
+
+    def publish(self, number: int, **properties: object) -> None:
+        message = Message(
+            b"%d" % number,
+            routing_key="q",
+            persistent=self.persistent,
+            priority=number % 3,
+            headers={"n": (number * 7919) % 10_007},
+            **properties,  # type: ignore[arg-type]
+        )
+        self.host.publish_nowait(message)
+
+    def fill(self) -> None:
+        for number in range(COUNT):
+            self.publish(number)
+        self.host.wait_for_commits()
+
+    def numbers(self) -> set[int]:
+        return {int(bytes(message.body)) for message in self.queue.browse()}  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["in memory", "stored", "stored, transient", "outgrown"])
+def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    yield from _desk(tmp_path, request.param, {})
+
+
+def _desk(path: Path, where: str, arguments: dict[str, object]) -> Iterator[Desk]:
+    store = SqliteStore(path, durability="relaxed", ballast_bytes=0) if where.startswith("stored") else None
+    clock = HandClock()
+    host = VirtualHost(store=store, clock=clock, wall_clock=clock)
+    host.declare_queue("q", durable=store is not None, arguments=arguments)
+    made = Desk(host, clock, where == "stored")
+    if where == "outgrown":
+        made.publish(-1)
+        assert made.queue.page_out()
+        assert made.host.get("q", auto_accept=True) is not None
+    yield made
+    host.check_invariants()
+    host.close()
+
+
+def _purge_while_others_publish(desk: Desk) -> None:
+    desk.fill()
+    slices = 0
+
+    def publish() -> bool:
+        nonlocal slices
+        slices += 1
+        desk.publish(COUNT + slices)
+        desk.host.wait_for_commits()
+        return False
+
+    assert desk.queue.purge(publish) == COUNT
+    assert slices >= 3
+    assert desk.numbers() == {COUNT + number for number in range(1, slices + 1)}
+    assert desk.queue.purge() == slices
+    assert len(desk.queue) == desk.queue.statistics().depth_bytes == 0
+
+
+def test_what_comes_while_a_queue_is_purged_stays(desk: Desk) -> None:
+    """A purge takes what was there when it began, in slices; what is published between them is there after it."""
+    _purge_while_others_publish(desk)
+
+
+@pytest.mark.parametrize("where", ["in memory", "stored"])
+@pytest.mark.parametrize("kind", ["priority", "sorted", "last value"])
+def test_what_comes_in_the_middle_of_a_queue_that_is_purged_stays(tmp_path: Path, kind: str, where: str) -> None:
+    """The same of queues in which what is new may stand before what is old."""
+    for made in _desk(tmp_path, where, KINDS[kind]):
+        _purge_while_others_publish(made)
+
+
+def test_a_purge_leaves_what_others_have_and_what_is_past_its_time(desk: Desk) -> None:
+    """What consumers have stays theirs, what has expired is left to time, and what is held until its time goes."""
+    for number in range(3):
+        desk.publish(number)
+    desk.publish(3, expiration=10)
+    desk.publish(4, expiration=1000)
+    desk.publish(5, delay=1000)
+    desk.host.wait_for_commits()
+    held = desk.host.get("q")
+    assert held is not None
+    desk.clock.advance(20)
+    assert desk.queue.purge() == 4
+    assert len(desk.queue) == 2
+    desk.queue.housekeeping()
+    assert len(desk.queue) == 1
+    held.release()
+    assert desk.numbers() == {0}
+
+
+def test_a_purge_that_is_told_to_stop_ends_after_a_slice(desk: Desk) -> None:
+    """Whoever purges a long queue can end that; what is left is whole, and in order."""
+    desk.fill()
+    answers = chain([False], repeat(True))
+    purged = desk.queue.purge(lambda: next(answers))
+    assert 0 < purged < COUNT
+    left = desk.numbers()
+    assert left == set(range(purged, COUNT))
+
+
+def test_a_purge_waits_for_a_store_that_is_behind_but_not_for_its_end() -> None:
+    """A short queue is purged without a commit being waited for."""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+    host.declare_queue("q", durable=True)
+    for _ in range(100):
+        host.publish(Message(b"", routing_key="q", persistent=True))
+    with holding(store):
+        assert host.queue("q").purge() == 100
+    host.wait_for_commits()
+    assert store.statistics().messages == 0
+    host.close()
+
+
+def test_what_was_purged_does_not_come_back(tmp_path: Path) -> None:
+    """After a purge and a restart nothing of it is in the store, and what others had is."""
+    for made in _desk(tmp_path, "stored", {}):
+        made.fill()
+        held = made.host.get("q")
+        assert held is not None
+        assert made.queue.purge() == COUNT - 1
+        made.host.wait_for_commits()
+        assert made.host.store is not None
+        assert made.host.store.statistics().messages == 1
+        assert not made.host._memory.paging.deleting
