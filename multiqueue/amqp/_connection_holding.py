@@ -16,10 +16,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..broker import BrokerQueue
-from ._channel_machine import CANCEL, CHANNEL_CLOSE
+from ._channel_machine import CANCEL, CHANNEL_CLOSE, ChannelState
 from ._connection_base import ConnectionBase
 from ._connection_machine import CLOSE, ConnectionState
 from ._frames import FRAME_METHOD, FRAME_OVERHEAD, Frame
@@ -146,6 +147,36 @@ class ConnectionHolding(ConnectionBase):
         self._let_go("aside")
         self.flush()
 
+    def run_long(
+        self, work: Callable[[], _Result], then: Callable[[_Result], object], channel: ServerChannel, method: bytes
+    ) -> None:
+        """Run `work`, which may take any time and touches nothing of the connection's, on a thread of the server's.
+
+        Then run `then` here, to answer the method, if the channel is open still. Nothing is read meanwhile, and the
+        connection may end: `work` goes on for itself.
+        """
+        reason = object()
+        self._hold(reason)
+
+        def run() -> None:
+            try:
+                answer: Callable[[], object] = partial(then, work())
+            except BaseException as error:  # noqa: BLE001  # belongs to the channel
+                answer = partial(_raise, error)
+            self.io.post(self._ends_long, reason, answer, channel, method)
+
+        self.server.run_long(run)
+
+    def _ends_long(self, reason: object, answer: Callable[[], object], channel: ServerChannel, method: bytes) -> None:
+        is_open = self.machine.state is ConnectionState.RUNNING and channel.machine.state is ChannelState.OPEN
+        if is_open and not self._is_lost:
+            try:
+                answer()
+            except BaseException as failure:  # noqa: BLE001  # as in _receive
+                self._fail(channel, failure, method)
+        self._let_go(reason)
+        self.flush()
+
     def set_aside(self, channel: ServerChannel, payload: bytes) -> None:
         """A method of the channel has to wait for `go_on`; nothing is read meanwhile."""
         self._set_aside[channel] = payload
@@ -214,3 +245,7 @@ class ConnectionHolding(ConnectionBase):
         for (channel, number), refused in commits:
             channel.confirmed(number, refused=refused)
         self.flush()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

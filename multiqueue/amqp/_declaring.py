@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ._channel import ServerChannel, handles
 from ._confirms import Confirms
@@ -13,6 +13,10 @@ from ._transaction import ChannelTransaction, Committed
 
 if TYPE_CHECKING:
     from ..broker import BrokerQueue
+
+
+_FEW: Final = 256  # messages that are purged at once: half a millisecond, where a thread takes a tenth
+_PURGE: Final = commands.Queue.Purge.index.to_bytes(4)
 
 
 def queue_name(channel: ServerChannel, name: str) -> str:
@@ -154,9 +158,17 @@ def _purge_queue(channel: ServerChannel, method: Any) -> None:
     connection = channel.connection
     name = queue_name(channel, method.queue)
     connection.rights.check("read", "queue", name)
-    count = connection.host.queue(name, owner=connection.owner).purge()
-    if not method.nowait:
-        channel.reply(commands.Queue.PurgeOk, message_count=count)
+    queue = connection.host.queue(name, owner=connection.owner)
+
+    def answer(count: int) -> None:
+        if not method.nowait:
+            channel.reply(commands.Queue.PurgeOk, message_count=count)
+
+    if len(queue) <= _FEW:
+        answer(queue.purge())
+        return
+    server = connection.server
+    connection.run_long(lambda: queue.purge(lambda: server.is_closed), answer, channel, _PURGE)
 
 
 @handles(commands.Queue.Delete)

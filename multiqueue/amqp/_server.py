@@ -92,6 +92,7 @@ class Server:
         self.newcomers = Newcomers(max(8, min(settings.max_connections, _files()) // 4))
         self.logins = Logins(self.access)
         self._aside = ThreadPoolExecutor(_ASIDE, thread_name_prefix="multiqueue-amqp-aside")
+        self._long = ThreadPoolExecutor(2, thread_name_prefix="multiqueue-amqp-long")
         self._threads = [IoThread(f"multiqueue-amqp-{number}") for number in range(settings.io_threads)]
 
     # -- what a user sees
@@ -112,6 +113,7 @@ class Server:
             self._is_closed = True
             self.logins.close()
             self._aside.shutdown()
+            self._long.shutdown()
             for thread in self._threads:
                 thread.loop.close()
             for listener in self._listeners:
@@ -202,6 +204,7 @@ class Server:
                 connection.io.post(connection.abort)
             self._wait_until_empty(timeout)
         self._aside.shutdown()
+        self._long.shutdown(cancel_futures=True)
         for thread in reversed(self._threads):
             thread.stop(timeout)
         for listener in self._listeners:
@@ -247,6 +250,14 @@ class Server:
     def run_aside(self, work: Callable[[], object]) -> None:
         """Run what takes its time on a thread that may."""
         self._aside.submit(work)
+
+    def run_long(self, work: Callable[[], object]) -> None:
+        """Run what may take any time, on a thread that nobody else waits for. It ends soon once the server is closed.
+
+        A connection has one such work at a time.
+        """
+        if not self._is_closed:
+            self._long.submit(work)
 
     # -- accepting; on the first I/O thread
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from broker_durable_support import holding
-from broker_kernel_support import HandClock
 
 from multiqueue.broker import BrokerQueue, Message, VirtualHost
 from multiqueue.store import MemoryStore, SqliteStore
+from multiqueue.testing import FakeClock
 
 COUNT = 1500
 KINDS: dict[str, dict[str, object]] = {
@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, object]] = {
 @dataclass
 class Desk:
     host: VirtualHost
-    clock: HandClock
+    clock: FakeClock
     persistent: bool
 
     @property
@@ -60,7 +60,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
 
 def _desk(path: Path, where: str, arguments: dict[str, object]) -> Iterator[Desk]:
     store = SqliteStore(path, durability="relaxed", ballast_bytes=0) if where.startswith("stored") else None
-    clock = HandClock()
+    clock = FakeClock()
     host = VirtualHost(store=store, clock=clock, wall_clock=clock)
     host.declare_queue("q", durable=store is not None, arguments=arguments)
     made = Desk(host, clock, where == "stored")
