@@ -112,8 +112,6 @@ class ConnectionHolding(ConnectionBase):
         The channel is that thread's meanwhile. `then` is for a connection that still stands: it answers. A connection
         that has to end ends without it, so `work` leaves the channel fit to be ended.
         """
-        self._is_aside, self._channel_aside = True, channel
-        self._hold("aside")
 
         def run() -> None:
             try:
@@ -123,7 +121,9 @@ class ConnectionHolding(ConnectionBase):
             else:
                 self.io.post(self._came_back, then, result, None, channel)
 
-        self.server.run_aside(run)
+        self.server.run_aside(run)  # raises when no thread can be had; then nothing is under way
+        self._is_aside, self._channel_aside = True, channel
+        self._hold("aside")
 
     def _came_back(
         self, then: Callable[[Any], object], result: object, error: BaseException | None, channel: ServerChannel | None

@@ -250,6 +250,26 @@ def test_a_part_that_cannot_end_in_the_process_keeps_no_other(
     monkeypatch.undo()
 
 
+def test_a_commit_for_which_there_is_no_thread(
+    broker: StoredBroker, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It costs the connection, which ends as any other; the messages of the transaction are back."""
+
+    def fail(work: Callable[[], object]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fill(broker)
+    client = busy_client(server)
+    monkeypatch.setattr(server, "run_aside", fail)
+    client.send_method(1, commands.Tx.Commit)
+    assert client.connection_error()[0] == 541
+    wait_until_nobody_is_connected(server)
+    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    for name in ("stored", "kept"):
+        figures = broker.queue(name).statistics()
+        assert (figures.consumers, figures.unacked, figures.available) == (0, 0, 6), name
+
+
 def test_what_is_not_the_channels_any_more_keeps_nothing_from_going_back(
     broker: StoredBroker, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
