@@ -52,7 +52,7 @@ class Connection(Closing):
 
     def __init__(self, connector: Connector, settings: Settings) -> None:
         self.settings = settings
-        self.name = settings.name
+        self.name: str = settings.name
         self.intake = Intake(settings.buffer_bytes, settings.name)
         self.topology = Topology()
         self._connector = connector

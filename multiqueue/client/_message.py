@@ -44,13 +44,13 @@ class Message:
         auto_ack: bool = True,
     ) -> None:
         self.channel = channel
-        self.body = body
-        self.exchange = exchange
-        self.routing_key = routing_key
-        self.delivery_tag = delivery_tag
-        self.consumer_tag = consumer_tag
-        self.redelivered = redelivered
-        self.auto_ack = auto_ack
+        self.body: bytes = body
+        self.exchange: str = exchange
+        self.routing_key: str = routing_key
+        self.delivery_tag: int = delivery_tag
+        self.consumer_tag: str = consumer_tag
+        self.redelivered: bool = redelivered
+        self.auto_ack: bool = auto_ack
         self._block = block
         self._properties: Properties | None = None
 
@@ -108,5 +108,5 @@ class Returned(Message):
         reply_text: str,
     ) -> None:
         super().__init__(channel, body, block, exchange, routing_key)
-        self.reply_code = reply_code
-        self.reply_text = reply_text
+        self.reply_code: int = reply_code
+        self.reply_text: str = reply_text

@@ -420,8 +420,10 @@ class Ending:
     __slots__ = ("begun", "gone")
 
     def __init__(self) -> None:
-        self.begun = False  # guarded by the crew's lock; the lane is then no longer, and never again, in `_closing`
-        self.gone = threading.Event()
+        self.begun: bool = (
+            False  # guarded by the crew's lock; the lane is then no longer, and never again, in `_closing`
+        )
+        self.gone: threading.Event = threading.Event()
 
 
 class Contract:
@@ -430,8 +432,8 @@ class Contract:
     __slots__ = ("begun", "holds")
 
     def __init__(self) -> None:
-        self.begun = False  # by the thread; both are guarded by the crew's lock
-        self.holds = False
+        self.begun: bool = False  # by the thread; both are guarded by the crew's lock
+        self.holds: bool = False
 
 
 class Keeper:

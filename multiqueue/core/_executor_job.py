@@ -88,11 +88,11 @@ class Job(Generic[T]):
     __slots__ = ("args", "counted", "fn", "future", "kwargs", "withdraw_from")
 
     def __init__(self, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self.fn = fn
-        self.args = args
-        self.kwargs = kwargs
+        self.fn: Callable[..., T] = fn
+        self.args: Sequence[Any] = args
+        self.kwargs: Mapping[str, Any] = kwargs
         self.future: LaneFuture[T] = self.new_future()
-        self.counted = False
+        self.counted: bool = False
         self.withdraw_from: tuple[Withdrawing, SubQueue[list[Job[Any]]]]  # set by the crew when it is put
 
     def withdraw(self, left: list[Job[Any]] | None = None) -> bool:
