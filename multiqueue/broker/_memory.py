@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ._errors import ConsumerNotAdmitted, MessageTooLarge
 from ._lending import Lending
 from ._message import MESSAGE_BYTES
-from ._paging import Found, Load, Paging
-from ._target_list import LEVEL_SHIFT, Account, Area, TargetList
+from ._paging import Found, Load, LoadKind, Paging
+from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, TargetList
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -151,6 +151,11 @@ class MemoryManager:
         with self._lock:
             self._readers[area] = self._numbers[number] = reader
 
+    def refill_heads(self) -> None:
+        """All areas were opened with what the store has: their heads are read, with nobody waiting."""
+        with self as paging:
+            paging.refill_heads([area for area in self._readers if any(last & NUMBER_MASK for last in area.last)])
+
     def close_area(self, area: Area) -> None:
         """A queue is gone; nothing of it is in memory afterwards."""
         with self as paging:
@@ -263,6 +268,8 @@ class MemoryManager:
                 if load is not None:
                     self._paging.stirred = True  # there may be one for the other loader as well
                     self._work.notify()
+                else:
+                    self._progress.notify_all()
                 served = self._take_served_locked()
             self._tell(served)
             if load is not None:
@@ -275,6 +282,9 @@ class MemoryManager:
             reader = self._readers.get(load.area)
             if self._closed or load.area.is_closed or reader is None:
                 return
+            if load.kind is LoadKind.HEAD:
+                _log.warning("the head of %s cannot be read: %s", load.area.name, error)
+                return  # nobody waits for it; consumers to come are told
             _log.error("a load for %r failed; its consumers are cancelled", load.target, exc_info=error)
             reader.cancel(load.target)  # or they would wait, and nobody would know for what
 

@@ -62,7 +62,7 @@ class PagedReading:
 
     def perform(self, load: Load) -> tuple[list[Found], int]:
         """What a load asks for, and how far it looked."""
-        if load.kind is LoadKind.PAGE:
+        if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
             return self._page(load)
         in_memory = _payloads(load)
         headers = self._headers(load.positions)

@@ -11,22 +11,26 @@ Scanning    A list that is wholly direct, and whose tail is open, reads the next
             even if nothing matched: a message that is behind a million others is found in one scan of them.
 Source      "Durable Queue Memory Management" (Apache ActiveMQ), the eager loader. Reserving, checking again, and
             the scan are ours.
+Heads       Of queues that were opened with messages and have no consumer yet, the first messages are read for the head
+            cache, a piece of each in turn, while no list wants anything. It takes free bytes alone, up to a share of
+            the budget, and ends for a queue when somebody consumes it or the cache had to give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
 from ._paging_lists import PagingLists
 from ._positions import END
-from ._target_list import Account, Look, Slot, TargetList
+from ._target_list import LEVEL_SHIFT, Account, Area, Look, Slot, TargetList
 
 HEADER_BYTES: Final = 256  # what a header takes while its page is looked at
 _LOAD_SHARE: Final = 1 / 16  # of the budget: what one load may reserve, apart from its first message
 _LARGEST_LOAD: Final = 256  # bodies in one load: some 300 us of reading
 _LARGEST_PAGE: Final = 500  # headers in one load: some 200 us of reading
+_HEAD_SHARE: Final = 1 / 2  # of the budget: what the heads of all queues that were opened may take
 
 
 class LoadKind(Enum):
@@ -36,6 +40,7 @@ class LoadKind(Enum):
     PAGE = "page"  # look for more of what the list wants
     ASK = "ask"  # ask the selector about what came back
     MEMORY = "memory"  # read nothing: take what the head cache has
+    HEAD = "head"  # read for the head cache what nobody has asked for yet
 
 
 class Load(Look):
@@ -75,12 +80,25 @@ class Found(NamedTuple):
     payload: object | None
 
 
+class _Refill:
+    """A queue whose head is being read for consumers to come."""
+
+    __slots__ = ("end", "left", "reader")
+
+    def __init__(self, area: Area, left: int) -> None:
+        # A list that names nothing and is none of the area's: what a load is for, where no consumer is.
+        self.reader = TargetList(area, "consumers to come", selector=None, browses=False)
+        self.left = left  # bytes that it may still take
+        self.end = area.head_end  # where the last piece ended; the cache has given since if it ends before
+
+
 class Paging(PagingLists):
     """Lists, caches and accounts of one virtual host, and the loads that feed them."""
 
     def __init__(self, limit: int, entry_bytes: int = 96) -> None:
         super().__init__(limit, entry_bytes)
         self.loads = 0
+        self._refills: dict[Area, _Refill] = {}
 
     # -- planning
 
@@ -94,7 +112,48 @@ class Paging(PagingLists):
                 target.area.looks.append(load)
                 self.loads += 1
                 return load
+        return self._next_refill()
+
+    def refill_heads(self, areas: Collection[Area]) -> None:
+        """These were opened, and nobody consumes them yet."""
+        share = int(self.limit * _HEAD_SHARE) // max(len(areas), 1)
+        self._refills = {area: _Refill(area, share) for area in areas}
+        self.stirred = self.stirred or bool(areas)
+
+    def _next_refill(self) -> Load | None:
+        """A piece of the next queue in turn; none while a list wants something."""
+        if self.wanting:
+            return None
+        for area, refill in list(self._refills.items()):
+            if refill.reader.loading:
+                continue
+            del self._refills[area]
+            load = self._plan_refill(area, refill)
+            if load is not None:
+                self._refills[area] = refill  # behind the others
+                refill.reader.loading = True
+                area.looks.append(load)
+                self.loads += 1
+                return load
         return None
+
+    def _plan_refill(self, area: Area, refill: _Refill) -> Load | None:
+        """None when the queue is consumed or wholly read, or has what it may have, or the cache had to give."""
+        if area.is_closed or area.lists or area.head_end < refill.end:
+            return None
+        reached = ((level, max(area.head_end, level << LEVEL_SHIFT)) for level in range(len(area.last)))
+        level, after = next(((level, after) for level, after in reached if after < area.last[level]), (-1, 0))
+        body_bytes = min(refill.left, int(self.limit * _LOAD_SHARE), self.free // 2)
+        limit = min(body_bytes // HEADER_BYTES, _LARGEST_PAGE)
+        if level < 0 or limit < 1:
+            return None
+        load = Load(refill.reader, LoadKind.HEAD, [])
+        load.level, load.after, load.through = level, after, area.last[level]
+        load.limit, load.body_bytes = limit, body_bytes
+        load.reserved = body_bytes + limit * HEADER_BYTES
+        self.charge(Account.LOADING, load.reserved)
+        self._note_unbacked(load)
+        return load
 
     def load_for(self, target: TargetList) -> Load | None:
         """The load that this list needs now, None when it needs none, has one, or there is no room for it."""
@@ -182,6 +241,10 @@ class Paging(PagingLists):
             load.body_bytes = min(share, self.high_water - load.target.direct_bytes)
             if load.body_bytes <= 0 or not self._take(load, load.body_bytes):
                 load.body_bytes = 0
+        self._note_unbacked(load)
+
+    def _note_unbacked(self, load: Load) -> None:
+        """What belongs to a page and is in memory alone."""
         area = load.area
         unbacked = area.unbacked.between(load.after, load.through)
         if len(unbacked) > load.limit:
@@ -209,7 +272,12 @@ class Paging(PagingLists):
         """Take what a load has read. Of a PAGE: what matched, in order, and up to where it looked."""
         self._end(load)
         target = load.target
+        if self._refills:
+            self.stirred = True  # a queue may be next that nobody asks for
         if target.is_closed or load.area.is_closed:
+            return
+        if load.kind is LoadKind.HEAD:
+            self._take_head(load, found, through)
             return
         if load.kind is LoadKind.PAGE:
             self._take_page(load, found, through)
@@ -228,6 +296,8 @@ class Paging(PagingLists):
         """The load could not be done; it will be planned again when its list is wanting again."""
         self._end(load)
         self.wanting.pop(load.target, None)
+        if load.kind is LoadKind.HEAD:
+            self._refills.pop(load.area, None)
 
     def take_served(self) -> list[TargetList]:
         """The lists whose consumers are to be told; each is returned once."""
@@ -281,6 +351,28 @@ class Paging(PagingLists):
             target.scans[level] = position
             self._append(target, area.slots[position], None)
         target.scans[level] = max(target.scans[level], through)
+
+    def _take_head(self, load: Load, found: Iterable[Found], through: int) -> None:
+        """Let the head cache go on over what was read, as far as there are bytes that nobody else wants."""
+        area = load.area
+        refill = self._refills.pop(area, None)
+        if refill is None or area.lists or max(area.head_end, load.level << LEVEL_SHIFT) != load.after:
+            return  # somebody consumes it meanwhile, or the cache was cut
+        for position, cost, payload in found:
+            if not self.is_ready(load, position):
+                continue
+            slot = area.slots.get(position)
+            if slot is None and payload is not None and cost <= min(self.free, refill.left):
+                area.head_end = position
+                refill.left -= cost
+                self.place(self._new_slot(area, position, cost), payload)
+            elif slot is None or slot.payload is None:
+                through = position - 1
+                break
+        area.head_end = max(area.head_end, through)
+        if area.head_end > refill.end:  # else its next message is larger than what there is for it
+            refill.end = area.head_end
+            self._refills[area] = refill
 
     def _append(self, target: TargetList, slot: Slot, payload: object | None) -> None:
         before = target.direct

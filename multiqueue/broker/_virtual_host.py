@@ -125,6 +125,7 @@ class VirtualHost(HostReceiving):
                 housekeeping.add(self._memory.expiry)
             self._pid = os.getpid()
             atexit.register(self._close_at_exit)  # after the store's own, so it comes before that
+            self._memory.refill_heads()
 
     def _new_queue(self, name: str, settings: QueueSettings) -> BrokerQueue:
         journal = None

@@ -103,6 +103,21 @@ class PagingModel:
         self.paging.keep(self.area, row.position)
         self.check()
 
+    def open(self, count: int, size: int, colour: str, levels: int = 1) -> None:
+        """Messages that the store had when the queue was opened, and nobody has seen yet."""
+        for index in range(count):
+            self.number += 1
+            level = index * levels // count
+            row = Row(level << LEVEL_SHIFT | self.number, size, colour, visible=True)
+            self.rows[row.position] = row
+            self.area.last[level] = row.position
+        self.refill()
+
+    def refill(self) -> None:
+        """The head is to be read."""
+        self.paging.refill_heads([self.area])
+        self.check()
+
     def back(self, row: Row) -> None:
         """The store has committed a message that was only in memory."""
         row.visible = row.state != "settled"
@@ -211,7 +226,7 @@ class PagingModel:
 
     def read(self, flight: Flight) -> None:
         load = flight.load
-        if load.kind is LoadKind.PAGE:
+        if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
             self._read_page(flight)
             return
         consumer = self._consumer(load.target)
@@ -238,7 +253,7 @@ class PagingModel:
         flight.found, room = [], load.body_bytes
         for position in sorted(positions):
             row = self.rows[position]
-            if consumer is None or not consumer.wants(row):
+            if load.kind is LoadKind.PAGE and (consumer is None or not consumer.wants(row)):
                 continue
             room -= row.size
             flight.found.append(Found(position, row.size, row.content if room >= 0 else None))
@@ -411,6 +426,8 @@ def random_history(seed: int, steps: int = 150, levels: int = 1) -> None:
     random_ = random.Random(seed)
     model = PagingModel(limit=random_.choice([3000, 4000, 8000]), levels=levels)
     limit = model.limit
+    if random_.random() < 0.5:
+        model.open(random_.randrange(1, 60), random_.choice([10, 60, 150, 400]), random_.choice(COLOURS), levels)
     for _ in range(steps):
         _step(model, random_, limit, levels)
     model.set_limit(limit)
@@ -464,6 +481,8 @@ def _step(model: PagingModel, random_: random.Random, limit: int, levels: int) -
         model.bring(random_.choice(flights))
     elif event == "quiesce":
         model.quiesce()
+    elif event == "refill":
+        model.refill()
 
 
 _WEIGHTED = {
@@ -484,5 +503,6 @@ _WEIGHTED = {
     "read": 6,
     "bring": 12,
     "quiesce": 2,
+    "refill": 2,
 }
 _EVENTS, _WEIGHTS = list(_WEIGHTED), list(_WEIGHTED.values())

@@ -52,6 +52,10 @@ class PagingMachine(RuleBasedStateMachine):
     def publish_unbacked(self, size: int, colour: str) -> None:
         self.model.publish(size, colour, backed=False)
 
+    @rule()
+    def refill(self) -> None:
+        self.model.refill()
+
     @rule(size=st.sampled_from([1, 60, 200]))
     def adopt_taken(self, size: int) -> None:
         self.model.adopt_taken(size)

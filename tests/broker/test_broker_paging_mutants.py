@@ -139,6 +139,13 @@ def _forgets_looks(self: Paging, number: int) -> None:
     self.deleting.pop(number, None)
 
 
+def _refills_over_gaps(original: Any) -> Any:
+    def take(self: Paging, load: Load, found: Any, through: int) -> None:
+        original(self, load, [each for each in found if each.payload is not None], through)
+
+    return take
+
+
 MUTATIONS: dict[str, Mutation] = {
     "entries cost nothing": _replace("charge", _uncharged_entries),
     "loads reserve nothing": _replace("_take", _unreserved_loads),
@@ -160,6 +167,7 @@ MUTATIONS: dict[str, Mutation] = {
     "the high-water mark is not lowered for others": _replace("_share_out", lambda original: lambda self: None),
     "nobody gives for a consumer that has nothing": _replace("_shed", lambda original: lambda self: False),
     "the head cache keeps what it has": _replace("_evict_head", lambda original: lambda self: False),
+    "the head cache is refilled over what was not read": _replace("_take_head", _refills_over_gaps),
     "the head cache has gaps": _replace("_uncover", lambda original: lambda self, slot: None),
 }
 
