@@ -141,7 +141,8 @@ def parse_config(
 
 def _own_output(config: PipelineConfig) -> list[tuple[tuple[str | int, ...], str]]:
     """The globs that start in what the pipeline itself writes: each run would read what the last one has put out."""
-    own = config.written - {config.output}
+    # Dead letters elsewhere may lie around the input.
+    own = {path for path in config.written if path != config.output and path.is_relative_to(config.output)}
     return [
         (("lanes", name, "files"), f"{glob!r} is what this pipeline writes; a step reads what lanes have put out")
         for name, section in config.settings.lanes.items()

@@ -70,7 +70,9 @@ def test_a_lane_over_the_own_output(tmp_path: Path, glob: str) -> None:
     assert said == f"2: lanes.eu.files: {glob!r} is what this pipeline writes; a step reads what lanes have put out"
     path = tmp_path / "p.toml"
     path.write_text(GOOD.replace("eu/*.csv", "out/eu/*.csv"))
-    assert load_config(path)  # beside it there may be input
+    assert load_config(path)  # beside it there may be input, and below dead letters that are elsewhere
+    path.write_text(GOOD + 'dead_letters = "."\n')
+    assert load_config(path)
 
 
 def test_two_lanes_of_one_name(tmp_path: Path) -> None:

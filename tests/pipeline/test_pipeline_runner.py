@@ -199,6 +199,24 @@ def test_a_put_back_item_has_all_its_attempts_again(tmp_path: Path) -> None:
     assert [item.attempt for item in again.dispatcher.submitted] == [4, 4]
 
 
+def test_what_has_ended_never_becomes_less(tmp_path: Path) -> None:
+    """Once the lanes are read, the items that are done or set aside never become less, whatever is tried again or
+    halved, and at the end they are all there are."""
+    make_tree(tmp_path, {"a": 20})
+
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        if any(seen.path.endswith("7.txt") for seen in item.files) or (item.attempt == 1 and item.seq % 2):
+            raise OSError("no")
+        return write_names(spark, item, staged)
+
+    run = Pipeline(tmp_path, [lane_of(tmp_path, "a", batch=4)], work=work)
+    last = run.run()
+    ended = [shot.total.done + shot.total.failed for shot in run.reporter.snapshots if not shot.scanning]
+    assert ended == sorted(ended)
+    assert (last.total.waiting, last.total.running, ended[-1]) == (0, 0, last.total.total)
+    assert last.total.failed == 2
+
+
 def test_ctrl_c_tells_how_many_end_first(tmp_path: Path) -> None:
     """What is told at Ctrl-C counts the items that run; those that only wait in a lane are not among them."""
     make_tree(tmp_path, LANES)
