@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..errors import Empty, ShutDown
+from ._put_side import WITH_GIL
 
 if TYPE_CHECKING:
     from ._fifo import Fifo
     from ._take_side import TakeSide
+
+NOTHING: Sized = ()  # in the place of a container, where the target is none
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -82,6 +85,10 @@ def drain_to(take_side: TakeSide[T], own: Fifo[T] | None, target: Any, max_items
             if pair is not None:
                 runs, taken = ((pair[0], 0),), [pair[1]]
                 try:
+                    if container is NOTHING and WITH_GIL:  # here is no call before the last, as in `get`
+                        taken = []
+                        pair[0]._in_flight -= 1
+                        pair[0]._items.appendleft(pair[1])
                     _hand_back(take_side, runs, taken, container, before)
                 except BaseException:  # interrupted again
                     _hand_back(take_side, runs, taken, container, before)
@@ -113,7 +120,7 @@ def _acceptor(take_side: TakeSide[Any], own: Fifo[Any] | None, target: Any) -> t
         own is None and getattr(owner, "_take_side", None) is take_side
     ):
         raise ValueError(f"cannot drain {target!r} into itself: use another queue or a list")
-    container: Sized = owner if type(owner) in (list, deque, set) else ()
+    container: Sized = owner if type(owner) in (list, deque, set) else NOTHING
     if callable(target):
         return cast("Callable[[Any], object]", target), container
     for name in ("append", "add", "put_nowait", "put"):

@@ -23,6 +23,7 @@ from ._draining import DrainTarget, drain_to, get_many
 from ._fifo import Fifo
 from ._fork import renew_after_fork
 from ._parking import wake_all
+from ._put_side import WITH_GIL
 from ._selection import SubQueueSelection
 from ._statistics import MultiQueueStatistics
 from ._sub_queue import SubQueue, Taken, check_count, check_optional, check_priority
@@ -210,6 +211,20 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             runs = () if sub is None else ((sub, 0),)
             taken: list[T] = [] if sub is None else [item]
             try:
+                if sub is not None and WITH_GIL:  # here is no call before the last: whatever else strikes, it is back
+                    taken = []
+                    sub._in_flight -= 1
+                    sub._items.appendleft(item)
+            finally:
+                try:
+                    if sub is not None:
+                        self._news.append(sub)
+                finally:
+                    try:
+                        lock.release()
+                    except RuntimeError:
+                        pass  # it was not held
+            try:
                 self._mend(runs, taken)
             except BaseException:  # interrupted again
                 self._mend(runs, taken)
@@ -233,6 +248,10 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         except BaseException:
             runs, taken = ((pair[0], 0),), [pair[1]]
             try:
+                if WITH_GIL:  # here is no call before the last: whatever else strikes, it is back
+                    taken = []
+                    pair[0]._in_flight -= 1
+                    pair[0]._items.appendleft(pair[1])
                 self._mend(runs, taken)
             except BaseException:  # interrupted again
                 self._mend(runs, taken)
@@ -299,6 +318,10 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         except BaseException:
             runs, taken = ((pair[0], 0),), [pair[1]]
             try:
+                if WITH_GIL:  # here is no call before the last: whatever else strikes, it is back
+                    taken = []
+                    pair[0]._in_flight -= 1
+                    pair[0]._items.appendleft(pair[1])
                 self._mend(runs, taken)
             except BaseException:  # interrupted again
                 self._mend(runs, taken)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from multiqueue import LinkedBlockingMultiQueue
+from multiqueue.core._draining import drain_to
 from multiqueue.core._fifo import Fifo
 from multiqueue.core._parking import wake_one
 from multiqueue.core._priority_groups import ActiveGroups, PriorityGroup
@@ -35,6 +36,10 @@ RUNS: list[tuple[Callable[..., Any], str, str]] = [
     (Fifo.get, "if pair is None", "return pair[1]"),
     (TakeSide._take_runs_locked, "sub._in_flight += count", "taken.extend(run)"),
     (TakeSide._take_chosen_locked, "item = sub._items[0]", "taken.append(item)"),
+    (TakeSide._take_one, "taken = []", "sub._items.appendleft(item)"),
+    (LinkedBlockingMultiQueue.get, "taken = []", "sub._items.appendleft(item)"),
+    (LinkedBlockingMultiQueue.take, "taken = []", "pair[0]._items.appendleft(pair[1])"),
+    (drain_to, "taken = []", "pair[0]._items.appendleft(pair[1])"),
     (TakeSide._mend_once, "item = taken[-1]", "sub._items.appendleft(item)"),
     (Fifo._discard_locked, "self._swept = items", "self._items = empty"),
     (Fifo._count_swept_locked, "self._discarded += count", "self._swept = None"),
