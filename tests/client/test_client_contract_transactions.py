@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
-from client_contract_support import numbered, publish
+from client_contract_support import PATIENCE, numbered, publish
 
-from multiqueue.client import Channel, ChannelClosed, Message, UnknownDelivery
+from multiqueue.client import Channel, ChannelClosed, Message, Returned, UnknownDelivery
 
 
 @pytest.fixture
@@ -88,3 +89,26 @@ def test_a_commit_that_a_queue_refuses_in_part(channel: Channel, transactional: 
     assert caught.value.reply_code == 406
     assert [each.body for each in got(channel, small, 2)] == [b"1"]
     assert [each.body for each in got(channel, queue, 2)] == [b"3"]
+
+
+def test_a_mandatory_message_is_returned_at_commit(transactional: Channel, queue: str) -> None:
+    """One that reaches no queue comes back with the commit, in order with its like, and never after a rollback."""
+    returned: list[bytes] = []
+    both = threading.Event()
+
+    def on_returned(message: Returned) -> None:
+        returned.append(message.body)
+        if len(returned) == 2:
+            both.set()
+
+    transactional.on_returned = on_returned
+    transactional.publish(b"rolled back", routing_key="nowhere", mandatory=True)
+    transactional.tx_rollback()
+    transactional.publish(b"first", routing_key="nowhere", mandatory=True)
+    transactional.publish(b"arrives", routing_key=queue, mandatory=True)
+    transactional.publish(b"second", routing_key="nowhere", mandatory=True)
+    assert transactional.basic_get(queue) is None  # an answer: whatever was returned by now would be here before it
+    assert returned == []
+    transactional.tx_commit()
+    assert both.wait(PATIENCE)
+    assert returned == [b"first", b"second"]
