@@ -206,8 +206,9 @@ def test_a_client_that_never_reads(broker: Broker, server: Server) -> None:
     """A bounded number of messages waits for it, and the others are for a consumer that does read."""
     broker.declare_queue("q")
     keen = RawClient(server.url)
-    assert server._listener is not None
-    server._listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # or the kernel keeps megabytes of it
+    server._listeners[0].socket.setsockopt(
+        socket.SOL_SOCKET, socket.SO_SNDBUF, 4096
+    )  # or the kernel keeps megabytes of it
     lazy = RawClient(server.url)
     lazy.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     lazy.send_method(1, commands.Basic.Consume, queue="q", no_ack=False)
