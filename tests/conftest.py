@@ -98,6 +98,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     return Scheduler(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Iterator[Any]:
+    """What a test says may have names that are not UTF-8; a worker that sends such text as it is would die of it."""
+    return without_surrogates((yield))
+
+
+def without_surrogates(data: Any) -> Any:
+    if isinstance(data, str):
+        return data.encode(errors="backslashreplace").decode()
+    if isinstance(data, dict):
+        return {key: without_surrogates(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return type(data)(without_surrogates(value) for value in data)
+    return data
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker tells how many tests were left out; else the summary would not count them."""

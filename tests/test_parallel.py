@@ -17,6 +17,7 @@ import os, time, pytest
 @pytest.mark.parametrize("number", range(4))
 def test_process(broker, number):
     print(f"{broker} in {os.getpid()}")
+    print("a name: " + chr(0xDCFF))
 
 def test_kills_its_process():
     os._exit(3)
