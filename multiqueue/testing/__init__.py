@@ -30,6 +30,7 @@ from ._threads import stress as stress
 from ._threads import switch_interval as switch_interval
 
 __all__ = [
+    "PATIENCE",
     "Deadlock",
     "Exploration",
     "FakeClock",
