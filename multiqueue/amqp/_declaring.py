@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ._channel import ServerChannel, handles
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 
 _FEW: Final = 256  # messages that are purged at once: half a millisecond, where a thread takes a tenth
+_NAP: Final = 0.0002  # seconds, between two slices of long work: a slice takes about as long
 _PURGE: Final = commands.Queue.Purge.index.to_bytes(4)
 
 
@@ -168,7 +170,12 @@ def _purge_queue(channel: ServerChannel, method: Any) -> None:
         answer(queue.purge())
         return
     server = connection.server
-    connection.run_long(lambda: queue.purge(lambda: server.is_closed), answer, channel, _PURGE)
+
+    def is_to_stop() -> bool:
+        time.sleep(_NAP)  # so that the I/O thread need not ask for the interpreter's lock, and wait 5 ms for it
+        return server.is_closed
+
+    connection.run_long(lambda: queue.purge(is_to_stop), answer, channel, _PURGE)
 
 
 @handles(commands.Queue.Delete)

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from ._alerts import Alert, AlertMonitor
 from ._housekeeping import AT_ONCE
 from ._journal import QueueJournal
-from ._queue_core import QueueCore
+from ._queue_core import Clearing, QueueCore
 from ._queue_outcome import DeadLetterReason
 from ._queue_settings import QueueSettings
 from ._queue_stock import After
@@ -144,6 +144,17 @@ class QueueBase:
     def is_deleted(self) -> bool:
         """True once it was deleted."""
         return self._core.deleted
+
+    def locked(self) -> Lock:
+        """The queue's lock, for whoever clears it: `with queue.locked()`."""
+        return self._lock
+
+    def clear(self, clearing: Clearing) -> None:
+        """Let go of what stood on this queue, now that it is deleted: a little now, the rest by housekeeping."""
+        while not clearing.go_on():
+            if self._request is not None:
+                self._request(clearing, AT_ONCE)
+                return
 
     def attend(self, ask: Callable[[Any, float], object] | None) -> None:
         """For `Housekeeping`: from now on, `ask(queue, when)` has this queue's `housekeeping` called."""

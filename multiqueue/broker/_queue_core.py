@@ -16,13 +16,16 @@ Source      Broker-J, AbstractQueue; "Consumer-Queue Interactions".
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ._consumer import ConsumerState, Interest, QueueConsumer
 from ._consumer_manager import QueueConsumerManager
 from ._entry import Entry
+from ._housekeeping import AT_ONCE
 from ._queue_outcome import DeadLetterReason
 from ._queue_settings import QueueKind, QueueSettings
 from ._queue_stock import After, QueueStock
@@ -30,10 +33,13 @@ from ._queue_stock import After, QueueStock
 if TYPE_CHECKING:
     from multiqueue.store import Level
 
+    from ._entry import Position
     from ._queue_base import QueueBase
     from ._queue_reader import Reader
 
 
+_SLICES_A_VISIT: Final = 128  # some 70 ms, in which other queues are not visited
+_NAP: Final = 0.0002  # seconds, between two of them
 _SLICE: Final = 256  # entries whose time has come in one hold of the lock: some hundred microseconds
 
 
@@ -43,6 +49,35 @@ class Pull(Enum):
     TAKEN = 1
     NOTHING = 2
     AGAIN = 3
+
+
+class Clearing:
+    """What stood on a deleted queue, and goes piece by piece: a million messages would hold up everybody at once."""
+
+    is_deleted = False
+
+    def __init__(self, core: QueueCore) -> None:
+        self._core = core
+        self._position: Position | None = core.entries.start
+
+    def attend(self, ask: object) -> None:
+        """For `Housekeeping`: this asks for nothing between two visits."""
+
+    def housekeeping(self) -> float | None:
+        """Let go of some of it; None when that was the rest."""
+        for _ in range(_SLICES_A_VISIT):
+            if self.go_on():
+                return None
+            time.sleep(_NAP)  # so that others need not ask for the interpreter's lock, and wait 5 ms for it
+        return AT_ONCE
+
+    def go_on(self) -> bool:
+        """Let go of a slice; True when that was the rest."""
+        if self._position is not None:
+            with self._core.queue.locked():
+                self._position, gone = self._core.clear_some(self._position, _SLICE)
+            gone.clear()  # the messages end here, and their memory is free: under no lock
+        return self._position is None
 
 
 class QueueCore(QueueStock):
@@ -235,6 +270,8 @@ class QueueCore(QueueStock):
 
     def keep_time(self, now: float, after: After) -> bool:
         """Expire what is past its time and end the holds that are over, some of them; True when there may be more."""
+        if self.deleted:
+            return False
         self.expire(now, _SLICE, after)
         ended = self.end_holds(now, _SLICE)
         if ended:
@@ -249,18 +286,24 @@ class QueueCore(QueueStock):
         return min(super().next_visit(), self.last_used + expires)
 
     def delete(self, reason: DeadLetterReason | None, after: After) -> int:
-        """Remove the consumers, drop what is ready; returns how much that was."""
+        """Remove the consumers, drop what is ready; returns how much that was. Without a reason that takes no time."""
         self.deleted, self.reason_of_deletion = True, reason
         for consumer in list(self.consumers):
             self.consumers.remove(consumer)
             after.append(consumer.cancelled)
         self.browsers.clear()
         self.return_loan()
-        dropped = [entry for entry in self.entries if entry.is_ready]
-        for entry in dropped:
-            self.drop(entry, reason, after)
+        count = self.ready
+        if reason is None:  # nobody is to have any of it: it is let go of when the lock is free
+            self.depth -= self.ready
+            self.depth_bytes -= self.ready_bytes
+            self.ready = self.ready_bytes = self.held = 0
+            after.append(partial(self.queue.clear, Clearing(self)))
+        else:
+            for entry in [entry for entry in self.entries if entry.is_ready]:
+                self.drop(entry, reason, after)
         self.end_throttling(after)
-        return len(dropped)
+        return count
 
     # -- details
 

@@ -120,6 +120,8 @@ class QueueDelivery(QueueManagement):
         after: After = []
         with self._lock:
             core = self._core
+            if core.deleted:
+                return None, False
             core.last_used = self._clock()
             core.begin_get()
             # With groups, what one owner passes over another may have: no shared place in the queue.

@@ -198,7 +198,7 @@ class QueueManagement(QueueOutgrowing):
     def _claim(self, entry: Entry, steal: bool) -> bool:
         after: After = []
         with self._lock:
-            claimed = self._core.seize(entry, after, steal=steal)
+            claimed = not self._core.deleted and self._core.seize(entry, after, steal=steal)
         self._act(after)
         return claimed
 

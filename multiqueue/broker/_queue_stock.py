@@ -249,6 +249,21 @@ class QueueStock(QueueRoom):
                 gone.append(entry)
         return position, gone
 
+    def clear_some(self, position: Position, most: int) -> tuple[Position | None, list[Entry]]:
+        """Take out, of a deleted queue, what nobody has of the next entries behind a position; and where to go on."""
+        gone: list[Entry] = []
+        for _ in range(most):
+            entry = self.entries.after(position)
+            if entry is None:
+                return None, gone
+            position = entry.position
+            if entry.is_ready:
+                entry.apply(SEIZE)
+                entry.apply(SETTLE)
+                self.entries.remove(entry)
+                gone.append(entry)
+        return position, gone
+
     def have_gone(self, count: int, size: int, after: After) -> None:
         """So many ready entries were taken out of a store at once, with bodies of `size` bytes together."""
         self.depth -= count

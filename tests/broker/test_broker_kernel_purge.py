@@ -11,6 +11,7 @@ import pytest
 from broker_durable_support import holding
 
 from multiqueue.broker import BrokerQueue, Message, VirtualHost
+from multiqueue.broker._housekeeping import Housekeeping
 from multiqueue.store import MemoryStore, SqliteStore
 from multiqueue.testing import FakeClock
 
@@ -158,3 +159,44 @@ def test_what_was_purged_does_not_come_back(tmp_path: Path) -> None:
         assert made.host.store is not None
         assert made.host.store.statistics().messages == 1
         assert not made.host._memory.paging.deleting
+
+
+def test_deleting_a_long_queue_takes_no_longer_than_a_short_one() -> None:
+    """What stood on it goes piece by piece, at housekeeping, and nobody can have it; what others have is theirs."""
+    clock = FakeClock()
+    keeper = Housekeeping(clock=clock)
+    host = VirtualHost(clock=clock, wall_clock=clock, housekeeping=keeper)
+    queue = host.declare_queue("q")
+    long = 100_000
+    for number in range(long):
+        host.publish(Message(b"%d" % number, routing_key="q"))
+    held = host.get("q")
+    assert held is not None
+    assert host.delete_queue("q") == long - 1
+    assert len(queue) == 1
+    left = len(queue._core.entries)
+    assert left > long - 1000, "more than a slice of it was gone through at once"
+    assert queue.get(host) is None
+    assert queue.delete_messages() == queue.purge() == 0
+    held.accept()
+    visits = 0
+    while len(queue._core.entries):
+        keeper.run_once()
+        visits += 1
+        assert visits < 10
+    assert visits > 1
+    keeper.run_once()
+    assert not keeper._planned
+    assert queue.statistics().depth == queue.statistics().depth_bytes == 0
+    host.close()
+
+
+def test_a_queue_without_housekeeping_is_cleared_by_whoever_deletes_it() -> None:
+    """Where nobody comes later, nothing is left behind."""
+    host = VirtualHost()
+    queue = host.declare_queue("q")
+    for number in range(50_000):
+        host.publish(Message(b"%d" % number, routing_key="q"))
+    assert host.delete_queue("q") == 50_000
+    assert len(queue._core.entries) == 0
+    host.close()
