@@ -52,6 +52,7 @@ from ._hot import encode_nack as encode_nack
 from ._hot import encode_publish as encode_publish
 from ._hot import encode_reject as encode_reject
 from ._hot import encode_return as encode_return
+from ._logins import Logins as Logins
 from ._message import Digests as Digests
 from ._message import properties_of as properties_of
 from ._message import wire_message as wire_message
@@ -114,6 +115,7 @@ __all__ = [
     "FrameError",
     "FrameSplitter",
     "GetOk",
+    "Logins",
     "MalformedFrame",
     "Nack",
     "Permissions",

@@ -235,10 +235,6 @@ class Access:
         """The user of this name."""
         return self._users.get(name)
 
-    def remembered(self, name: str, password: bytes) -> bool:
-        """True when the password is known to be right. Costs microseconds."""
-        return self.look(name, password) is True
-
     def look(self, name: str, password: bytes) -> bool | None:
         """Whether the password is the user's, where that is known; None where it has to be hashed. Microseconds.
 

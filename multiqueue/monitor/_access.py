@@ -1,26 +1,24 @@
 """Who asks, and what they may see: basic authentication against the broker's users, and RabbitMQ's tags.
 
-Promise     A request is answered for a known user with the right password, or not at all. A wrong password costs a
-            hash on a thread that serves nothing else, one at a time; with too many of those waiting, more are refused.
+Promise     A request is answered for a known user with the right password, or not at all. Passwords are hashed as
+            those of AMQP clients are (`Logins`): on one thread, in fair turns by address and user, with a bound.
 Tags        `management`: one's own virtual hosts. `monitoring`: all connections and the node, too. `policymaker`: as
             `management`. `administrator`: everything, users and permissions included. Without a tag nobody comes in.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
+import time
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
-import anyio
-import anyio.to_thread
-
-from ..amqp import Access, ChannelFault, ConnectionFault, Rights, User, is_loopback
+from ..amqp import Access, ChannelFault, ConnectionFault, Logins, Rights, User, is_loopback
 from ._errors import Refused, not_authorised
 
-_WAITING: Final = 32  # requests whose password is being hashed or waits for that
+REFUSED_AFTER: Final = 1.0  # seconds from the request: neither a name nor a hash shows in the time
 TAGS: Final = frozenset({"administrator", "monitoring", "policymaker", "management"})
 
 
@@ -92,40 +90,57 @@ def check_right(rights: Rights, operation: str, kind: str, name: str) -> None:
 
 
 class Authenticator:
-    """Tells who asks. One event loop uses it."""
+    """Tells who asks. One event loop uses it; `close` is for any thread."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._hashing = anyio.CapacityLimiter(1)
-        self._waiting = 0
+        self._logins = Logins(access)
 
     async def caller(self, authorization: str | None, address: str) -> Caller:
-        """The user of a request's `Authorization` header.
+        """The user of a request's `Authorization` header. A refusal comes a second after the request.
 
         Raises:
-            Refused: there is none, it is wrong, or too many wrong ones are being looked at.
+            Refused: there is none, it is wrong, or too many passwords wait to be hashed.
         """
+        began = time.monotonic()
         name, password = _credentials(authorization)
-        if not self._access.remembered(name, password) and not await self._verified(name, password):
-            raise _login_failed()
+        known = self._access.look(name, password)
+        is_right = await self._verified(name, password, address) if known is None else known
         user = self._access.user(name)
-        if user is None:
-            raise _login_failed()
-        if user.loopback_only and not is_loopback(address):
+        if not is_right or user is None or (user.loopback_only and not is_loopback(address)):
+            await asyncio.sleep(
+                began + REFUSED_AFTER - time.monotonic()
+            )  # or the time would tell which names there are
             raise _login_failed()
         if not user.tags & TAGS:
             raise not_authorised("Not management user")
         return Caller(user)
 
-    async def _verified(self, name: str, password: bytes) -> bool:
-        if self._waiting >= _WAITING:
+    def close(self) -> None:
+        """Hash nothing further."""
+        self._logins.close()
+
+    async def _verified(self, name: str, password: bytes, address: str) -> bool:
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[bool] = loop.create_future()
+
+        def answer(is_right: bool) -> None:
+            if not told.done():  # the client has left
+                told.set_result(is_right)
+
+        def tell(is_right: bool) -> None:
+            try:
+                loop.call_soon_threadsafe(answer, is_right)
+            except RuntimeError:
+                pass  # the server has closed, and the loop with it
+
+        job = self._logins.verify(address, name, password, tell)
+        if job is None:
             raise Refused(503, "too_many_logins", "too many passwords are being verified; try again later")
-        self._waiting += 1
         try:
-            verify = partial(self._access.verify, name, password)
-            return await anyio.to_thread.run_sync(verify, limiter=self._hashing)
+            return await told
         finally:
-            self._waiting -= 1
+            job.cancel()  # of a client that has left; one that is done is none
 
 
 def _login_failed() -> Refused:

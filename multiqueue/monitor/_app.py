@@ -60,6 +60,10 @@ class Application:
             response = _refusal(Refused(500, "internal_server_error", "see the broker's log"))
         await response(scope, receive, send)
 
+    def close(self) -> None:
+        """Hash no further passwords."""
+        self._authenticator.close()
+
     async def _answer(self, request: Request) -> Response:
         path = _raw_path(request.scope)
         if path == "/metrics" or path.startswith("/metrics/"):

@@ -90,6 +90,7 @@ class HttpServer:
             self._thread.join(timeout)
             self._listener.close()
             self._sampler.close()
+            self.application.close()
 
     def __enter__(self) -> HttpServer:
         return self

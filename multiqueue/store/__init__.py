@@ -41,6 +41,7 @@ __all__ = [
     "MemoryStore",
     "MessageStore",
     "Operation",
+    "Outline",
     "Put",
     "SqliteStore",
     "StoreClosed",

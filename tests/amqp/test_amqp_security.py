@@ -46,11 +46,11 @@ def test_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     assert one.startswith("scrypt$16384$8$1$")
     monkeypatch.setattr(_security, "_right", {})  # as if the hashes were made elsewhere
     access = Access([User("a", one), User("certified")])
-    assert not access.remembered("a", b"secret")
+    assert access.look("a", b"secret") is None
     assert access.verify("a", b"secret")
-    assert access.remembered("a", b"secret")
+    assert access.look("a", b"secret") is True
     assert not access.verify("a", b"wrong")
-    assert not access.remembered("a", b"wrong")
+    assert access.look("a", b"wrong") is False
     assert not access.verify("nobody", b"")
     assert not access.verify("certified", b"")
 
