@@ -41,7 +41,10 @@ def left_in(base: Path) -> list[str]:
 
 @pytest.mark.parametrize(("log", "left"), [("", []), ("why", ["deep/out/_multiqueue/spark.log"])])
 def test_a_run_that_could_not_begin_leaves_nothing(tmp_path: Path, log: str, left: list[str]) -> None:
-    """State, report and empty directories are gone, up to the first that was there; a log that says something stays."""
+    """State, report and empty directories are gone, up to the first that was there; a log that says something stays.
+
+    (pipeline 15)
+    """
     config = config_in(tmp_path)
     with pytest.raises(Unprepared):
         run(config, log, Unprepared("no Java"))
