@@ -211,20 +211,10 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             runs = () if sub is None else ((sub, 0),)
             taken: list[T] = [] if sub is None else [item]
             try:
-                if sub is not None and WITH_GIL:  # here is no call before the last: whatever else strikes, it is back
-                    taken = []
+                if sub is not None and WITH_GIL:
+                    taken = []  # from here to the call is no point: however many more strike, it is given back
                     sub._in_flight -= 1
                     sub._items.appendleft(item)
-            finally:
-                try:
-                    if sub is not None:
-                        self._news.append(sub)
-                finally:
-                    try:
-                        lock.release()
-                    except RuntimeError:
-                        pass  # it was not held
-            try:
                 self._mend(runs, taken)
             except BaseException:  # interrupted again
                 self._mend(runs, taken)

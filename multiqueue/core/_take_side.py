@@ -24,9 +24,9 @@ Hazards     What the interpreter may do between two bytecodes, and what is done 
               it gives back what was taken, lets go of the lock, and wakes those whose wait is over.
               3. Every operation has one handler, which calls `_mend`, and once more if that is interrupted.
               `_mend` itself begins anew when it is interrupted. So it runs to its end once after any two strikes, and
-              after more unless they hit its entry twice. Where there is a GIL, what was taken is given back, and the
-              lock let go of, before that, in statements with no such instruction in between: no number of strikes
-              loses an element of `get`, `take` and `poll`.
+              after more unless they hit its entry twice. Where there is a GIL, what was taken is given back before
+              that, in statements with no such instruction in between: no number of strikes loses an element of `get`,
+              `take` and `poll`.
               4. Nobody leaves a place behind in a line that nobody waits on: a place is in line only inside a `try`.
               From CPython 3.12 on the jump back of `while condition` is outside of a `try` in the loop, and that of
               `while True` is inside; so a `try` stands around the loop.
@@ -130,20 +130,10 @@ class TakeSide(Readiness[T]):
             runs = () if changed is None else ((changed, 0),)
             taken: list[T] = [] if sub is None else [item]
             try:
-                if sub is not None and WITH_GIL:  # here is no call before the last: whatever else strikes, it is back
-                    taken = []
+                if sub is not None and WITH_GIL:
+                    taken = []  # from here to the call is no point: however many more strike, it is given back
                     sub._in_flight -= 1
                     sub._items.appendleft(item)
-            finally:
-                try:
-                    if sub is not None:
-                        self._news.append(sub)
-                finally:
-                    try:
-                        lock.release()
-                    except RuntimeError:
-                        pass  # it was not held
-            try:
                 self._mend(runs, taken)
             except BaseException:  # interrupted again
                 self._mend(runs, taken)
