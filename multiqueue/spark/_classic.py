@@ -11,13 +11,15 @@ Assumes     `getLocalProperties` and `setLocalProperties` of the JVM's SparkCont
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, TypeVar
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
+from ._after_stop import AfterStop, Item, end_read_of_result, waits_in_vain
 from ._backend import TAG_PREFIX, Marks, is_sparks_own, java_messages
 from ._errors import STOPPED_BEFORE, SparkEnvironmentError, SparkSessionStopped
 from ._jvm_threads import JvmThreads
@@ -50,6 +52,7 @@ class ClassicBackend:
         self._spark = spark
         self._context = spark.sparkContext
         self._threads = JvmThreads(self._context)
+        self._after_stop = AfterStop(self._is_stopped, self._free)
 
     @cached_property
     def _java_context(self) -> Any:
@@ -59,6 +62,13 @@ class ClassicBackend:
     def _clear_active_session(self) -> Callable[[], object]:
         """A method of the JVM's class. To look it up is a call."""
         found: Callable[[], object] = self._spark._get_j_spark_session_class(self._context._jvm).clearActiveSession
+        return found
+
+    @cached_property
+    def _current_java_thread(self) -> Callable[[], Any]:
+        """A method of the JVM's class, as above."""
+        jvm: Any = self._context._jvm
+        found: Callable[[], Any] = jvm.java.lang.Thread.currentThread
         return found
 
     def session_for(self, pool: str | None) -> SparkSession:
@@ -76,11 +86,16 @@ class ClassicBackend:
             raise
 
         def call(*args: Any, **kwargs: Any) -> T:
-            self._threads.borrow()
-            self._replace_context(properties, session_tags)
-            result = fn(*args, **kwargs)
-            self._threads.give_back()
-            return result
+            item = Item(threading.get_ident())
+            self._after_stop.enter(item)
+            try:
+                item.java = self._threads.borrow() or self._current_java_thread()
+                self._replace_context(properties, session_tags)
+                result = fn(*args, **kwargs)
+                self._threads.give_back(item.java)
+                return result
+            finally:
+                self._after_stop.leave(item)
 
         return call
 
@@ -135,7 +150,18 @@ class ClassicBackend:
         self._context.cancelJobGroup(tag)  # of a function that clears its tags
 
     def close(self) -> None:
+        self._after_stop.close()
         self._threads.forget()
+
+    def _free(self, item: Item) -> None:
+        """End the item's wait, if that is for something that the stopped session can not bring."""
+        try:
+            if item.java is not None and waits_in_vain(map(str, item.java.getStackTrace())):
+                item.java.interrupt()
+            else:
+                end_read_of_result(item)
+        except (Py4JNetworkError, OSError):
+            pass  # the JVM is gone, and with it what the item waits for
 
     def is_cancellation(self, error: BaseException) -> bool:
         if isinstance(error, Py4JJavaError):

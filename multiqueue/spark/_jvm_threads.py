@@ -6,7 +6,8 @@ all that is asked of Spark for an item; so an item's connection, and with it the
 Promise     A connection is in the hands of one Python thread at a time. It is kept only after a call that returned: one
             that was left by an exception may be in the middle of an answer. What Spark keeps per JVM thread is there
             as it was left: who borrows a thread replaces it.
-State       `_idle`, a deque: connections that no thread has. `_own.connection` keeps a borrowed one alive, because
+State       `_idle`, a deque: connections that no thread has, each with what it was given back with: the JVM's thread.
+            `_own.connection` keeps a borrowed one alive, because
             py4j refers to it only from a list of its own, from which the thread that had it before may yet remove it:
             1. a thread gives its connection back; 2. another borrows and uses it; 3. the first ends, and py4j strikes
             its connection off the list.
@@ -28,26 +29,30 @@ class JvmThreads:
 
     def __init__(self, context: Any) -> None:
         self._context = context
-        self._idle: deque[Any] = deque()
+        self._idle: deque[tuple[Any, Any]] = deque()
         self._own = threading.local()
 
-    def borrow(self) -> None:
-        """Pin this thread to an idle JVM thread, if there is one. Else py4j makes one at the first call."""
+    def borrow(self) -> Any:
+        """Pin this thread to an idle JVM thread, if there is one; as what it was given back.
+
+        Else py4j makes one at the first call.
+        """
         try:
-            connection = self._idle.pop()  # the last one is the warmest
+            connection, java_thread = self._idle.pop()  # the last one is the warmest
         except IndexError:
-            return
+            return None
         self._own.connection = connection
         self._client.set_thread_connection(connection)
+        return java_thread
 
-    def give_back(self) -> None:
+    def give_back(self, java_thread: Any = None) -> None:
         """Keep the JVM thread that this thread is pinned to. A further call from here would be pinned to another."""
         try:
             client = self._client
             connection = client.get_thread_connection()
             if connection is not None and connection.socket is not None:
                 client.thread_connection.connection = None
-                self._idle.append(connection)
+                self._idle.append((connection, java_thread))
         except AttributeError:
             pass  # another py4j
 

@@ -1,6 +1,6 @@
 """How a program with a dispatcher comes to its end: Ctrl-C, a stopped session, a lost JVM, a fan-in that is left open.
 
-A JVM takes long to start, so two programs show two ends each.
+A JVM takes long to start, so two programs show two ends each, and a third many stops.
 """
 
 from __future__ import annotations
@@ -93,6 +93,37 @@ fan = fan_in({"a": session().range(0, 10**6, 1, 100)}, capacity=10)
 print("left open:", next(fan))
 """
 
+STOPPED_IN_TIGHT_LOOPS = """
+def again(step):
+    def loop(spark):
+        while True:
+            step(spark)
+    return loop
+
+loops = [
+    again(lambda spark: spark.range(10).count()),
+    again(lambda spark: spark.sparkContext.parallelize([1], 1).collect()),
+    again(lambda spark: spark.range(10).toArrow()),
+]
+outcomes = []
+for turn in range(4):
+    spark = session()
+    with SparkDispatcher(spark, 12) as dock:
+        futures = [dock.submit(loops[n % 3]) for n in range(15)]  # three wait
+        wait_until_blocked(lambda: sum(future.running() for future in futures) == 12)
+        time.sleep(0.1 * turn)  # at another moment each time
+        other = threading.Thread(target=lambda: (SparkSession.builder.getOrCreate().stop(), spark.stop()))
+        other.start()
+        other.join()
+        not_done = wait(futures, 60).not_done
+        if not_done:
+            print("ends:", len(not_done), "wait for ever", flush=True)
+            os._exit(0)
+        outcomes += [type(future.exception()).__name__ for future in futures]
+print("ends:", sorted(set(outcomes)))
+print("threads:", [one.name for one in threading.enumerate() if one.name.startswith(("SparkD", "cancel", "after"))])
+"""
+
 
 @cache
 def said_by(program: str) -> dict[str, str]:
@@ -127,6 +158,13 @@ def test_a_session_stopped_under_the_dispatcher() -> None:
     )
     assert said["findings after stop"] == "['session']"
     assert said["threads after stop"] == "[]"
+
+
+def test_no_job_waits_for_ever_for_a_session_that_is_stopped() -> None:
+    """Tight loops of jobs end with `SparkSessionStopped` whenever the stop comes, though Spark forgets some of them."""
+    said = said_by(STOPPED_IN_TIGHT_LOOPS)
+    assert said["ends"] == "['SparkSessionStopped']"
+    assert said["threads"] == "[]"
 
 
 def test_a_program_with_an_open_fan_in_exits() -> None:

@@ -98,6 +98,7 @@ def test_the_connection_of_an_item_that_raised_is_not_kept(monkeypatch: pytest.M
         sparkContext=SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: java), **vars(context(client))), getTags=set
     )
     monkeypatch.setattr(_classic.ClassicBackend, "_replace_context", lambda *_: None)
+    monkeypatch.setattr(_classic.ClassicBackend, "_current_java_thread", object)
     backend = ClassicBackend(spark)
 
     def fail() -> None:
@@ -113,3 +114,4 @@ def test_the_connection_of_an_item_that_raised_is_not_kept(monkeypatch: pytest.M
     in_a_thread(swallow)
     assert failed_on == works_on
     assert in_a_thread(backend.inheriting(client.call)) != works_on
+    backend.close()
