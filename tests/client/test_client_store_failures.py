@@ -29,6 +29,10 @@ class FailingStore(MemoryStore):
         self._check()
         return super().read(ids)
 
+    def outlines(self, *arguments: Any, **options: Any) -> Any:
+        self._check()
+        return super().outlines(*arguments, **options)
+
     def page(self, *arguments: Any, **options: Any) -> Any:
         self._check()
         return super().page(*arguments, **options)
