@@ -47,8 +47,8 @@ td.bad { color: var(--bad); } tr.total td { font-weight: 600; }
 pre { white-space: pre-wrap; margin: 0; font-size: 13px; }
 svg { width: 100%; height: auto; } svg.narrow { display: none; }
 @media (max-width: 600px) { svg.wide { display: none; } svg.narrow { display: block; } body { margin: 1rem auto; }
-  table { font-size: 13px; } th, td { padding: .25rem .3rem; }
-  td:first-child { min-width: 5.5rem; position: sticky; left: 0; background: var(--paper); } }
+  table { font-size: 12px; } th, td { padding: .25rem .15rem; }
+  td:first-child { min-width: 5rem; max-width: 7rem; position: sticky; left: 0; background: var(--paper); } }
 .tick, .label { font-size: 11px; fill: var(--soft); } .label { fill: var(--ink); }
 .grid { stroke: var(--line); } .area, .bar { fill: var(--bar); } .light { fill: var(--light); }
 """
