@@ -157,12 +157,17 @@ class MemoryManager:
             paging.refill_heads([area for area in self._readers if any(last & NUMBER_MASK for last in area.last)])
 
     def close_area(self, area: Area) -> None:
-        """A queue is gone; nothing of it is in memory afterwards."""
+        """A queue is gone, and nobody can have anything of it; `clear_some` frees the memory that it has."""
         with self as paging:
             reader = self._readers.pop(area, None)
             self._numbers = {number: each for number, each in self._numbers.items() if each is not reader}
             paging.close_area(area)
             self._progress.notify_all()
+
+    def clear_some(self, area: Area, most: int) -> list[object]:
+        """Free some of what a closed area has in memory: what that was, for the caller to forget without this lock."""
+        with self as paging:
+            return paging.clear_some(area, most)
 
     @property
     def limit(self) -> int:
@@ -387,7 +392,7 @@ class MemoryManager:
         with self._lock:
             self._paging.check_invariants()
             amounts = self._paging.amounts
-            kept = sum(area.slots[each].cost for area in self._readers for each in area.kept)
+            kept = sum(area.slots[each].cost for area in (*self._readers, *self._paging.closing) for each in area.kept)
             assert amounts[Account.UNPAGED] == self.lending.lent_locked() + kept, "what is lent does not add up"
             # What is under way was admitted, perhaps under a higher limit, and ends by itself.
             settled = self._paging.used - amounts[Account.LOADING] - amounts[Account.WRITING]

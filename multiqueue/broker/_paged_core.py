@@ -25,7 +25,7 @@ from ._entry import SETTLE, Entry, EntryState
 from ._entry_list import EntryList
 from ._feeds import Feed, Feeds
 from ._paged_entries import PagedEntries, levels_of
-from ._queue_core import QueueCore
+from ._queue_core import Clearing, QueueCore
 from ._queue_outcome import DeadLetterReason, PutOutcome
 from ._queue_settings import MessageGroups, QueueKind, QueueSettings
 from ._queue_stock import After
@@ -34,6 +34,7 @@ from ._target_list import LEVEL_SHIFT, Area, TargetList
 if TYPE_CHECKING:
     from multiqueue.store import Level
 
+    from ._entry import Position
     from ._memory import MemoryManager
     from ._queue_base import QueueBase
     from ._queue_reader import Reader
@@ -391,5 +392,11 @@ class PagedCore(QueueCore):
         self.ready = self.ready_bytes = self.held = 0
         self.feeds.clear()
         self.memory.close_area(self.area)
+        after.append(partial(self.queue.clear, Clearing(self)))
         self.end_throttling(after)
         return count
+
+    def clear_some(self, position: Position, most: int) -> tuple[Position | None, list[object]]:
+        """As `QueueStock.clear_some`, of what is in memory, in any order."""
+        gone = self.memory.clear_some(self.area, most)
+        return (position if len(gone) == most else None), gone

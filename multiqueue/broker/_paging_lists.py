@@ -100,7 +100,7 @@ class PagingLists(PagingMembers):
     def backed(self, area: Area, position: int) -> bool:
         """The store has it now; False when the message is gone."""
         slot = area.slots.get(position)
-        if slot is None:
+        if slot is None or area.is_closed:
             area.writing.discard(position)
             return False
         slot.is_backed = True
@@ -172,7 +172,7 @@ class PagingLists(PagingMembers):
     def settle(self, area: Area, position: int, *, is_deleted: bool = False) -> None:
         """A message that was taken is gone for good; `is_deleted`: from the store already."""
         slot = area.slots.get(position)
-        if slot is None:
+        if slot is None or area.is_closed:
             return  # the queue was deleted
         assert slot.in_flight, f"{slot!r} was not taken"
         self.end_hold(slot)
@@ -227,7 +227,7 @@ class PagingLists(PagingMembers):
         `is_new`: nobody has seen it before, so browsers are shown it as well.
         """
         slot = area.slots.get(position)
-        if slot is None:
+        if slot is None or area.is_closed:
             return  # the queue was deleted
         assert slot.in_flight, f"{slot!r} was not taken"
         slot.in_flight = False

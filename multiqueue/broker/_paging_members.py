@@ -16,8 +16,8 @@ from typing import Any
 
 from ._errors import ConsumerNotAdmitted
 from ._paging_budget import HIGH_WATER_SHARE, UNPAGED_SHARE, PagingBudget
-from ._positions import Positions
-from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, Slot, TargetList
+from ._positions import END, Positions
+from ._target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, TargetList
 
 
 class PagingMembers(PagingBudget):
@@ -26,17 +26,16 @@ class PagingMembers(PagingBudget):
     # -- areas
 
     def close_area(self, area: Area) -> None:
-        """The queue is gone: nothing of it is in memory any more."""
+        """The queue is gone: nobody can have anything of it. `clear_some` lets go of what is in memory."""
         area.is_closed = True
         for target in list(area.lists):
-            self.leave(target)
-        for slot in list(area.slots.values()):
-            if slot.in_flight:
-                self.end_hold(slot)
-            self._leave_account(slot)
-        area.slots.clear()
-        area.kept.clear()
+            self._part_with(target)
+            self.charge(Account.ENTRIES, -self.entry_bytes * (len(target.entries) + len(target.asked_again)))
+            target.entries, target.asked_again = Positions(), Positions()
+            target.mark, target.direct, target.direct_bytes = END, 0, 0
         area.unbacked = Positions()
+        if area.slots:
+            self.closing[area] = None
 
     def look(self, area: Area) -> Look:
         """Begin to read the area's rows without the lock."""
@@ -118,25 +117,6 @@ class PagingMembers(PagingBudget):
         self.take_away(target, share)
         share.credit = 0
 
-    def hold(self, slot: Slot, share: Share | None) -> None:
-        """A message has a record from now on: of those that were set aside for its owner, if any were."""
-        slot.in_flight = True
-        self.in_flight += 1
-        self.charge(Account.ENTRIES, self.entry_bytes)
-        slot.share = share
-        if share is not None:
-            self.unused -= share.held < share.credit
-            share.held += 1
-
-    def end_hold(self, slot: Slot) -> None:
-        """The record is no longer needed."""
-        self.in_flight -= 1
-        self.charge(Account.ENTRIES, -self.entry_bytes)
-        share, slot.share = slot.share, None
-        if share is not None:
-            share.held -= 1
-            self.unused += share.held < share.credit
-
     def admit(self, queue: str, label: str, more: int) -> None:
         """Return if there is room for so many more messages with consumers, or on lists, than were promised.
 
@@ -168,20 +148,17 @@ class PagingMembers(PagingBudget):
         return self.entry_bytes * (promised + self.in_flight) + 2 * self.largest_message
 
     def _can_promise(self, more: int) -> bool:
-        # What is lent beyond its share gives way.
-        lent = min(self.amounts[Account.UNPAGED], int(self.limit * UNPAGED_SHARE))
-        return self._need_of(self._promised + more) <= self.limit - lent
+        while True:
+            # What is lent beyond its share gives way.
+            lent = min(self.amounts[Account.UNPAGED], int(self.limit * UNPAGED_SHARE))
+            if self._need_of(self._promised + more) <= self.limit - lent:
+                return True
+            if not self._evict_closing():
+                return False
 
     def leave(self, target: TargetList) -> None:
         """The last consumer of a list is gone."""
-        target.is_closed = True
-        area = target.area
-        for share in list(target.shares):
-            self.give_up(target, share)
-        area.lists.remove(target)
-        self.lists.remove(target)
-        self._share_out()
-        self.wanting.pop(target, None)
+        self._part_with(target)
         for position in list(target.asked_again):
             self.forget_question(target, position)
         if not target.selective and not target.browses:
@@ -189,6 +166,15 @@ class PagingMembers(PagingBudget):
         # From the end, so that the head cache loses its end, if any, and not its beginning.
         while target.entries:
             self.unlink(target, target.entries.last)
+
+    def _part_with(self, target: TargetList) -> None:
+        target.is_closed = True
+        for share in list(target.shares):
+            self.give_up(target, share)
+        target.area.lists.remove(target)
+        self.lists.remove(target)
+        self._share_out()
+        self.wanting.pop(target, None)
 
     def _extend_head(self, target: TargetList) -> None:
         """What this list has at its head goes to the head cache. The list has everything ready up to its scan."""

@@ -249,9 +249,9 @@ class QueueStock(QueueRoom):
                 gone.append(entry)
         return position, gone
 
-    def clear_some(self, position: Position, most: int) -> tuple[Position | None, list[Entry]]:
+    def clear_some(self, position: Position, most: int) -> tuple[Position | None, list[object]]:
         """Take out, of a deleted queue, what nobody has of the next entries behind a position; and where to go on."""
-        gone: list[Entry] = []
+        gone: list[object] = []
         for _ in range(most):
             entry = self.entries.after(position)
             if entry is None:

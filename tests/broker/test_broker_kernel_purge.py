@@ -191,6 +191,38 @@ def test_deleting_a_long_queue_takes_no_longer_than_a_short_one() -> None:
     host.close()
 
 
+@pytest.mark.parametrize("taker", ["housekeeping", "another queue"])
+def test_deleting_a_paged_queue_takes_no_longer_than_a_short_one(taker: str) -> None:
+    """What it has in memory is freed piece by piece, at housekeeping or before if another queue needs the memory."""
+    clock = FakeClock()
+    keeper = Housekeeping(clock=clock)
+    host = VirtualHost(store=MemoryStore(), clock=clock, wall_clock=clock, housekeeping=keeper, memory_limit=8 << 20)
+    queue, other = host.declare_queue("q", durable=True), host.declare_queue("other", durable=True)
+    for number in range(5000):
+        host.publish_nowait(Message(b"%d" % number, routing_key="q", persistent=True))
+    host.wait_for_commits()
+    held = [host.get("q"), host.get("q")]
+    used = host.memory_statistics().used
+    assert host.delete_queue("q") == 4998
+    assert host.memory_statistics().used > used / 2, "more than a slice of it was gone through at once"
+    assert queue.get(host) is None
+    host.check_invariants()
+    for received in held:
+        assert received is not None
+        received.accept()
+    if taker == "housekeeping":
+        keeper.run_once()
+    else:
+        for _ in range(20):
+            host.publish_nowait(Message(bytes(1 << 19), routing_key="other", persistent=True))
+        host.wait_for_commits()
+        assert other.get(host) is not None
+    host.check_invariants()
+    assert not queue._core.area.slots  # type: ignore[attr-defined]
+    assert queue.statistics().depth == queue.statistics().depth_bytes == 0
+    host.close()
+
+
 def test_a_queue_without_housekeeping_is_cleared_by_whoever_deletes_it() -> None:
     """Where nobody comes later, nothing is left behind."""
     host = VirtualHost()
