@@ -116,8 +116,16 @@ def explained(reading: Reading, error: Exception, read: Any) -> Exception:
     place = f"line {record.line} of " if record.line else ""
     return JobError(
         f"{place}{reading.item.shown(record.path)} is not as configured: {record.text[:_SHOWN]!r}; "
-        'corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
+        f'{_goes_on(reading, record)}corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
     )
+
+
+def _goes_on(reading: Reading, record: Record) -> str:
+    """What to do if the record is the first line of one whose quoted value has line breaks."""
+    quote = reading.option("quote") or '"'
+    if reading.lane.format != "csv" or record.text.count(quote) % 2 == 0 or reading.is_true("multiLine"):
+        return ""
+    return "its quote is not closed: with multiLine = true in options a value may go on in the next line; "
 
 
 def _records(reading: Reading, rows: Sequence[Any]) -> list[Record]:

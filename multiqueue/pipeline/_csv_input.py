@@ -30,6 +30,9 @@ StructType = Any
 # Most headers are shorter than the first; a line that is longer than the last is no header.
 _LOOKS_BYTES = (4 << 10, 64 << 10, 4 << 20)
 
+# Bytes of a header that is none, in a sentence.
+_SHOWN = 40
+
 # Lanes of this many headers are rather files without one: they need no memory.
 _MOST_KNOWN = 1000
 
@@ -114,10 +117,28 @@ class Headers:
             return reading.header(path)
         key = (reading.lane.section, line)
         if key not in self._known:
+            _check_encoding(reading, line, path)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             self._known[key] = reading.header(path)
         return self._known[key]
+
+
+def _check_encoding(reading: Reading, line: bytes, path: Path) -> None:
+    """Return if the header is UTF-8, or the lane names another encoding: Spark would make columns of anything.
+
+    Raises:
+        JobError: it is not.
+    """
+    if reading.option("encoding") or reading.option("charset"):
+        return
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        raise JobError(
+            f"the header of {reading.item.shown(path)} is not UTF-8: {line[:_SHOWN]!r}; name its encoding, as in "
+            'options = { header = true, encoding = "ISO-8859-1" }, and a packed file as what it is: .gz, .bz2'
+        ) from error
 
 
 def _first_line(reading: Reading, path: Path) -> bytes | None:

@@ -1,15 +1,19 @@
 """JSON files, looked at before Spark reads them: what it would pass over in silence is an error of the file.
 
 Promise     A file of one document (`json`) is not empty and, as far as its first 64 KiB tell, has nothing after the
-            document: Spark would not read that, and a file of JSON lines would be its first line. Columns that are
-            expected are in every file of an item, not only in one of them.
-Cost        The start of each file. Only where the first record does not have what is expected, Spark counts what the
+            document: Spark would not read that, and a file of JSON lines would be its first line. Nor has a line of
+            `jsonl`, as far as those 64 KiB tell, anything after its document: of documents that follow each other
+            without a line break Spark reads the first. A comma there is taken, as Spark does: it loses nothing.
+            Columns that are expected are in every file of an item, not only in one of them.
+Cost        The start of each file; of its lines only those are parsed here in which a bracket is followed by what can
+            begin another document. Only where the first record does not have what is expected, Spark counts what the
             files have.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,12 @@ DataFrame = Any
 
 _LOOK_BYTES = 64 << 10
 
+# What Spark would pass over, cut to what a sentence can show.
+_SHOWN = 80
+
+# A bracket and what only ends of strings, keys and brackets can follow: in a document such things are in strings.
+_MAY_GO_ON = re.compile(r"[}\]]\s*(?:[^\s,}\]]|,\s*\{)")
+
 
 def check_documents(reading: Reading) -> None:
     """Return if each file of one document is one.
@@ -30,20 +40,34 @@ def check_documents(reading: Reading) -> None:
     Raises:
         JobError: one is empty, or has more than a document.
     """
-    if not reading.is_true("multiLine") or reading.lane.corrupt == ALLOW:
+    if reading.lane.corrupt == ALLOW:
         return
     for path in reading.item.paths:
         text = _start(reading, path)
         if text is None:
             continue
+        if not reading.is_true("multiLine"):
+            _check_lines(reading, path, text)
+            continue
         if not text.strip():
             raise JobError(
                 f'{reading.item.shown(path)} is empty, and a JSON document was expected; corrupt = "allow" takes it'
             )
-        if _first(text)[1].strip():
+        if rest := _first(text)[1].strip():
             raise JobError(
-                f"{reading.item.shown(path)} has more than one document, and the others would not be read; "
+                f"{reading.item.shown(path)} has more than one document, and {rest[:_SHOWN]!r} would not be read; "
                 'format = "jsonl" reads a document a line'
+            )
+
+
+def _check_lines(reading: Reading, path: Path, text: str) -> None:
+    """Return if no line of the text has anything behind its document."""
+    separator = re.escape(reading.option("lineSep")) or r"\r\n?|\n"
+    for number, line in enumerate(re.split(separator, text), 1):
+        if _MAY_GO_ON.search(line) and (rest := _first(line)[1].strip(", \t\r")):
+            raise JobError(
+                f"line {number} of {reading.item.shown(path)} goes on behind its document, and {rest[:_SHOWN]!r} would "
+                "not be read; a document a line is expected"
             )
 
 

@@ -12,6 +12,7 @@ Waiting     Nobody waits: a second process is told at once.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -130,6 +131,23 @@ def told(path: Path, error: sqlite3.Error) -> PipelineError:
     )
 
 
+def state_exists(path: Path) -> bool:
+    """Whether there is a state.
+
+    Raises:
+        Unprepared: its directory does not let one see.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise Unprepared(
+            f"cannot read the state {str(path)!r}: {_reason(error)}; run as its owner, or make its directory readable"
+        ) from error
+    return True
+
+
 def connect(path: Path) -> sqlite3.Connection:
     """The state file, open for writing; made when it does not exist.
 
@@ -169,7 +187,7 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         PipelineError: as `in_sentences`.
     """
     unborn = Unprepared(f"there is no state {str(path)!r}: this pipeline has not run yet")
-    if not path.exists():
+    if not state_exists(path):
         raise unborn
     with in_sentences(path):
         connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_S)

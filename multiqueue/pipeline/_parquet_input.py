@@ -24,8 +24,10 @@ def read_parquet(reading: Reading) -> DataFrame:
         JobError: a file has other columns than the first, or than the lane's `schema`, or is no Parquet file.
     """
     paths = reading.item.paths
-    if reading.is_true("mergeSchema") or (len(paths) == 1 and reading.schema is None):
+    if reading.is_true("mergeSchema"):
         return reading.load(paths)
+    if len(paths) == 1 and reading.schema is None:
+        return _alone(reading, paths[0])
     first: dict[str, str] | None = None
     for path in paths:
         columns = _columns(reading, path)
@@ -34,12 +36,23 @@ def read_parquet(reading: Reading) -> DataFrame:
         if wrong := other_names(wanted, columns):
             raise JobError(f"{reading.item.shown(path)} has other columns than {whose}: {wrong}")
         first = first or columns
-        if reading.schema is None and (changed := [name for name in columns if columns[name] != first[name]]):
-            name = changed[0]
-            raise JobError(
-                f"{reading.item.shown(path)} has {name!r} as {columns[name]}; in {whose} it is {first[name]}"
-            )
+        if reading.schema is None:
+            types = {name.lower(): kind for name, kind in first.items()}
+            for name, kind in columns.items():
+                if kind != types[name.lower()]:
+                    raise JobError(
+                        f"{reading.item.shown(path)} has {name!r} as {kind}; in {whose} it is {types[name.lower()]}"
+                    )
     return reading.load(paths)
+
+
+def _alone(reading: Reading, path: Path) -> DataFrame:
+    """The rows of one file: there is nothing to compare it with, so its footer is looked at where Spark fails."""
+    try:
+        return reading.load([path])
+    except Exception:
+        _columns(reading, path)
+        raise
 
 
 def _columns(reading: Reading, path: Path) -> dict[str, str]:

@@ -21,7 +21,7 @@ from ._config import PipelineConfig
 from ._intake import Intake
 from ._items import Item, Lane, Step
 from ._ledger import Ledger, Scanned, open_ledger
-from ._ledger_file import LaneCount, connect_read_only, in_sentences
+from ._ledger_file import LaneCount, connect_read_only, in_sentences, state_exists
 from ._lifecycle import ItemState
 from ._presence import Lost, lost_directories, require_input
 from ._publish import Publisher
@@ -87,7 +87,9 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
     Raises:
         ConfigError: two lanes would have one name, or a first run has no files.
         StateMismatch: the state is something else, or knows nothing of the results.
+        Unprepared: there can be no output where it is to be.
     """
+    Publisher(config.output).require_place()
     (lanes, met), steps = config.look(), config.steps()
     with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
         copy = Path(scratch) / "state.sqlite"
@@ -114,7 +116,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
 
 
 def _copy_state(state: Path, copy: Path) -> None:
-    if not state.exists():
+    if not state_exists(state):
         return
     with (
         in_sentences(state),

@@ -96,6 +96,21 @@ class Publisher:
                 f"cannot write the output {str(self.output)!r}: {error.strerror}; choose another [output] path"
             ) from error
 
+    def require_place(self) -> None:
+        """Return if the output can be where it is to be, as far as that can be told without writing.
+
+        Raises:
+            Unprepared: there is a file in its place, or a directory in which nothing can be made.
+        """
+        there = next(path for path in (self.output, *self.output.parents) if os.path.exists(path))
+        if not there.is_dir():
+            why = f"{str(there)!r} is a file"
+        elif not os.access(there, os.W_OK | os.X_OK):
+            why = f"{str(there)!r} is not writable"
+        else:
+            return
+        raise Unprepared(f"cannot write the output {str(self.output)!r}: {why}; choose another [output] path")
+
     def check(self, *, ledger_is_empty: bool) -> None:
         """Return if the ledger knows of what is there.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from traceback import walk_tb
@@ -60,9 +61,11 @@ class Backoff:
 def describe(error: BaseException, limit: int = 2000) -> str:
     """The error in a few lines: its type and message, the Java stack left out, at most `limit` characters.
 
-    What a Python worker raised comes first: Spark's own first line says only that it did.
+    What a Python worker raised comes first: Spark's own first line says only that it did. Py4J's own first line says
+    only that there was a call, and is left out.
     """
     text = str(error).split("\n\tat ", 1)[0].split("\nJVM stacktrace", 1)[0].strip()
+    text = re.sub(r"\AAn error occurred while calling .*\n: ", "", text)
     if "Traceback (most recent call last):" in text:
         text = f"{_raised(text)}\n{text}"
     text = f"{type(error).__name__}: {text}" if text else type(error).__name__

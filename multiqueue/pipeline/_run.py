@@ -78,6 +78,7 @@ def run_pipeline(
         StateDamaged: the state is not as it was written.
         SessionLost: the Spark session ended in the middle.
     """
+    Publisher(config.output).require_place()
     lanes, met = config.look()
     work = work_of(config, lanes)
     mailbox = Mailbox()

@@ -13,30 +13,33 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ._config import PipelineConfig
-from ._errors import Unprepared
+from ._errors import ConfigError, StateMismatch, Unprepared
+from ._ledger_file import state_exists
 
 _LOG = "spark.log"
 
 
 @contextlib.contextmanager
 def leaving_nothing_unbegun(config: PipelineConfig) -> Iterator[None]:
-    """Take away what is made inside, if it ends with `Unprepared` and there was no state before."""
-    if config.state.exists():
+    """Take away what is made inside, if it ends as not ready (status 2) and there was no state before."""
+    if state_exists(config.state):
         yield
         return
     places = [config.output, config.state.parent, config.dead_letters]
     missing = [one for place in places for one in (place, *place.parents) if not one.exists()]
     own = config.output / "_multiqueue"
     is_ours = not own.exists() or not any(own.iterdir())
+    report = config.output / "report.html"
+    made = [] if report.exists() else [report]
     try:
         yield
-    except Unprepared:
-        _take_away(config, own if is_ours else None, missing)
+    except (Unprepared, ConfigError, StateMismatch):  # not StateInUse: the state is then somebody else's
+        _take_away(config, own if is_ours else None, made, missing)
         raise
 
 
-def _take_away(config: PipelineConfig, own: Path | None, missing: list[Path]) -> None:
-    for file in (*config.state.parent.glob(f"{config.state.name}*"), config.output / "report.html"):
+def _take_away(config: PipelineConfig, own: Path | None, files: list[Path], missing: list[Path]) -> None:
+    for file in (*config.state.parent.glob(f"{config.state.name}*"), *files):
         with contextlib.suppress(OSError):  # not there
             file.unlink()
     for made in own.iterdir() if own is not None and own.exists() else ():

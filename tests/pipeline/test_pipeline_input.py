@@ -220,7 +220,7 @@ def test_a_record_of_another_length(spark: Any, tmp_path: Path, query: str, rows
             "json",
             {"a.json": '{"a": 1}\n{"a": 2}\n'},
             {},
-            "'a.json' has more than one document, and the others would not",
+            "'a.json' has more than one document, and '{\"a\": 2}' would not be read; ",
         ),
         ("jsonl", {"a.jsonl": '{"a": 1}\n{"a": 2'}, {}, "line 2 of 'a.jsonl' is not as configured: '{\"a\": 2'; "),
         (
@@ -248,6 +248,64 @@ def test_what_is_no_error(read: Reader) -> None:
     odd = {"allowComments": "true", "allowUnquotedFieldNames": "true"}
     assert read({"a.json": "/* no */ {a: 1}"}, "json", options=odd) == [{"a": 1}]
     assert read({"a.json": "[" + ",".join('{"a": 1}' for _ in range(20_000)) + "]"}, "json")[9] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "rest"),
+    [
+        ('{"a": 1} more', "more"),
+        ('{"a": 1}{"a": 2}', '{"a": 2}'),
+        ('{"a": {"b": 1}},\t{"a": 2}', '{"a": 2}'),
+        ('{"a": 1}' * 20_000, '{"a": 1}' * 10),
+    ],
+    ids=["word", "document", "comma", "long"],
+)
+def test_a_line_that_goes_on(read: Reader, line: str, rest: str) -> None:
+    """A line of JSON with something behind its document is an error with the line, and what would not be read.
+
+    (pipeline 13)
+    """
+    assert read.error({"a.jsonl": '{"a": 0}\r\n' + line + "\n"}, "jsonl") == (
+        f"line 2 of 'a.jsonl' goes on behind its document, and {rest!r} would not be read; "
+        "a document a line is expected"
+    )
+
+
+def test_lines_that_only_seem_to_go_on(read: Reader) -> None:
+    """Brackets in strings, arrays of documents, lines that end as old Macs' do, and with a comma, are no error."""
+    assert read({"a.jsonl": '{"a": "} more"}\r{"a": "}, {"}\n[{"a": "1"}, {"a": "2"}]\n{"a": "3"},\n'}, "jsonl") == [
+        {"a": "1"},
+        {"a": "2"},
+        {"a": "3"},
+        {"a": "} more"},
+        {"a": "}, {"},
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(A.encode()), A.encode("utf-16"), "größe\nx\n".encode("latin-1")],
+    ids=["packed", "wide", "latin"],
+)
+def test_a_header_that_is_no_text(read: Reader, content: bytes) -> None:
+    """A header that is not UTF-8 is an error that says how to name its encoding, and no column of strange signs."""
+    said = read.error({"a.csv": content})
+    assert said.startswith(
+        f"the header of 'a.csv' is not UTF-8: {content.split(bytes([10]))[0][:40]!r}; name its encoding"
+    )
+    assert read({"a.csv": "größe\nx\n".encode("latin-1")}, options={"header": "true", "encoding": "iso-8859-1"}) == [
+        {"größe": "x"}
+    ]
+
+
+def test_a_quoted_value_of_two_lines(read: Reader) -> None:
+    """A quote that is not closed in its line is an error that names multiLine, which reads the value whole."""
+    files = {"a.csv": 'a,b\n"x\ny",1\n'}
+    assert read.error(files) == (
+        "line 2 of 'a.csv' is not as configured: '\"x'; its quote is not closed: with multiLine = true in options a "
+        'value may go on in the next line; corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
+    )
+    assert read(files, options={"header": "true", "multiLine": "true"}) == [{"a": "x\ny", "b": "1"}]
 
 
 def test_records_that_are_set_aside(read: Reader) -> None:
@@ -302,8 +360,13 @@ def test_parquet_files_of_other_columns(read: Reader) -> None:
     said = "'2.parquet' has other columns than lanes.lane.schema: missing 'b'; expected 'a', 'b', found 'a'"
     assert read.error({"2.parquet": {"a": [2]}}, "parquet", schema="a BIGINT, b STRING") == said
     assert len(read(more, "parquet", options={"mergeSchema": "true"})) == 2
+    assert len(read({"1.parquet": one, "2.parquet": {"A": [2], "b": ["y"]}}, "parquet")) == 2
+    kind = read.error({"1.parquet": one, "2.parquet": {"A": ["2"], "b": ["y"]}}, "parquet")
+    assert kind == "'2.parquet' has 'A' as String; in '1.parquet' it is INT64"
     cut = read.error({"1.parquet": one, "2.parquet": b"PAR1 and no more"}, "parquet")
     assert cut.startswith("'2.parquet' cannot be read as Parquet: Parquet magic bytes not found in footer")
+    assert read.error({"1.parquet": b""}, "parquet").startswith("'1.parquet' cannot be read as Parquet: ")
+    assert read.error({"1.parquet": b"PAR1 and no more"}, "parquet") == cut.replace("2.parquet", "1.parquet")
 
 
 def test_a_file_that_changes_while_it_is_read(read: Reader) -> None:

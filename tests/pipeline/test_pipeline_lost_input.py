@@ -237,7 +237,6 @@ def test_plan_refuses_what_run_refuses(tmp_path: Path) -> None:
             attempt()
     make_tree(tmp_path, LANES)
     (tmp_path / "out" / "data" / "lane=old").mkdir(parents=True)
-    shutil.rmtree(tmp_path / "out" / "_multiqueue")
     for attempt in (lambda: plan_of(config_of(tmp_path)), lambda: again(tmp_path)):
         with pytest.raises(StateMismatch, match="has results that the state knows nothing of"):
             attempt()

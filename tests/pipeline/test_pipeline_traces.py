@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from multiqueue.pipeline._config import PipelineConfig, parse_config
-from multiqueue.pipeline._errors import SessionLost, Unprepared
+from multiqueue.pipeline._errors import ConfigError, PipelineError, SessionLost, StateMismatch, Unprepared
 from multiqueue.pipeline._traces import leaving_nothing_unbegun
 
 
@@ -39,15 +39,18 @@ def left_in(base: Path) -> list[str]:
     return sorted(str(path.relative_to(base)) for path in paths)
 
 
+@pytest.mark.parametrize("error", [Unprepared("no Java"), ConfigError("no input"), StateMismatch("results unknown")])
 @pytest.mark.parametrize(("log", "left"), [("", []), ("why", ["deep/out/_multiqueue/spark.log"])])
-def test_a_run_that_could_not_begin_leaves_nothing(tmp_path: Path, log: str, left: list[str]) -> None:
+def test_a_run_that_could_not_begin_leaves_nothing(
+    tmp_path: Path, error: PipelineError, log: str, left: list[str]
+) -> None:
     """State, report and empty directories are gone, up to the first that was there; a log that says something stays.
 
     (pipeline 15)
     """
     config = config_in(tmp_path)
-    with pytest.raises(Unprepared):
-        run(config, log, Unprepared("no Java"))
+    with pytest.raises(type(error)):
+        run(config, log, error)
     assert left_in(tmp_path) == left
 
 
@@ -58,9 +61,10 @@ def test_what_was_there_before_stays(tmp_path: Path) -> None:
     own.mkdir(parents=True)
     (own / "notes").touch()
     (config.output / "readme").touch()
+    (config.output / "report.html").touch()
     with pytest.raises(Unprepared):
         run(config, "", Unprepared("no Java"))
-    assert {"deep/out/readme", "deep/out/_multiqueue/notes"} <= set(left_in(tmp_path))
+    assert {"deep/out/readme", "deep/out/report.html", "deep/out/_multiqueue/notes"} <= set(left_in(tmp_path))
     assert not config.state.exists()
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -37,6 +40,34 @@ def test_retry_of_a_lane_that_is_none(tmp_path: Path) -> None:
     assert str(mistyped.exception) == "no lane 'smal' has run here; there are small"
     right = CliRunner().invoke(pipeline, ["retry", str(path), "--lane", "small"])
     assert right.output.startswith("0 items put back")
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("below", ["", "/deep/er"])
+def test_an_output_that_cannot_be(tmp_path: Path, command: str, below: str) -> None:
+    """An output in whose place a file is, is told by `plan` as by `run`, with the place and the key."""
+    make_tree(tmp_path, {"small": 1})
+    (tmp_path / "out").touch()
+    path = tmp_path / "p.toml"
+    path.write_text(TOML.replace('"out"', f'"out{below}"'))
+    asked = CliRunner().invoke(pipeline, [command, str(path)])
+    assert isinstance(asked.exception, Unprepared)
+    assert str(asked.exception) == (
+        f"cannot write the output '{tmp_path}/out{below}': '{tmp_path}/out' is a file; choose another [output] path"
+    )
+
+
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_first_run_without_input(tmp_path: Path, command: str) -> None:
+    """A first run that finds no file leaves nothing behind, so that `status` does not say that it has run.
+
+    (pipeline 15)
+    """
+    path = tmp_path / "p.toml"
+    path.write_text(TOML)
+    asked = CliRunner().invoke(pipeline, [command, str(path)])
+    assert isinstance(asked.exception, ConfigError)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_demo_without_a_place(tmp_path: Path) -> None:
@@ -105,3 +136,25 @@ def test_what_the_jvm_said() -> None:
     assert _first_line(Exception(raised)) == "Asked to run locally with 0 threads"
     assert _first_line(Exception("one\ntwo")) == "one"
     assert _first_line(KeyError()) == "KeyError"
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "status", "retry"])
+def test_a_state_that_cannot_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    """A state in a directory that refuses is told with what to do, and status 2, and is not taken for none."""
+    make_tree(tmp_path, {"small": 1})
+    path = tmp_path / "p.toml"
+    path.write_text(TOML)
+    stat = os.stat
+
+    def refused(path: Any, **others: Any) -> os.stat_result:
+        if str(path).endswith("state.sqlite"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return stat(path, **others)
+
+    monkeypatch.setattr(os, "stat", refused)
+    asked = CliRunner().invoke(pipeline, [command, str(path)])
+    assert isinstance(asked.exception, Unprepared)
+    assert str(asked.exception) == (
+        f"cannot read the state '{tmp_path}/out/_multiqueue/state.sqlite': Permission denied; "
+        "run as its owner, or make its directory readable"
+    )
