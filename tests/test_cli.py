@@ -233,7 +233,7 @@ def test_input_that_spark_ignores(config: Path) -> None:
 def test_an_output_that_cannot_be_written(config: Path) -> None:
     """An output below a file is refused."""
     (config.parent / "out").touch()
-    refused(call("pipeline", "run", config), "choose another [state] path")
+    refused(call("pipeline", "run", config), "choose another [output] path")
 
 
 def test_an_output_without_its_state(config: Path) -> None:

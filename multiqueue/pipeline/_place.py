@@ -35,7 +35,10 @@ _STORES = {
 _SUPPORTED = "this version takes local or mounted paths: PATH, ~/PATH or file:///PATH"
 
 # Spark unpacks these too; here is no codec for them.
-_PACKED = (".deflate", ".snappy", ".lz4", ".zst", ".zstd", ".xz")
+_PACKED = (".deflate", ".snappy", ".lz4", ".zst")
+
+# Packed in blocks of Hadoop's own: not as the programs do that have given the endings their names.
+_IN_BLOCKS = (".snappy", ".lz4")
 
 
 def local(text: str) -> str:
@@ -92,6 +95,21 @@ def lines_of(path: Path) -> Iterator[bytes]:
         with _unpacked(path) as stream:
             for line in stream:
                 yield line.rstrip(b"\r\n")
+
+
+def is_in_blocks(path: Path) -> bool:
+    """Whether a `.snappy` or `.lz4` file is packed as Hadoop reads it; others always are.
+
+    Of any other Hadoop takes some bytes for the length of a block, and memory for it: that can end the whole session.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.suffix not in _IN_BLOCKS:
+        return True
+    with open(path, "rb") as raw:
+        start = raw.read(8)  # the length of the block as it was, and of its first piece as it is packed
+        return not any(start) or 0 < int.from_bytes(start[4:]) <= os.fstat(raw.fileno()).st_size - 8
 
 
 @contextlib.contextmanager

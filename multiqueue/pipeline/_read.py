@@ -16,7 +16,7 @@ from ._errors import JobError, PipelineError
 from ._items import FileSeen, Item, Lane
 from ._json_input import check_documents
 from ._parquet_input import read_parquet
-from ._place import local
+from ._place import is_in_blocks, local
 from ._reading import Reading, schema_of, spark_path
 
 DataFrame = Any
@@ -118,6 +118,8 @@ class Inputs:
         Raises:
             JobError: a file is not what the lane's configuration says of it, as far as its start or end tells.
         """
+        if reading.lane.format in ("csv", "json", "jsonl", "text"):
+            _check_packed(reading)
         if reading.lane.format == "csv" and reading.is_true("header") and not reading.is_true("enforceSchema"):
             return self._headers.read(reading)
         if reading.lane.format == "parquet":
@@ -125,6 +127,24 @@ class Inputs:
         if reading.lane.format in ("json", "jsonl"):
             check_documents(reading)
         return reading.load(reading.item.paths)
+
+
+def _check_packed(reading: Reading) -> None:
+    """Return if Spark can unpack the files, as far as their starts tell.
+
+    Raises:
+        JobError: one is packed in another way than its name says to Spark.
+    """
+    for path in reading.item.paths:
+        try:
+            is_good = is_in_blocks(path)
+        except OSError as error:
+            raise JobError(f"cannot read {reading.item.shown(path)}: {error.strerror or error}") from error
+        if not is_good:
+            raise JobError(
+                f"{reading.item.shown(path)} is not packed as Hadoop packs {path.suffix}, in blocks with their "
+                "lengths, and Spark reads no other; pack it as .gz, .bz2 or .zst"
+            )
 
 
 def read_output(

@@ -283,6 +283,19 @@ def test_lines_that_only_seem_to_go_on(read: Reader) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "start"),
+    [("a.csv.lz4", b"\x04\x22\x4d\x18\x60\x40\x82"), ("a.csv.snappy", b"\xff\x06\0\0sNaPpY"), ("b.csv.lz4", b"\0\0")],
+)
+def test_a_file_that_spark_cannot_unpack(read: Reader, name: str, start: bytes) -> None:
+    """A file that is not in Hadoop's blocks is an error of its own, where Spark would take memory without end."""
+    said = read.error({name: start + b"a,b"}, options={})
+    assert said.startswith(
+        f"{name!r} is not packed as Hadoop packs {Path(name).suffix}, in blocks with their lengths, "
+    )
+    assert read({"a.csv": "1\n", "b.csv.lz4": b"", "c.csv.snappy": bytes(4)}, options={}) == [{"_c0": "1"}]
+
+
+@pytest.mark.parametrize(
     "content",
     [gzip.compress(A.encode()), A.encode("utf-16"), "größe\nx\n".encode("latin-1")],
     ids=["packed", "wide", "latin"],
