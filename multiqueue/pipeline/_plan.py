@@ -108,7 +108,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
             plans = [_lane_plan(lane, known.get(lane.name, 0), found[lane.name], counts) for lane in lanes]
             return Plan(
                 sorted(plans, key=lambda plan: plan.lane.priority),
-                _step_plans(steps, plans, ledger),
+                _step_plans(steps, plans, planned, ledger),
                 _first_items([*lanes, *(step.as_lane(config.base) for step in steps)], ledger, first),
                 intake.passed_over.sentences(),
                 [one.why for one in intake.lost],
@@ -164,12 +164,12 @@ def _lane_plan(
     )
 
 
-def _step_plans(steps: Sequence[Step], lanes: Sequence[LanePlan], ledger: Ledger) -> list[StepPlan]:
+def _step_plans(steps: Sequence[Step], lanes: Sequence[LanePlan], planned: Steps, ledger: Ledger) -> list[StepPlan]:
     busy = {plan.lane.section for plan in lanes if plan.to_run}
     broken = {plan.lane.section for plan in lanes if plan.failed}
     plans = []
     for step in steps:
-        plan = _step_plan(step, busy, broken, ledger)
+        plan = _step_plan(step, busy, broken, planned, ledger)
         if plan.runs:
             busy.add(step.name)
         elif ledger.standing(step.name).has_failed or broken.intersection(step.after):
@@ -178,7 +178,10 @@ def _step_plans(steps: Sequence[Step], lanes: Sequence[LanePlan], ledger: Ledger
     return plans
 
 
-def _step_plan(step: Step, busy: set[str], broken: set[str], ledger: Ledger) -> StepPlan:
+def _step_plan(step: Step, busy: set[str], broken: set[str], planned: Steps, ledger: Ledger) -> StepPlan:
+    lost = planned.incomplete_before(step)
+    if lost is not None and (lost in step.after or not step.each_lane):
+        return StepPlan(step, False, f"held back: the input of {lost!r} is not whole")
     failed = [name for name in step.after if name in broken]
     if failed and not step.allow_failed and not step.each_lane:
         return StepPlan(step, False, f"held back: items of {', '.join(failed)} are set aside")

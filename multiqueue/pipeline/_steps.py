@@ -65,13 +65,13 @@ class Steps:
         held = [
             f"step {step.name!r} was held back: the input of {source!r} is not whole"
             for step in self._steps.values()
-            if (source := self._incomplete_before(step)) is not None
+            if (source := self.incomplete_before(step)) is not None
         ]
         return held + [
             f"step {step.name!r} was held back: items of {self._failed_before(step)!r} are set aside; "
             "put them back with `retry`, or set allow_failed"
             for step in self._steps.values()
-            if self._failed_before(step) is not None and self._incomplete_before(step) is None
+            if self._failed_before(step) is not None and self.incomplete_before(step) is None
         ]
 
     def _look_at(self, step: Step, now_s: float, found: Callable[[str, Scanned], None]) -> None:
@@ -142,7 +142,8 @@ class Steps:
                 count += 1
         return FileSeen(STEP + part, count, int.from_bytes(digest.digest())) if count else None
 
-    def _incomplete_before(self, step: Step) -> str | None:
+    def incomplete_before(self, step: Step) -> str | None:
+        """Something that the step reads whose input is not whole."""
         names = (name for source in step.after for name in (source, *sorted(self._names(source))))
         return next((name for name in names if name in self.incomplete), None)
 

@@ -253,3 +253,11 @@ def test_what_the_command_says(base: Path) -> None:
     asked = CliRunner().invoke(main, ["pipeline", "run", str(base / "p.toml"), "--json"])
     result = json.loads(asked.output.splitlines()[-1])
     assert (result["status"], len(result["lost"])) == (2, 1)
+
+
+def test_the_plan_holds_steps_back_too(base: Path) -> None:
+    """`plan` says of a step behind a lost lane that a run holds it back, also where others of its lanes have items."""
+    (base / "big" / "x.txt").symlink_to("nowhere")
+    make_tree(base, {"small": 4})
+    (step,) = plan_of(config_of(base)).steps
+    assert (step.runs, step.why) == (False, "held back: the input of 'big' is not whole")
