@@ -25,7 +25,7 @@ NOTHING = "_multiqueue_no_column"
 
 # The reader's name and options for each format of a lane.
 _READERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
-    "csv": ("csv", {}),
+    "csv": ("csv", {"escape": '"'}),  # a quote is doubled, as in RFC 4180; Spark by itself keeps both
     "json": ("json", {"multiLine": "true"}),
     "jsonl": ("json", {}),
     "parquet": ("parquet", {}),

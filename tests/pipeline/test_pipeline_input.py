@@ -321,6 +321,15 @@ def test_a_quoted_value_of_two_lines(read: Reader) -> None:
     assert read(files, options={"header": "true", "multiLine": "true"}) == [{"a": "x\ny", "b": "1"}]
 
 
+def test_a_quote_in_a_value_is_doubled(read: Reader) -> None:
+    """A quoted value is what a spreadsheet meant by it; the lane's `escape` says otherwise, however it is spelled."""
+    files = {"a.csv": 'a,b\n"he said ""hi"", twice",1\n"C:\\dir\\",2\n'}
+    assert read(files) == [{"a": "C:\\dir\\", "b": "2"}, {"a": 'he said "hi", twice', "b": "1"}]
+    other = {"a.csv": 'a,b\n"he said \\"hi\\", twice",1\n'}
+    for name in ("escape", "Escape"):
+        assert read(other, options={"header": "true", name: "\\"}) == [{"a": 'he said "hi", twice', "b": "1"}]
+
+
 def test_records_that_are_set_aside(read: Reader) -> None:
     """With `set aside` each corrupt record is kept with its file and line, and the others are read."""
     files = {"a.csv": "a,b\n1,x\ny,z\n3\n", "b.csv": "b,a\nw,4\n3\n"}
