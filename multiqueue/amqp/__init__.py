@@ -77,7 +77,9 @@ from ._security import guest as guest
 from ._security import hash_password as hash_password
 from ._security import is_loopback as is_loopback
 from ._server import Server as Server
+from ._server import listening_socket as listening_socket
 from ._server import memory_used_bytes as memory_used_bytes
+from ._server import open_files_limit as open_files_limit
 from ._server import serve as serve
 from ._settings import ServerSettings as ServerSettings
 from ._tls import server_tls as server_tls
@@ -151,7 +153,9 @@ __all__ = [
     "guest",
     "hash_password",
     "is_loopback",
+    "listening_socket",
     "memory_used_bytes",
+    "open_files_limit",
     "properties_of",
     "reply_queues",
     "routed",

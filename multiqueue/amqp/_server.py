@@ -89,7 +89,7 @@ class Server:
         self._listeners: list[_Listener] = []
         self._accepting: list[asyncio.Task[None]] = []
         self.strangers = QuietLog(_log)
-        self.newcomers = Newcomers(max(8, min(settings.max_connections, _files()) // 4))
+        self.newcomers = Newcomers(max(8, min(settings.max_connections, open_files_limit()) // 4))
         self.logins = Logins(self.access)
         self._aside = ThreadPoolExecutor(_ASIDE, thread_name_prefix="multiqueue-amqp-aside")
         self._long = ThreadPoolExecutor(2, thread_name_prefix="multiqueue-amqp-long")
@@ -105,10 +105,10 @@ class Server:
         """
         try:
             if tls_port is None:
-                self._listeners.append(_Listener(_listen(host, port), self._tls))
+                self._listeners.append(_Listener(listening_socket(host, port), self._tls))
             else:
-                self._listeners.append(_Listener(_listen(host, port), None))
-                self._listeners.append(_Listener(_listen(host, tls_port, "--tls-port"), self._tls))
+                self._listeners.append(_Listener(listening_socket(host, port), None))
+                self._listeners.append(_Listener(listening_socket(host, tls_port, "--tls-port"), self._tls))
         except ServerError:
             self._is_closed = True
             self.logins.close()
@@ -397,7 +397,7 @@ def memory_used_bytes() -> int:
         return 0
 
 
-def _files() -> int:
+def open_files_limit() -> int:
     """How many files this process may have open."""
     try:
         import resource
@@ -407,7 +407,12 @@ def _files() -> int:
     return soft if soft != resource.RLIM_INFINITY else 2**31
 
 
-def _listen(host: str, port: int, option: str = "--port") -> socket.socket:
+def listening_socket(host: str, port: int, option: str = "--port") -> socket.socket:
+    """A socket that listens, and does not block; port 0 is a free one. `option` is what chooses another port.
+
+    Raises:
+        ServerError: the address cannot be had.
+    """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -7,7 +7,6 @@ sample. A program that has a registry of its own registers `BrokerCollector` the
 
 from __future__ import annotations
 
-import resource
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..amqp import Server, memory_used_bytes
+from ..amqp import Server, memory_used_bytes, open_files_limit
 from ..broker import QueueStatistics
 from ._samples import QueueSample, Sample, Sampler
 from ._views import API_VERSION, NODE, channel_name
@@ -99,7 +98,7 @@ class BrokerCollector(Collector):
         limits = None if self._server is None else self._server.settings
         figures: dict[str, tuple[str, float | None]] = {
             "process_resident_memory_bytes": ("Memory used in bytes", memory_used_bytes()),
-            "process_max_fds": ("Open file descriptors limit", resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            "process_max_fds": ("Open file descriptors limit", open_files_limit()),
             "process_open_tcp_sockets": ("Open TCP sockets", len(sample.connections)),
             "resident_memory_limit_bytes": (
                 "Memory high watermark in bytes",

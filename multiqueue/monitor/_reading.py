@@ -5,7 +5,6 @@ Who runs    Any thread of the HTTP server's pool. Nothing here changes the broke
 
 from __future__ import annotations
 
-import resource
 import shutil
 import time
 from collections.abc import Callable, Iterable
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ..amqp import Access, Server, memory_used_bytes
+from ..amqp import Access, Server, memory_used_bytes, open_files_limit
 from ..broker import Broker, BrokerError, Exchange, NotAllowed, NotFound, VirtualHost
 from ._asking import Answer, Ask, Table
 from ._errors import Refused, not_found
@@ -153,7 +152,7 @@ class Reading:
 
     def _node(self) -> View:
         limits = None if self._server is None else self._server.settings
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        files = open_files_limit()
         where = self._data or Path.cwd()
         memory: View = {
             "mem_used": memory_used_bytes(),

@@ -10,7 +10,6 @@ Bounds      At most `_CONNECTIONS` requests at once; more are answered with 503.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import socket
 import sys
@@ -22,7 +21,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from ..amqp import Access, Server, User, guest
+from ..amqp import Access, Server, ServerError, User, guest, listening_socket
 from ..broker import Broker
 from ._access import Authenticator
 from ._app import Application
@@ -78,10 +77,11 @@ class HttpServer:
             MonitorError: it cannot, and says why.
         """
         self._thread.start()
-        self._started.wait(_PATIENCE)
-        if self._failed is not None:
-            self._listener.close()
-            raise MonitorError(f"cannot serve HTTP: {self._failed}") from self._failed
+        is_told = self._started.wait(_PATIENCE)
+        if self._failed is not None or not is_told:
+            self.close()
+            why = self._failed or f"it did not start within {_PATIENCE:g} s"
+            raise MonitorError(f"cannot serve HTTP: {why}") from self._failed
 
     def close(self, timeout: float = _PATIENCE) -> None:
         """Answer nothing further. Twice is harmless."""
@@ -163,21 +163,6 @@ def serve_http(
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise MonitorError(f"cannot listen on {host}: {error.strerror or error}") from error
-    try:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(128)
-    except OSError as error:
-        listener.close()
-        what = (
-            "is in use; stop what uses it, or choose another"
-            if error.errno == errno.EADDRINUSE
-            else error.strerror or str(error)
-        )
-        raise MonitorError(f"cannot listen on {host}: port {port} {what}") from error
-    return listener
+        return listening_socket(host, port, "--http")
+    except ServerError as error:
+        raise MonitorError(str(error)) from error
