@@ -4,7 +4,7 @@ State       All of a connection belongs to its I/O thread. Other threads come in
             `post_committed`, whose list is guarded by `_commits_lock` (a leaf).
 Ending      `fault` sends a close and ends the channels; what keeps the connection from reading no longer matters, for
             only the answer does. `_end` is the last thing: channels, then exclusive queues, then the server forgets;
-            each of them whatever becomes of the others (`_ending`).
+            each of them even if another raises (`_ending`).
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ class Declarations:
         return self._topology.queues()
 
     def release_owner(self, owner: object) -> None:
-        """The owner is gone: its exclusive queues go too, each of them whatever becomes of the others."""
+        """The owner is gone: its exclusive queues go too, each of them even if another raises."""
         for declared in self._topology.queues():
             if owner is not None and declared.owner is owner:
                 try:

@@ -132,7 +132,7 @@ class Sampler:
         return self._take(at_least=self._clock())
 
     def expire(self) -> None:
-        """Something was changed: whoever looks next gets a sample of after that."""
+        """Something was changed: the next look takes a sample."""
         with self._lock:
             self._is_stale = True
 

@@ -1,6 +1,6 @@
 """What can be changed over HTTP: declare, bind, delete, purge, publish, get, move, close; users and permissions.
 
-Who runs    Any thread of the HTTP server's pool; whatever waits for a commit waits there, and holds up nobody.
+Who runs    Any thread of the HTTP server's pool; a handler that waits for a commit waits there, and holds up nobody.
 Rights      As over AMQP: the user's permissions decide about queues and exchanges, the tag `administrator` about users,
             permissions, virtual hosts and definitions.
 """
