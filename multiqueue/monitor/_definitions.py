@@ -1,6 +1,8 @@
 """Definitions: what is declared, as one JSON object that RabbitMQ reads and writes too.
 
-Promise     An import is checked as a whole before the first change. What cannot be honoured (policies, parameters,
+Promise     Names and shapes of an import are checked as a whole before the first change. A definition that the broker
+            then refuses (it is there and differs, an argument does not fit) ends the import: what came before it stays,
+            and the import can be repeated. What cannot be honoured (policies, parameters,
             limits) is named in the answer and left out, never taken for done.
 Left out    Exclusive queues, the predeclared exchanges and the bindings of the default exchange, as RabbitMQ does.
 """
@@ -28,6 +30,7 @@ _KINDS: Final = (
     "global_parameters",
     *_WE_HAVE_NONE,
 )
+_EXCHANGE_TYPES: Final = ("direct", "fanout", "topic", "headers")
 _VERSIONS: Final = frozenset({"rabbit_version", "rabbitmq_version", "product_name", "product_version"})
 
 
@@ -164,6 +167,9 @@ class Import:
         for name, _, _ in self._permissions:
             if name not in users:
                 raise bad_request(f"permissions: there is no user {name!r}")
+        for each in self._items("exchanges", "type"):
+            if each["type"] not in _EXCHANGE_TYPES:
+                raise bad_request(f"exchanges: {each['name']!r} has the unknown type {each['type']!r}")
         for each in self._items("bindings", "destination", "destination_type"):
             if each["destination_type"] not in ("queue", "exchange"):
                 raise bad_request(f"bindings: destination_type is {each['destination_type']!r}; queue or exchange")

@@ -417,6 +417,7 @@ def test_what_we_have_not_is_left_out_by_name(client: Client) -> None:
         {"permissions": [{"user": "nobody", "vhost": "/", "configure": "", "write": "", "read": ""}]},
         {"permissions": [{"user": "guest", "vhost": "/", "configure": "("}]},
         {"bindings": [{"source": "amq.direct", "vhost": "/", "destination": "q", "destination_type": "stone"}]},
+        {"exchanges": [{"name": "good", "vhost": "/", "type": "direct"}, {"name": "x", "vhost": "/", "type": "stone"}]},
         {"unheard_of": []},
     ],
 )
