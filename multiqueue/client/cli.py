@@ -16,12 +16,12 @@ import click
 from .._words import counted
 from ..amqp import Properties
 from ..errors import Empty, ShutDown
-from ._channel import Channel
-from ._confirms import Confirm
-from ._connect import connect
-from ._consumers import Inbox
-from ._errors import ClientError, Closed, Nacked
-from ._message import Message, Returned
+from ._base.errors import ClientError, Closed, Nacked
+from ._base.message import Message, Returned
+from ._channel.channel import Channel
+from ._channel.confirms import Confirm
+from ._channel.consumers import Inbox
+from ._connection.connect import connect
 from ._output import Output, forget_output, output_to
 
 DEFAULT_URL = "amqp://guest:guest@localhost:5672/%2F"

@@ -21,7 +21,7 @@ from multiqueue.client import (
     connect,
     log_failure,
 )
-from multiqueue.client._direct_link import DirectLink
+from multiqueue.client._link.direct_link import DirectLink
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from multiqueue.client._states import TABLE, Happening, State
+from multiqueue.client._base.states import TABLE, Happening, State
 
 HOUSE = Path(__file__).parents[2]
 GUIDES = HOUSE / "docs" / "guides"

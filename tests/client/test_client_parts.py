@@ -24,16 +24,16 @@ from multiqueue.amqp import (
     wire_message,
 )
 from multiqueue.client import BadAddress, Confirm, connect, parse_address
-from multiqueue.client._assembler import Assembler
-from multiqueue.client._confirms import Ledger, Unconfirmed
-from multiqueue.client._delivery_tags import DeliveryTags
-from multiqueue.client._heartbeat import Beat, Heart
-from multiqueue.client._intake import Intake
-from multiqueue.client._outbox import Outbox
-from multiqueue.client._settings import settings_for
-from multiqueue.client._states import TABLE, Happening, IllegalHappening, State, after
-from multiqueue.client._topology import Declaration, Topology
-from multiqueue.client._work_pool import TURNS, WorkPool
+from multiqueue.client._base.settings import settings_for
+from multiqueue.client._base.states import TABLE, Happening, IllegalHappening, State, after
+from multiqueue.client._channel.confirms import Ledger, Unconfirmed
+from multiqueue.client._channel.delivery_tags import DeliveryTags
+from multiqueue.client._connection.topology import Declaration, Topology
+from multiqueue.client._dispatch.intake import Intake
+from multiqueue.client._dispatch.outbox import Outbox
+from multiqueue.client._dispatch.work_pool import TURNS, WorkPool
+from multiqueue.client._link.assembler import Assembler
+from multiqueue.client._link.heartbeat import Beat, Heart
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 # ---- addresses

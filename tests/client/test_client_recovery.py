@@ -14,8 +14,8 @@ from pamqp import commands
 
 from multiqueue.amqp import Publish
 from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, ConnectionInterrupted, connect
-from multiqueue.client._link import Event
-from multiqueue.client._states import State
+from multiqueue.client._base.states import State
+from multiqueue.client._link.link import Event
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("pamqp")
 
-from multiqueue.client._shared_pool import SharedPool
-from multiqueue.client._work_pool import TURNS
+from multiqueue.client._dispatch.shared_pool import SharedPool
+from multiqueue.client._dispatch.work_pool import TURNS
 
 PATIENCE = 30.0
 

@@ -1,0 +1,112 @@
+"""A message in the application's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...amqp import NO_PROPERTIES, Properties, decode_properties
+
+if TYPE_CHECKING:
+    from .._channel.channel import Channel
+
+
+class Message:
+    """A message that was consumed, got or returned. Any thread may settle it, once.
+
+    `delivery_tag` numbers the deliveries of its channel from 1; `consumer_tag` is empty for one that was got.
+    `redelivered` says that somebody had it before.
+    """
+
+    __slots__ = (
+        "_block",
+        "_properties",
+        "auto_ack",
+        "body",
+        "channel",
+        "consumer_tag",
+        "delivery_tag",
+        "exchange",
+        "redelivered",
+        "routing_key",
+    )
+
+    def __init__(
+        self,
+        channel: Channel,
+        body: bytes,
+        block: bytes,
+        exchange: str,
+        routing_key: str,
+        delivery_tag: int = 0,
+        consumer_tag: str = "",
+        redelivered: bool = False,
+        auto_ack: bool = True,
+    ) -> None:
+        self.channel = channel
+        self.body: bytes = body
+        self.exchange: str = exchange
+        self.routing_key: str = routing_key
+        self.delivery_tag: int = delivery_tag
+        self.consumer_tag: str = consumer_tag
+        self.redelivered: bool = redelivered
+        self.auto_ack: bool = auto_ack
+        self._block = block
+        self._properties: Properties | None = None
+
+    @property
+    def properties(self) -> Properties:
+        """Those that the publisher set, by name. Decoded at the first look."""
+        found = self._properties
+        if found is None:
+            found = self._properties = {} if self._block == NO_PROPERTIES else decode_properties(self._block)
+        return found
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """The `headers` of the properties, empty when there are none."""
+        return self.properties.get("headers", {})
+
+    @property
+    def is_settled(self) -> bool:
+        """Is nothing left to settle: automatically acknowledged, settled, or lost with its connection?"""
+        return self.auto_ack or not self.channel.holds(self.delivery_tag)
+
+    def ack(self, *, multiple: bool = False) -> None:
+        """Done; with `multiple` also with all messages of the channel before it. Waits for nothing.
+
+        Raises:
+            UnknownDelivery: it was settled before.  ChannelClosed, ConnectionClosed: it has gone back to its queue.
+        """
+        self.channel.basic_ack(self.delivery_tag, multiple=multiple)
+
+    def nack(self, *, requeue: bool = True, multiple: bool = False) -> None:
+        """Give it back to its place in the queue, or without `requeue` dead-letter or drop it. Raises as `ack`."""
+        self.channel.basic_nack(self.delivery_tag, multiple=multiple, requeue=requeue)
+
+    def reject(self, *, requeue: bool = False) -> None:
+        """Dead-letter or drop it, or give it back. Raises as `ack`."""
+        self.channel.basic_reject(self.delivery_tag, requeue=requeue)
+
+    def __repr__(self) -> str:
+        return f"<message {self.delivery_tag} of {self.exchange!r} {self.routing_key!r}, {len(self.body)} bytes>"
+
+
+class Returned(Message):
+    """A mandatory message that no queue took, with the server's reason."""
+
+    __slots__ = ("reply_code", "reply_text")
+
+    def __init__(
+        self,
+        channel: Channel,
+        body: bytes,
+        block: bytes,
+        exchange: str,
+        routing_key: str,
+        reply_code: int,
+        reply_text: str,
+    ) -> None:
+        super().__init__(channel, body, block, exchange, routing_key)
+        self.reply_code: int = reply_code
+        self.reply_text: str = reply_text

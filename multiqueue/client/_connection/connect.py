@@ -1,0 +1,48 @@
+"""From an address, or a broker of this process, to an open connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, cast
+
+from .._base.address import parse_address
+from .._base.settings import settings_for
+from .._dispatch.at_exit import close_at_exit
+from .._link.direct_host import Host
+from .._link.direct_link import DirectLink
+from .._link.wire_link import open_wire
+from .connection import Connection
+
+
+def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
+    """A connection to a broker, open.
+
+        with connect("amqp://guest:guest@localhost:5672/%2F") as connection, connection.channel() as channel:
+            channel.publish(b"one tea", routing_key="orders")
+
+    `target` is an address, a list of addresses of one cluster, or a `multiqueue.broker` broker or virtual host of this
+    process. `options` are the fields of `Settings`. Blocks until a server agreed; each host is tried once. A connection
+    that is open when the program ends is closed then.
+
+    Raises:
+        BadAddress: the address or an option does not fit.
+        ConnectionFailed: no host agreed.
+        TypeError: there is no such option.
+    """
+    if hasattr(target, "declare_queue"):
+        settings = replace(settings_for(None, options), recover=False)  # a broker that was closed stays closed
+        host = cast(Host, target)
+        made = Connection(lambda listener: DirectLink(host, settings, listener), settings)
+    else:
+        address = parse_address(target)
+        settings = settings_for(address, options)
+        made = Connection(lambda listener: open_wire(address, settings, listener), settings)
+    close_at_exit(made.open())
+    return made
+
+
+async def async_connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
+    """`connect()` for a coroutine. `async with` closes the connection; see `Channel` for what can be awaited."""
+    return await asyncio.to_thread(connect, target, **options)

@@ -1,0 +1,397 @@
+"""A connection: channels over a link, from the first handshake to the end, links that are lost in between included.
+
+Promise     1. The link's reader thread tells us what arrived; nothing that it calls here waits or runs user code.
+            2. `close` and loss reach every channel, and every thread that waits on one of them, once.
+            3. A connection that was lost without our asking is recovered until it is closed: see `recovery`.
+State       `_lock` guards all fields that change. States are those of `states`.
+Lock order  `_lock` -> the locks of `callbacks` and of the pool's multi-queue, when a channel is made. Otherwise not
+            held while a channel, the link or the pool is called.
+Waiting     `_ended` is set when the last link is gone for good; `_changed` is notified at every change of state. For
+            callbacks see `callbacks`.
+Who runs    `arrived` and `lost` on the reader thread; recovery on a thread of its own; everything else on any.
+Membership  A channel leaves `_channels` when it has finished. Its number is used again, the lowest first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+from pamqp import commands
+
+from ...amqp import shortened
+from .._base.closing import Closing
+from .._base.errors import ConnectionClosed, ConnectionInterrupted, TooManyChannels
+from .._base.settings import Settings
+from .._base.states import ENDING, Happening, State, after
+from .._base.statistics import ConnectionStatistics
+from .._channel.base import ChannelBase
+from .._channel.channel import Channel
+from .._dispatch.callbacks import Callbacks
+from .._dispatch.intake import Intake
+from .._link.link import Event, Link, Listener
+from .recovery import Recovery
+from .topology import Topology
+
+_log = logging.getLogger("multiqueue.client")
+
+Connector = Callable[[Listener], Link]
+
+# Reply codes after which another attempt can help: lost, forced by an operator, an internal error. The others say that
+# the application did what is not allowed, and would do it again.
+_RECOVERABLE = (0, 320, 541)
+
+
+class Connection(Closing):
+    """A connection to a broker; made by `connect`. Every method may be called from any thread."""
+
+    def __init__(self, connector: Connector, settings: Settings) -> None:
+        self.settings = settings
+        self.name: str = settings.name
+        self.intake = Intake(settings.buffer_bytes, settings.name)
+        self.topology = Topology()
+        self._connector = connector
+        self.callbacks = Callbacks(settings, self._executor_broke)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._ended = threading.Event()
+        self._state = State.OPENING
+        # Invariant: None while INTERRUPTED and no new link has been found, and when CLOSED.
+        self._link: Link | None = None
+        self._error: Exception | None = None
+        self._is_finished = False
+        self._channels: dict[int, Channel] = {}
+        self.to_flush: list[ChannelBase] = []  # the reader's: channels with deliveries that the pool does not have
+        self._numbers: list[int] = []  # a heap of those below _next_number that are free
+        self._next_number = 1
+        self._blocked: tuple[str, float] | None = None  # why, and since when
+        self._recoveries = 0
+
+    def open(self) -> Self:
+        """Connect, for the first time: tried once."""
+        try:
+            link = self._connector(self)
+        except BaseException:
+            self._finish(None)
+            self.callbacks.leave()
+            raise
+        self.adopt(link)
+        self.opened()
+        return self
+
+    # ---- channels -----------------------------------------------------------------------------------------------
+
+    def channel(
+        self,
+        *,
+        on_returned: Callable[[Any], object] | None = None,
+        on_closed: Callable[[Exception | None], object] | None = None,
+    ) -> Channel:
+        """A new channel, open. `on_returned(message)` is told of mandatory messages that no queue took,
+        `on_closed(error)` of its end: None when we asked for it. Both run on the work pool, in the channel's order.
+
+        Raises:
+            TooManyChannels: as many are open as the server allows.
+            ConnectionClosed, ConnectionInterrupted: there is no connection now.
+        """
+        channel, link = self._new_channel()
+        channel.on_returned = on_returned
+        channel.on_closed = on_closed
+        try:
+            channel.open_on(link)
+        except BaseException as error:
+            channel.finish(error if isinstance(error, Exception) else None)
+            raise
+        return channel
+
+    async def async_channel(self) -> Channel:
+        """`channel()` for a coroutine."""
+        return await asyncio.to_thread(self.channel)
+
+    def _new_channel(self, link: Link | None = None) -> tuple[Channel, Link]:
+        with self._lock:
+            link = link or self._open_link_locked()
+            number = self._take_number_locked(link.channel_max)
+            channel = self._channels[number] = Channel(self, number)
+        return channel, link
+
+    def _take_number_locked(self, most: int) -> int:
+        if self._numbers:
+            return heapq.heappop(self._numbers)
+        if self._next_number > most:
+            raise TooManyChannels(f"{self!r} has {most} channels, as many as the server allows; close one")
+        self._next_number += 1
+        return self._next_number - 1
+
+    def forget_channel(self, channel: Channel) -> None:
+        """It has finished; its number is free."""
+        with self._lock:
+            if self._channels.get(channel.number) is channel:
+                del self._channels[channel.number]
+                heapq.heappush(self._numbers, channel.number)
+
+    def _open_link_locked(self) -> Link:
+        if self._state is not State.OPEN or self._link is None:
+            raise self._refusal_locked()
+        return self._link
+
+    def _refusal_locked(self) -> Exception:
+        if self._state is State.INTERRUPTED:
+            return ConnectionInterrupted(f"{self!r} was lost and is being recovered; try again", reply_code=320)
+        reason = f": {self._error}" if self._error is not None else ""
+        return ConnectionClosed(f"{self!r} is {self._state.value}{reason}; open another one")
+
+    # ---- what arrives (on the reader thread) ----------------------------------------------------------------------
+
+    def arrived(self, link: Link, events: list[Event]) -> None:
+        """Methods of the server's, in order."""
+        channels = self._channels
+        for event in events:
+            if event.number == 0:
+                self._heard(link, event.method)
+            elif (channel := channels.get(event.number)) is not None:
+                channel.arrived(event)
+            else:
+                _log.debug("%r: %s for channel %d, which is closed", self, type(event.method).__name__, event.number)
+        if self.to_flush:
+            for each in self.to_flush:
+                each.flush()
+            self.to_flush.clear()
+            self.callbacks.announce()
+
+    def _heard(self, link: Link, method: Any) -> None:
+        """A method on channel 0."""
+        if isinstance(method, commands.Connection.Close):
+            link.send(0, commands.Connection.CloseOk)
+            text = f"{self!r} was closed by the server: {method.reply_text}"
+            link.end(
+                ConnectionClosed(text, reply_code=method.reply_code or 0, reply_text=method.reply_text), linger=1.0
+            )
+        elif isinstance(method, commands.Connection.CloseOk):
+            link.end(ConnectionClosed(f"{self!r} was closed here", reply_code=200))
+        elif isinstance(method, commands.Connection.Blocked | commands.Connection.Unblocked):
+            reason = getattr(method, "reason", None)
+            self._blocked = None if reason is None else (reason, time.monotonic())
+            self._tell(self.settings.on_blocked, reason)
+
+    def lost(self, link: Link, error: Exception) -> None:
+        """The link has ended."""
+        with self._lock:
+            if link is not self._link:
+                return
+            self._link = None
+            self._blocked = None
+            goes_on = self._is_recoverable_locked(error)
+            begins = goes_on and self._state is State.OPEN
+            self._state = after(self._state, Happening.LOST if goes_on else Happening.ENDED)
+            channels = list(self._channels.values())
+            self._changed.notify_all()
+        if not goes_on:
+            self._finish(None if _was_asked_for(error) else error)
+            return
+        interruption = ConnectionInterrupted(f"{error}; it is being recovered, try again", reply_code=320)
+        for channel in channels:
+            channel.interrupted(link, interruption, keep_unconfirmed=self.settings.republish)
+        if begins:
+            _log.warning("%s; recovering", error)
+            self._tell(self.settings.on_interrupted, error)
+            Recovery(self).start()
+
+    def _is_recoverable_locked(self, error: Exception) -> bool:
+        if not self.settings.recover or self._state not in (State.OPEN, State.INTERRUPTED):
+            return False
+        return getattr(error, "reply_code", 0) in _RECOVERABLE
+
+    # ---- recovery (on its own thread) -----------------------------------------------------------------------------
+
+    def connect_again(self) -> Link:
+        """Another link, not adopted yet. Raises as `connect`."""
+        return self._connector(self)
+
+    def adopt(self, link: Link) -> bool:
+        """Make a link ours and start it; False when the connection was closed meanwhile."""
+        with self._lock:
+            wanted = self._state in (State.OPENING, State.INTERRUPTED)
+            if wanted:
+                self._link = link
+        link.start()
+        if not wanted:
+            link.end(ConnectionClosed(f"{self!r} was closed here"))
+        return wanted
+
+    def scratch_channel(self, link: Link) -> Channel:
+        """A channel for recovery itself."""
+        return self._new_channel(link)[0]
+
+    def channels_to_recover(self) -> list[Channel]:
+        """Those that were open when the link was lost, and have not been closed since."""
+        with self._lock:
+            return [channel for channel in self._channels.values() if channel.state is State.INTERRUPTED]
+
+    def opened(self, link: Link | None = None) -> bool:
+        """The link is ready for everybody; False when it was lost, or the connection closed, meanwhile."""
+        with self._lock:
+            if self._link is None or (link is not None and self._link is not link) or self._state in ENDING:
+                return False
+            is_again = self._state is State.INTERRUPTED
+            self._state = after(self._state, Happening.OPENED)
+            self._recoveries += is_again
+            self._changed.notify_all()
+        return True
+
+    def wait_until_open(self, timeout: float | None = None) -> bool:
+        """Block until the connection is there, or there again; False when the time is up or it was closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state not in (State.OPENING, State.INTERRUPTED), timeout)
+            return self._state is State.OPEN
+
+    def wait_until_closing(self, timeout: float) -> bool:
+        """Block recovery for `timeout` seconds; True when the connection is to be closed."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._state in ENDING, timeout)
+
+    def tell_recovered(self) -> None:
+        """Recovery is done."""
+        handler = self.settings.on_recovered
+        if handler is not None:
+            self.callbacks.dispatch(handler, self)
+
+    # ---- the end --------------------------------------------------------------------------------------------------
+
+    def close(self, reply_text: str = "closed by the application") -> None:
+        """Close channels and connection, and wait until the server agrees and callbacks have run, within limits.
+
+        Unsettled messages are back in their queues then. Callbacks that wait still run; one that runs is waited for
+        `close_timeout` seconds at most. A callback may close the connection: it waits for no callback. Closing twice,
+        and from several threads, is harmless.
+        """
+        with self._lock:
+            if self._state is State.CLOSED:
+                is_first = False
+            else:
+                is_first = self._state is not State.CLOSING
+                self._state = after(self._state, Happening.CLOSE)
+            link = self._link
+            self._changed.notify_all()
+        limit = self.settings.close_timeout
+        if is_first and link is not None:
+            link.send(0, commands.Connection.Close, reply_code=200, reply_text=shortened(reply_text))
+        if link is None:
+            self._finish(None)
+        with self.intake.answer_wanted():
+            if not self._ended.wait(limit) and link is not None:
+                link.end(ConnectionClosed(f"{self!r}: the server did not answer connection.close", reply_code=200))
+                self._ended.wait(1.0)
+        if link is not None:
+            link.join(limit)
+        self.callbacks.leave()
+
+    async def async_close(self) -> None:
+        """`close()` for a coroutine."""
+        await asyncio.to_thread(self.close)
+
+    def _finish(self, error: Exception | None) -> None:
+        """There is no link, and there will be none. `error` is None when that was asked for."""
+        with self._lock:
+            if self._is_finished:
+                return
+            self._is_finished = True
+            self._error = error
+            self._state = after(self._state, Happening.ENDED)
+            channels = list(self._channels.values())
+            self._changed.notify_all()
+        for channel in channels:
+            channel.finish(None if error is None else ConnectionClosed(str(error), **_reply_of(error)))
+        self._tell(self.settings.on_closed, error)
+        self.callbacks.end()
+        self._ended.set()
+        if error is not None:  # nobody need call `close` now
+            self.callbacks.let_go()
+
+    def _tell(self, handler: Callable[[Connection, Any], object] | None, argument: Any) -> None:
+        if handler is not None:
+            self.callbacks.dispatch(lambda given: handler(self, given), argument)
+
+    def _executor_broke(self, error: Exception) -> None:
+        """The executor was shut down under us: no callback will run again."""
+        link = self._link
+        if link is not None:
+            text = f"{self!r}: the executor takes no callbacks any more: {error}"
+            link.end(ConnectionClosed(text, reply_code=200))
+
+    # ---- figures --------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """Where it is between opening and its end."""
+        return self._state
+
+    @property
+    def is_open(self) -> bool:
+        """False while it is being recovered, and when it is closed."""
+        return self._state is State.OPEN
+
+    @property
+    def is_closed(self) -> bool:
+        """True when it is closed for good."""
+        return self._state is State.CLOSED
+
+    @property
+    def server_properties(self) -> dict[str, Any]:
+        """What the server says of itself."""
+        link = self._link
+        return {} if link is None else dict(link.server_properties)
+
+    @property
+    def blocked_reason(self) -> str | None:
+        """Why the server takes no messages now; None when it does."""
+        blocked = self._blocked
+        return None if blocked is None else blocked[0]
+
+    @property
+    def blocked_at(self) -> float | None:
+        """When the server stopped to take messages, by the monotonic clock; None when it takes them."""
+        blocked = self._blocked
+        return None if blocked is None else blocked[1]
+
+    def statistics(self) -> ConnectionStatistics:
+        """A snapshot in figures; each channel at a moment of its own."""
+        with self._lock:
+            channels = list(self._channels.values())
+            state, recoveries = self._state.value, self._recoveries
+        return ConnectionStatistics(
+            name=self.name,
+            state=state,
+            channels=tuple(channel.statistics() for channel in channels),
+            buffered_bytes=self.intake.held_bytes,
+            is_reading=not self.intake.is_stopped,
+            recoveries=recoveries,
+        )
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the connection contradicts itself. For tests."""
+        self.intake.check_invariants()
+        self.callbacks.check_invariants()
+        with self._lock:
+            channels = dict(self._channels)
+            assert self._state is not State.OPEN or self._link is not None
+            assert not set(self._numbers) & channels.keys()
+            assert all(0 < number < self._next_number for number in (*self._numbers, *channels))
+        for channel in channels.values():
+            channel.check_invariants()
+
+    def __repr__(self) -> str:
+        return f"<connection {self.name!r}>"
+
+
+def _was_asked_for(error: Exception) -> bool:
+    return getattr(error, "reply_code", 0) == 200
+
+
+def _reply_of(error: Exception) -> dict[str, Any]:
+    return {"reply_code": getattr(error, "reply_code", 0), "reply_text": getattr(error, "reply_text", "")}

@@ -1,0 +1,134 @@
+"""Recovery: from a lost link to a connection that is as it was.
+
+Promise     In this order: wait, connect (again and again, until it succeeds or the connection is closed), channels with
+            their numbers, quality of service and modes, then exchanges, queues, bindings, then consumers, then the
+            messages that the server had not answered for, and only then is anybody else let in. Those messages may
+            arrive twice: the server may have had them.
+            What cannot be restored is logged and costs nothing else. A link that is lost meanwhile begins it anew.
+Who runs    A thread of its own, one per interruption.
+Waiting     Between attempts, for `recovery_interval` seconds; `Connection.close` ends that wait. A call of recovery
+            ends like any other: with its answer, its timeout, or the link.
+Source      AutorecoveringConnection of RabbitMQ's Java client, republishing aside.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from pamqp import commands
+
+from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted
+from .._base.states import State
+from .._channel.call import Call
+from .._link.link import Link
+
+if TYPE_CHECKING:
+    from .._channel.channel import Channel
+    from .connection import Connection
+    from .topology import Declaration
+
+_log = logging.getLogger("multiqueue.client")
+
+_ANSWERS = {
+    commands.Exchange.Declare: commands.Exchange.DeclareOk,
+    commands.Exchange.Bind: commands.Exchange.BindOk,
+    commands.Queue.Declare: commands.Queue.DeclareOk,
+    commands.Queue.Bind: commands.Queue.BindOk,
+}
+
+
+class Recovery:
+    """One recovery of one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._scratch: Channel | None = None
+
+    def start(self) -> None:
+        """Begin, on a thread of its own."""
+        threading.Thread(target=self._run, name=f"{self._connection.name}-recovery", daemon=True).start()
+
+    def _run(self) -> None:
+        connection = self._connection
+        while not connection.wait_until_closing(connection.settings.recovery_interval):
+            try:
+                link = connection.connect_again()
+            except ClientError as error:
+                _log.warning("%r: %s; trying again", connection, error)
+                continue
+            except Exception as error:  # noqa: BLE001  # whatever it was, the connection is not given up for it
+                _log.error("%r: connecting failed; trying again", connection, exc_info=error)
+                continue
+            if not connection.adopt(link):
+                return
+            if self._restore(link):
+                return
+
+    def _restore(self, link: Link) -> bool:
+        """True when the connection is as it was; False when the link did not live that long."""
+        connection = self._connection
+        self._drop_scratch()
+        channels = connection.channels_to_recover()
+        try:
+            for channel in channels:
+                self._each(channel, lambda channel: channel.open_on(link))
+            self._restore_topology(link)
+            for channel in channels:
+                self._each(channel, lambda channel: channel.resume_consumers(link))
+            messages = sum(channel.republish(link) for channel in channels if channel.state is State.INTERRUPTED)
+        except ConnectionClosed as error:
+            _log.warning("%s; beginning anew", error)
+            link.end(error)  # or a live one would be forgotten, with what the server keeps for it
+            return False
+        except Exception as error:  # noqa: BLE001  # a defect of ours must not leave half a connection
+            _log.error("%r: recovery failed; beginning anew", connection, exc_info=error)
+            link.end(ConnectionClosed(f"recovery failed: {error!r}"))
+            link.join(None)
+            return False
+        if not connection.opened(link):
+            return connection.is_closed
+        for channel in channels:
+            channel.opened(link)
+        _log.info("%r is recovered: %d channels, %d messages published again", connection, len(channels), messages)
+        connection.tell_recovered()
+        return True
+
+    def _each(self, channel: Channel, step: object) -> None:
+        """A step for one channel. What the server refuses costs that channel alone."""
+        if channel.state is not State.INTERRUPTED:
+            return  # closed meanwhile, or by the step before
+        try:
+            step(channel)  # type: ignore[operator]
+        except (ConnectionClosed, ConnectionInterrupted):
+            raise
+        except ClientError as error:
+            if getattr(error, "reply_code", 0) != 200:  # else it was closed by the application meanwhile
+                _log.error("%r could not be restored: %s", channel, error)
+
+    def _restore_topology(self, link: Link) -> None:
+        failures = self._connection.topology.replay(lambda declaration: self._declare(link, declaration))
+        for declaration, error in failures:
+            if isinstance(error, ConnectionClosed):
+                raise error
+            _log.error("%r: could not restore %s: %s", self._connection, declaration, error)
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+
+    def _drop_scratch(self) -> None:
+        """The channel that we declared on was closed, or its link is gone; nobody else will end it."""
+        if self._scratch is not None:
+            self._scratch.finish(None)
+            self._scratch = None
+
+    def _declare(self, link: Link, declaration: Declaration) -> str:
+        if self._scratch is None or self._scratch.state is not State.OPEN:
+            self._drop_scratch()
+            self._scratch = self._connection.scratch_channel(link)
+            self._scratch.open_on(link)
+        answer = self._scratch._call_on(
+            link, Call(_ANSWERS[declaration.method]), declaration.method, None, declaration.fields
+        )
+        return str(getattr(answer.answer, "queue", ""))

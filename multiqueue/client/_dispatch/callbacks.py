@@ -1,0 +1,131 @@
+"""Who runs the callbacks of one connection: its lanes in the work pool, and the executor beneath.
+
+Promise     1. What is dispatched runs once: in the order of its lane, or at once when the pool has ended.
+            2. An exception of a callback reaches the handler in the settings, and costs nothing else.
+            3. An executor of ours ends with the connection; one that was given is left alone.
+State       `_lock` guards `_lanes`. A lane counts from `add_lane` until its last job, which is `remove_lane`.
+Lock order  `_lock` is a leaf.
+Waiting     `_lanes_left` is set by the last lane that leaves; `leave` waits for it, `close_timeout` seconds at most.
+Membership  The connection's own lane is the first to come, and leaves when `end` has put its last job.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Hashable
+from concurrent.futures import Executor
+from typing import Any
+
+from ...core import MultiQueueExecutor
+from ...errors import ShutDown
+from .._base.failures import CallbackFailure
+from .._base.settings import Settings
+from .shared_pool import SharedPool
+from .work_pool import Lane, WorkPool
+
+_log = logging.getLogger("multiqueue.client")
+
+LINGER = 5.0  # seconds that a thread of our own pool waits for the next callback before it goes back to its executor
+
+
+class Callbacks:
+    """The connection's share of the work pool. `on_broken(error)` is called when the executor accepts nothing more."""
+
+    def __init__(self, settings: Settings, on_broken: Callable[[Exception], object]) -> None:
+        self._settings = settings
+        self._own_executor = settings.executor is None
+        self._executor, parallel = _executor_for(settings)
+        self._pool: WorkPool | SharedPool
+        if self._own_executor:
+            self._pool = WorkPool(self._executor, parallel, on_broken, linger=LINGER)
+        else:
+            self._pool = SharedPool(self._executor, parallel, on_broken)
+        self._lock = threading.Lock()
+        self._lanes = 0
+        self._lanes_left = threading.Event()
+        self._lane = self.add_lane(self)
+
+    # ---- lanes ------------------------------------------------------------------------------------------------------
+
+    def add_lane(self, owner: Hashable) -> Lane:
+        """A lane for a channel. Its last job calls `remove_lane`."""
+        lane = self._pool.add_lane(owner)
+        with self._lock:
+            self._lanes += 1
+        return lane
+
+    def remove_lane(self, owner: Hashable) -> None:
+        """The last job of a lane."""
+        self._pool.remove_lane(owner)
+        with self._lock:
+            self._lanes -= 1
+            is_last = self._lanes == 0
+        if is_last:
+            self._lanes_left.set()
+
+    def announce(self) -> None:
+        """Something was put into lanes: one announcement after many puts is enough."""
+        self._pool.announce()
+
+    # ---- callbacks --------------------------------------------------------------------------------------------------
+
+    def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
+        """Have a callback run outside of any channel's order; here and now when the pool has ended."""
+        try:
+            self._pool.put(self._lane, lambda given: self._run(callback, given), argument)
+        except ShutDown:
+            self._run(callback, argument)
+
+    def _run(self, callback: Callable[[Any], object], argument: Any) -> None:
+        try:
+            callback(argument)
+        except Exception as error:  # noqa: BLE001  # goes to the handler
+            self.handle_failure(CallbackFailure(error, callback, argument, None))
+
+    def handle_failure(self, failure: CallbackFailure) -> None:
+        """A callback raised."""
+        try:
+            self._settings.on_callback_error(failure)
+        except Exception as error:  # noqa: BLE001  # the last resort
+            _log.error("the handler of callback errors failed itself, for: %s", failure, exc_info=error)
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Nothing more of the connection's own will be dispatched."""
+        self._pool.put(self._lane, self.remove_lane, self)
+
+    def leave(self) -> None:
+        """Wait until every lane has run its last job, unless the caller is a job itself, and let our threads go.
+
+        Where the executor was shut down before, this thread runs them.
+        """
+        is_inside = self._pool.is_inside()
+        self._pool.close()
+        if not is_inside:
+            self._pool.run_what_is_left()
+        are_done = is_inside or self._lanes_left.wait(self._settings.close_timeout)
+        if self._own_executor:
+            self._executor.shutdown(wait=are_done and not is_inside)
+
+    def let_go(self) -> None:
+        """Let our threads go when they have run what there is; wait for nothing."""
+        if self._own_executor:
+            self._pool.close()
+            self._executor.shutdown(wait=False)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the pool contradicts itself. For tests, with nothing under way."""
+        self._pool.check_invariants()
+        with self._lock:
+            assert self._lanes >= 0, self._lanes
+
+
+def _executor_for(settings: Settings) -> tuple[Executor, int]:
+    """The executor of callbacks, and how many of its threads we may use at once."""
+    if settings.executor is None:
+        threads = settings.threads or max(2, os.cpu_count() or 2)
+        return MultiQueueExecutor(threads, thread_name_prefix=f"{settings.name}-worker"), threads
+    return settings.executor, settings.threads or 1 << 16  # a runnable for each channel with work

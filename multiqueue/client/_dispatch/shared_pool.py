@@ -1,0 +1,153 @@
+"""The work pool on an executor of the user's: one runnable for each lane that has work, as in RabbitMQ's WorkPool.
+
+Promise     1. A lane is dormant (nothing in it), ready, or in progress. In progress means that one runnable of it is
+               with the executor, submitted or running, and no second one: its jobs keep their order, and none overlap.
+            2. A runnable runs up to TURNS jobs of its lane. Then the executor has its thread back, and the lane, if
+               there is more in it, is ready again, behind the other ready ones.
+            3. At most `parallel` runnables are with the executor.
+            4. A job that raises ends neither its runnable nor the jobs behind it. An executor that refuses loses none.
+State       The jobs are the multi-queue's; a lane in progress has one in flight, and is passed over for it. `_lock`
+            guards `_runners`, the runnables with the executor; `_news`, which counts announcements; `_is_starting`,
+            whether a thread looks for ready lanes. `_refused` has lanes whose first job the executor has refused.
+Lock order  `_lock` is held for a few fields alone.
+Waiting     Nobody waits here. Why no job is left behind: a put is followed by an announcement, the end of a runnable is
+            one; an announcement looks for ready lanes, or finds a thread that does, which then looks once more.
+            That one thread alone looks keeps an executor that runs what it is given at once from nesting.
+            When the executor has refused one, its runnables go on where they are until nothing is ready, and what comes
+            when there is none waits for `run_what_is_left`.
+Source      WorkPool and ConsumerWorkService of RabbitMQ's Java client.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Executor
+from typing import Any
+
+from ...core import LinkedBlockingMultiQueue
+from ...errors import Empty, ShutDown
+from .work_pool import TURNS, Job, Lane, is_inside, run_job
+
+
+class SharedPool:
+    """Runs what is put into lanes, on an executor that others use too; the same calls as `WorkPool`'s.
+
+    `on_broken(error)` is called when the executor accepts nothing any more.
+    """
+
+    def __init__(
+        self, executor: Executor, parallel: int, on_broken: Callable[[Exception], object] = lambda error: None
+    ) -> None:
+        self._executor = executor
+        self._parallel = parallel
+        self._on_broken = on_broken
+        self._work: LinkedBlockingMultiQueue[Job] = LinkedBlockingMultiQueue()
+        self._lock = threading.Lock()
+        self._runners = 0
+        self._news = 0
+        self._is_starting = False
+        self._is_broken = False  # set once
+        self._refused: deque[tuple[Lane, Job]] = deque()
+
+    def add_lane(self, key: Hashable) -> Lane:
+        """A new lane, dormant."""
+        return self._work.add_subqueue(key, max_in_flight=1)
+
+    def remove_lane(self, key: Hashable) -> None:
+        """Forget a lane."""
+        self._work.remove_subqueue(key)
+
+    def put(self, lane: Lane, function: Callable[[Any], object], argument: Any) -> None:
+        """Have `function(argument)` run after what is in the lane. Never blocks."""
+        lane.put((function, argument))
+        self.announce()
+
+    def announce(self) -> None:
+        """Something was put into lanes, or a lane may be ready again."""
+        with self._lock:
+            self._news += 1
+            if self._is_starting or self._is_broken:
+                return
+            self._is_starting = True
+        while (ready := self._next_ready()) is not None:
+            try:
+                self._executor.submit(self._run, *ready)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the runnable is not with the executor
+                self._refused.append(ready)
+                with self._lock:
+                    self._runners -= 1
+                    self._is_broken = True
+                    self._is_starting = False
+                self._on_broken(error)
+                return
+
+    def close(self) -> None:
+        """Accept no more jobs. Those that are there still run."""
+        self._work.shutdown()
+
+    def run_what_is_left(self) -> None:
+        """Run jobs here, where the executor takes no runnables any more: nobody else will."""
+        while self._is_broken and (ready := self._take()) is not None:
+            self._run_some(*ready)
+
+    def is_inside(self) -> bool:
+        """Is this thread running a job of a work pool?"""
+        return is_inside()
+
+    def _next_ready(self) -> tuple[Lane, Job] | None:
+        """A ready lane, in progress from now on, with its first job; None, and this thread looks no more."""
+        while True:
+            with self._lock:
+                seen = self._news
+                has_room = self._runners < self._parallel
+                self._runners += has_room
+            ready = self._take() if has_room else None
+            if ready is not None:
+                return ready
+            with self._lock:
+                self._runners -= has_room
+                if self._news == seen:
+                    self._is_starting = False
+                    return None
+
+    def _take(self) -> tuple[Lane, Job] | None:
+        try:
+            return self._refused.popleft()
+        except IndexError:
+            pass
+        try:
+            return self._work.take(False)
+        except (Empty, ShutDown):
+            return None
+
+    def _run(self, lane: Lane, job: Job) -> None:
+        """What a thread of the executor does."""
+        try:
+            self._run_some(lane, job)
+        finally:
+            with self._lock:
+                self._runners -= 1
+            self.announce()
+        self.run_what_is_left()
+
+    def _run_some(self, lane: Lane, first: Job) -> None:
+        """Run up to TURNS jobs of a lane that is in progress."""
+        job: Job | None = first
+        for turn in range(TURNS):
+            if job is None:
+                break
+            run_job(*job)
+            job = lane.poll() if turn + 1 < TURNS else None  # before the next line, so that it stays in progress
+            if job is not None:
+                lane.task_done()
+        lane.task_done()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the pool contradicts itself. For tests, with nothing under way."""
+        self._work.check_invariants()
+        with self._lock:
+            assert 0 <= self._runners <= self._parallel, self._runners
+            for lane in self._work.subqueues.values():
+                assert lane.in_flight <= 1, lane

@@ -1,0 +1,96 @@
+"""Sockets that one thread reads while another writes, with TLS or without.
+
+A plain socket is that already. OpenSSL's is not: reading and writing change one state. So with TLS both are done
+without blocking, under a lock, and the waiting is done outside of it.
+
+State       `_lock` of a `TlsSocket` is held for one call of OpenSSL that does not block. It is a leaf.
+Waiting     Each side waits for its own socket to become readable or writable; `shutdown` ends both waits.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import threading
+from typing import Protocol
+
+from .._base.address import Endpoint
+
+
+class Stream(Protocol):
+    """A connected socket. One thread reads, another writes, any thread shuts it down."""
+
+    def recv(self, size: int, /) -> bytes: ...
+    def sendall(self, data: bytes, /) -> None: ...
+    def settimeout(self, seconds: float | None, /) -> None: ...
+    def shutdown(self, how: int, /) -> None: ...
+    def close(self) -> None: ...
+
+
+def open_stream(endpoint: Endpoint, timeout: float, tls: ssl.SSLContext | None) -> Stream:
+    """A connected stream; every operation on it takes `timeout` seconds at most until another limit is set.
+
+    Raises:
+        OSError: it cannot be reached, or its certificate is not trusted.
+    """
+    plain = socket.create_connection(endpoint, timeout)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if tls is None:
+            return plain
+        return TlsSocket(tls.wrap_socket(plain, server_hostname=endpoint.host), timeout)
+    except BaseException:
+        plain.close()
+        raise
+
+
+class TlsSocket:
+    """A stream over TLS."""
+
+    def __init__(self, wrapped: ssl.SSLSocket, timeout: float | None) -> None:
+        self._socket = wrapped
+        self._socket.setblocking(False)
+        self._timeout = timeout
+        self._lock = threading.Lock()
+
+    def recv(self, size: int) -> bytes:
+        while True:
+            try:
+                with self._lock:
+                    return self._socket.recv(size)
+            except ssl.SSLWantReadError:
+                self._wait(select.POLLIN)
+            except ssl.SSLWantWriteError:
+                self._wait(select.POLLOUT)
+            except ssl.SSLEOFError:
+                return b""
+
+    def sendall(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                with self._lock:
+                    sent = self._socket.send(view)
+            except ssl.SSLWantReadError:
+                self._wait(select.POLLIN)
+            except ssl.SSLWantWriteError:
+                self._wait(select.POLLOUT)
+            else:
+                view = view[sent:]
+
+    def _wait(self, events: int) -> None:
+        poll = select.poll()
+        poll.register(self._socket, events)
+        if not poll.poll(None if self._timeout is None else self._timeout * 1000):
+            raise TimeoutError("timed out")
+
+    def settimeout(self, seconds: float | None) -> None:
+        self._timeout = seconds
+
+    def shutdown(self, how: int) -> None:
+        self._socket.shutdown(how)
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,216 @@
+"""A link over a socket: a reader thread, a writer thread, and one for heartbeats.
+
+Promise     1. The reader runs no code of the user's, so nothing that the user does keeps it from reading, the buffer's
+               limit aside. Heartbeats go on in any case.
+            2. Whatever ends the link, the socket or somebody, `Listener.lost` is called once, by the reader, after both
+               other threads have ended and the socket is closed.
+State       `_lock` guards `_error`, why the link ends; it is a leaf. The socket is read by the reader and written by
+            the writer alone; anybody may shut it down.
+Waiting     The reader waits for the socket, and for the intake: `end` shuts the one down and nudges the other. The
+            writer waits for the outbox, which `end` closes, or in `sendall`, which the shut-down ends. The heartbeat
+            thread waits on `_over`. A peer that neither reads nor writes is found dead by the heartbeat thread.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from ...amqp import HEARTBEAT, AmqpError, encode_ack, encode_method, encode_nack, encode_publish, encode_reject
+from .._base.address import Address, Endpoint
+from .._base.errors import ConnectionClosed, ConnectionFailed
+from .._base.settings import Settings
+from .._dispatch.outbox import Outbox
+from .assembler import Assembler
+from .handshake import HANDSHAKE_ERRORS, Agreement, shake_hands
+from .heartbeat import Beat, Heart
+from .link import Listener
+from .socket import Stream, open_stream
+
+READ_BYTES = 65536  # about sixty messages of 1 KiB; larger buffers are mapped and unmapped by every read
+
+
+def open_wire(address: Address, settings: Settings, listener: Listener) -> WireLink:
+    """A link to the first endpoint that agrees, not started yet.
+
+    Raises:
+        ConnectionFailed: none did; the message has the reason of each.
+    """
+    reasons = []
+    for endpoint in address.endpoints:
+        try:
+            return _open_endpoint(endpoint, address, settings, listener)
+        except HANDSHAKE_ERRORS as error:
+            reasons.append(f"{endpoint}: {error or type(error).__name__}")
+    raise ConnectionFailed(f"cannot connect to {address}: {'; '.join(reasons)}")
+
+
+def _open_endpoint(endpoint: Endpoint, address: Address, settings: Settings, listener: Listener) -> WireLink:
+    stream = open_stream(endpoint, settings.connection_timeout, _tls_context(address, settings))
+    try:
+        assembler = Assembler(max(settings.frame_max, 4096))
+        agreement = shake_hands(stream, assembler, address, settings)
+        stream.settimeout(None)
+        return WireLink(stream, assembler, agreement, settings, listener, str(endpoint))
+    except BaseException:
+        stream.close()
+        raise
+
+
+def _tls_context(address: Address, settings: Settings) -> Any:
+    if not address.tls:
+        return None
+    if settings.tls is not None:
+        return settings.tls
+    import ssl
+
+    return ssl.create_default_context()
+
+
+class WireLink:
+    """A connection to a server, from the handshake to the end."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        assembler: Assembler,
+        agreement: Agreement,
+        settings: Settings,
+        listener: Listener,
+        label: str,
+    ) -> None:
+        self.frame_max = agreement.frame_max
+        self.channel_max = agreement.channel_max
+        self.heartbeat = agreement.heartbeat
+        self.server_properties = agreement.server_properties
+        self._early = agreement.early
+        self._stream = stream
+        self._assembler = assembler
+        self._listener = listener
+        self._label = label
+        self._outbox: Outbox[bytes] = Outbox(settings.outbox_bytes)
+        self._heart = Heart(agreement.heartbeat, time.monotonic())
+        self._lock = threading.Lock()
+        self._error: Exception | None = None
+        self._over = threading.Event()
+        name = partial("{}-{}".format, settings.name)
+        self._reader = threading.Thread(target=self._read, name=name("reader"), daemon=True)
+        self._writer = threading.Thread(target=self._write, name=name("writer"), daemon=True)
+        self._beater = threading.Thread(target=self._beat, name=name("heartbeat"), daemon=True)
+
+    def start(self) -> None:
+        for thread in (self._reader, self._writer, *([self._beater] if self.heartbeat else [])):
+            thread.start()
+
+    # ---- what goes out ------------------------------------------------------------------------------------------
+
+    def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
+        return self._append(encode_method(number, method, **fields))
+
+    def prepare(
+        self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
+    ) -> bytes:
+        return encode_publish(number, exchange, routing_key, properties, body, self.frame_max, mandatory=mandatory)
+
+    def publish(self, prepared: bytes) -> bool:
+        return self._append(prepared)
+
+    def _append(self, frames: bytes) -> bool:
+        return self._outbox.append(frames, len(frames))
+
+    def settle(self, number: int, verb: str, delivery_tag: int, multiple: bool, requeue: bool) -> None:
+        if verb == "ack":
+            self._append(encode_ack(number, delivery_tag, multiple))
+        elif verb == "nack":
+            self._append(encode_nack(number, delivery_tag, multiple, requeue))
+        else:
+            self._append(encode_reject(number, delivery_tag, requeue))
+
+    @property
+    def is_full(self) -> bool:
+        return self._outbox.is_full
+
+    def wait_for_room(self, timeout: float | None) -> bool:
+        return self._outbox.wait_for_room(timeout)
+
+    # ---- the threads --------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """The reader thread."""
+        error: Exception
+        listener, feed, heart = self._listener, self._assembler.feed, self._heart
+        intake = listener.intake
+        try:
+            if self._early:
+                listener.arrived(self, self._early)
+            while True:
+                intake.wait_until_free(self._over.is_set)
+                data = self._stream.recv(READ_BYTES)
+                heart.received(time.monotonic())
+                if not data:
+                    raise EOFError("closed by the other side")
+                listener.arrived(self, feed(data))
+        except (OSError, EOFError) as cause:
+            error = ConnectionClosed(f"the connection to {self._label} was lost: {cause}")
+        except AmqpError as cause:
+            error = ConnectionClosed(f"{self._label} sent what is no AMQP: {cause}", reply_code=cause.reply_code)
+        except Exception as cause:  # noqa: BLE001  # a defect of ours must be seen, and must not leave a deaf connection
+            error = ConnectionClosed(f"the reader of {self._label} failed: {cause!r}", reply_code=541)
+            error.__cause__ = cause
+        self.end(error)
+        self._finish()
+
+    def _write(self) -> None:
+        """The writer thread."""
+        try:
+            while frames := self._outbox.take():
+                self._stream.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
+                self._heart.sent(time.monotonic())
+        except OSError as cause:
+            self.end(ConnectionClosed(f"the connection to {self._label} was lost while writing: {cause}"))
+
+    def _beat(self) -> None:
+        """The heartbeat thread."""
+        while not self._over.wait(self.heartbeat / 2):
+            beat = self._heart.look(time.monotonic(), is_listening=not self._listener.intake.is_stopped)
+            if beat is Beat.DEAD:
+                silent = 2 * self.heartbeat
+                self.end(ConnectionClosed(f"{self._label} missed its heartbeats: not a byte in {silent:g} s"))
+            elif beat is Beat.SEND:
+                self._append(HEARTBEAT)
+
+    # ---- the end ------------------------------------------------------------------------------------------------
+
+    def end(self, error: Exception, *, linger: float = 0.0) -> None:
+        with self._lock:
+            if self._error is not None:
+                return
+            self._error = error
+        self._outbox.close()
+        if linger and self._writer is not threading.current_thread():
+            self._writer.join(linger)
+        self._over.set()
+        self._listener.intake.nudge()
+        try:
+            self._stream.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # the other side was faster
+
+    def _finish(self) -> None:
+        self._join((self._writer, self._beater), None)
+        self._stream.close()
+        assert self._error is not None
+        self._listener.lost(self, self._error)
+
+    def join(self, timeout: float | None) -> None:
+        self._join((self._reader, self._writer, self._beater), timeout)
+
+    @staticmethod
+    def _join(threads: Iterable[threading.Thread], timeout: float | None) -> None:
+        for thread in threads:
+            if thread.ident is not None and thread is not threading.current_thread():
+                thread.join(timeout)
