@@ -7,9 +7,11 @@ gone: a list gets shorter with the code, and never longer.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -39,11 +41,39 @@ SEES_ALL = {"monitor", "cli", "bench", "pytest_plugin", "__init__", "__main__"} 
 # The folders of a room, the lowest first: a module imports from its own folder and from those before it. What stands
 # in no folder (the door, the command) may import from all, and no folder imports from that.
 FOLDERS: dict[str, list[str]] = {
+    "broker": ["_base", "_selector", "_routing", "_queue", "_paging", "_durable", "_delivery", "_host"],
     "client": ["_base", "_dispatch", "_link", "_channel", "_connection"],
 }
 
 # Imports that go up instead, those for types included.
 UPWARD: set[tuple[str, str]] = {
+    ("broker._durable.journal", "broker._delivery.housekeeping"),
+    ("broker._durable.publisher", "broker._host.virtual_host"),
+    ("broker._durable.stored_expiry", "broker._delivery.housekeeping"),
+    ("broker._paging.memory", "broker._durable.stored_expiry"),
+    ("broker._paging.outgrown_core", "broker._delivery.housekeeping"),
+    ("broker._paging.outgrown_core", "broker._durable.journal"),
+    ("broker._paging.queue_outgrowing", "broker._durable.journal"),
+    ("broker._paging.queue_paging", "broker._durable.journal"),
+    ("broker._paging.spill_rows", "broker._delivery.housekeeping"),
+    ("broker._paging.spill_rows", "broker._durable.accounted_store"),
+    ("broker._paging.spill_rows", "broker._durable.journal"),
+    ("broker._paging.spill_rows", "broker._durable.stored_expiry"),
+    ("broker._queue.administration", "broker._durable.batch"),
+    ("broker._queue.administration", "broker._paging.paged_core"),
+    ("broker._queue.administration", "broker._paging.queue_outgrowing"),
+    ("broker._queue.base", "broker._delivery.housekeeping"),
+    ("broker._queue.base", "broker._durable.batch"),
+    ("broker._queue.base", "broker._durable.journal"),
+    ("broker._queue.base", "broker._paging.memory"),
+    ("broker._queue.core", "broker._delivery.housekeeping"),
+    ("broker._queue.enqueue", "broker._delivery.housekeeping"),
+    ("broker._queue.enqueue", "broker._durable.batch"),
+    ("broker._queue.queue", "broker._delivery.housekeeping"),
+    ("broker._queue.room", "broker._delivery.housekeeping"),
+    ("broker._queue.room", "broker._paging.reservation"),
+    ("broker._routing.binding", "broker._queue.queue"),
+    ("broker._routing.topology", "broker._queue.queue"),
     ("client._base.failures", "client._channel.channel"),
     ("client._base.message", "client._channel.channel"),
     ("client._base.settings", "client._connection.connection"),
@@ -68,57 +98,63 @@ CIRCLES: list[set[str]] = [
         "amqp._server",
         "amqp._transaction",
     },
-    {"broker._arguments", "broker._binding", "broker._exchange", "broker._headers", "broker._topic"},
     {
-        "broker._consumer",
-        "broker._consumer_manager",
-        "broker._entry",
-        "broker._entry_list",
-        "broker._entry_list_kinds",
-        "broker._entry_list_log",
-        "broker._feeds",
-        "broker._groups",
-        "broker._journal",
-        "broker._lending",
-        "broker._memory",
-        "broker._outgrown_core",
-        "broker._paged_core",
-        "broker._paged_entries",
-        "broker._paged_reading",
-        "broker._queue",
-        "broker._queue_arrival",
-        "broker._queue_base",
-        "broker._queue_core",
-        "broker._queue_delivery",
-        "broker._queue_invariants",
-        "broker._queue_management",
-        "broker._queue_outgrowing",
-        "broker._queue_paging",
-        "broker._queue_reader",
-        "broker._queue_room",
-        "broker._queue_settlement",
-        "broker._queue_statistics",
-        "broker._queue_stock",
-        "broker._queue_timers",
-        "broker._stored_expiry",
-        "broker._submission",
+        "broker._durable.batch",
+        "broker._durable.journal",
+        "broker._durable.stored_expiry",
+        "broker._paging.assignments",
+        "broker._paging.memory",
+        "broker._paging.outgrown_core",
+        "broker._paging.paged_core",
+        "broker._paging.paged_entries",
+        "broker._paging.queue_outgrowing",
+        "broker._paging.queue_paging",
+        "broker._paging.reader",
+        "broker._paging.reservation",
+        "broker._queue.administration",
+        "broker._queue.base",
+        "broker._queue.consumer",
+        "broker._queue.consumer_lists",
+        "broker._queue.core",
+        "broker._queue.cursor",
+        "broker._queue.deadlines",
+        "broker._queue.delivery",
+        "broker._queue.enqueue",
+        "broker._queue.entry",
+        "broker._queue.entry_list",
+        "broker._queue.entry_list_kinds",
+        "broker._queue.entry_list_log",
+        "broker._queue.invariants",
+        "broker._queue.message_groups",
+        "broker._queue.queue",
+        "broker._queue.room",
+        "broker._queue.settlement",
+        "broker._queue.statistics",
+        "broker._queue.stock",
     },
-    {"broker._publisher", "broker._transaction", "broker._virtual_host"},
+    {"broker._durable.publisher", "broker._host.transaction", "broker._host.virtual_host"},
     {
-        "client._dispatch.callbacks",
-        "client._channel.channel",
+        "broker._routing.arguments",
+        "broker._routing.binding",
+        "broker._routing.exchange",
+        "broker._routing.headers",
+        "broker._routing.topic",
+    },
+    {
+        "client._base.failures",
+        "client._base.message",
+        "client._base.settings",
         "client._channel.arrivals",
         "client._channel.base",
         "client._channel.calls",
+        "client._channel.channel",
+        "client._channel.consumers",
         "client._channel.consuming",
         "client._channel.declaring",
         "client._channel.publishing",
         "client._connection.connection",
-        "client._channel.consumers",
-        "client._base.failures",
-        "client._base.message",
         "client._connection.recovery",
-        "client._base.settings",
+        "client._dispatch.callbacks",
     },
     {"client._link.direct_channel", "client._link.direct_declaring", "client._link.direct_link"},
     {
@@ -141,19 +177,19 @@ CIRCLES: list[set[str]] = [
 MANY_BASES: dict[str, int] = {
     "amqp._channel.ServerChannel": 3,
     "amqp._connection.ServerConnection": 3,
-    "broker._broker.Broker": 5,
-    "broker._host_receiving.HostReceiving": 3,
-    "broker._outgrown_core.OutgrownCore": 4,
-    "broker._paged_core.PagedCore": 3,
-    "broker._paging.Paging": 3,
-    "broker._queue.BrokerQueue": 7,
-    "broker._queue_arrival.QueueArrival": 6,
-    "broker._queue_delivery.QueueDelivery": 5,
-    "broker._queue_management.QueueManagement": 4,
-    "broker._queue_outgrowing.QueueOutgrowing": 3,
-    "broker._virtual_host.VirtualHost": 4,
-    "client._channel.channel.Channel": 7,
+    "broker._host.broker.Broker": 5,
+    "broker._host.receiving.HostReceiving": 3,
+    "broker._host.virtual_host.VirtualHost": 4,
+    "broker._paging.loads.Paging": 3,
+    "broker._paging.outgrown_core.OutgrownCore": 4,
+    "broker._paging.paged_core.PagedCore": 3,
+    "broker._paging.queue_outgrowing.QueueOutgrowing": 3,
+    "broker._queue.administration.QueueManagement": 4,
+    "broker._queue.delivery.QueueDelivery": 5,
+    "broker._queue.enqueue.QueueArrival": 6,
+    "broker._queue.queue.BrokerQueue": 7,
     "client._channel.arrivals.ChannelArrivals": 3,
+    "client._channel.channel.Channel": 7,
     "client._channel.consuming.ChannelConsuming": 3,
     "client._channel.declaring.ChannelDeclaring": 3,
     "client._channel.publishing.ChannelPublishing": 3,
@@ -169,14 +205,14 @@ STUBS: set[str] = {
     "amqp._connection_reading.ConnectionReading._new_channel",
     "amqp._connection_reading.ConnectionReading._start",
     "bench._amqp_programs.PikaBlocking.publish_confirmed",
-    "broker._paged_entries.PagedEntries.after",
-    "broker._queue_base.QueueBase.relieve",
-    "broker._queue_management.QueueManagement.admit",
-    "broker._queue_management.QueueManagement.hand_over",
-    "broker._queue_management.QueueManagement.join_in_turn",
-    "broker._queue_management.QueueManagement.put",
-    "broker._queue_management.QueueManagement.withdraw",
-    "broker._queue_paging.QueuePaging.recovered",
+    "broker._paging.paged_entries.PagedEntries.after",
+    "broker._paging.queue_paging.QueuePaging.recovered",
+    "broker._queue.administration.QueueManagement.admit",
+    "broker._queue.administration.QueueManagement.hand_over",
+    "broker._queue.administration.QueueManagement.join_in_turn",
+    "broker._queue.administration.QueueManagement.put",
+    "broker._queue.administration.QueueManagement.withdraw",
+    "broker._queue.base.QueueBase.relieve",
     "spark._reading.Messages.dumps",
     "spark._sink._Publisher._identity",
     "spark._source_way.SourcePartition.payloads",
@@ -286,6 +322,16 @@ def test_each_folder_has_its_place() -> None:
     """The folders of a room that has some are those listed."""
     found = {room: {path.parent.name for path in (HOUSE / room).glob("_*/*.py")} for room in FOLDERS}
     assert found == {room: set(folders) for room, folders in FOLDERS.items()}
+
+
+def test_each_module_stands_in_a_table() -> None:
+    """A design page names each module of the broker in its table of modules."""
+    pages = [path.read_text() for path in sorted((HOUSE.parent / "docs" / "design").glob("*.md"))]
+    rows = [row for page in pages for row in re.findall(r"^\|([^|]*)\|", page, re.MULTILINE)]
+    named = {name for row in rows for name in re.findall("`([^`]*)`", row)}
+    for path in sorted((HOUSE / "broker").glob("_*/[a-z]*.py")):
+        name = f"{path.parent.name}/{path.stem}"
+        assert any(fnmatch(name, pattern) for pattern in named), f"no table of modules names `{name}`"
 
 
 def test_no_new_circle_of_imports() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from multiqueue.broker._binding import Binding
-from multiqueue.broker._exchange import Exchange
-from multiqueue.broker._topology import DeclaredQueue, Topology
+from multiqueue.broker._routing.binding import Binding
+from multiqueue.broker._routing.exchange import Exchange
+from multiqueue.broker._routing.topology import DeclaredQueue, Topology
 
 if TYPE_CHECKING:
-    from multiqueue.broker._queue import BrokerQueue
+    from multiqueue.broker._queue.queue import BrokerQueue
 
 
 class NamedQueue:

@@ -6,10 +6,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from multiqueue.broker._errors import ConsumerNotAdmitted
-from multiqueue.broker._paging import HEADER_BYTES, Found, Load, LoadKind, Paging
-from multiqueue.broker._positions import END
-from multiqueue.broker._target_list import LEVEL_SHIFT, Account, Area, Share, TargetList
+from multiqueue.broker._base.errors import ConsumerNotAdmitted
+from multiqueue.broker._paging.loads import HEADER_BYTES, Found, Load, LoadKind, Paging
+from multiqueue.broker._paging.positions import END
+from multiqueue.broker._paging.target_list import LEVEL_SHIFT, Account, Area, Share, TargetList
 
 ENTRY_BYTES = 96
 COLOURS = ("red", "green", "blue")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from multiqueue.broker import Message, VirtualHost
-from multiqueue.broker._outgrown_core import OutgrownCore
-from multiqueue.broker._queue import BrokerQueue
+from multiqueue.broker._paging.outgrown_core import OutgrownCore
+from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.store import MemoryStore
 from multiqueue.testing import PATIENCE, FakeClock
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiqueue.broker import Broker, BrokerClosed, Message, NotAllowed, Received
-from multiqueue.broker._data_directory import directory_name, virtual_host_name
+from multiqueue.broker._durable.data_directory import directory_name, virtual_host_name
 from multiqueue.store import StoreDamaged, StoreLocked
 from multiqueue.testing import PATIENCE
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiqueue.broker import Message
-from multiqueue.broker._message_codec import decode_message, decode_stored, encode_message
-from multiqueue.broker._stored_values import dump, load
+from multiqueue.broker._base.json_values import dump, load
+from multiqueue.broker._base.message_codec import decode_message, decode_stored, encode_message
 
 zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 scalars = (

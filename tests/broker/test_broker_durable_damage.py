@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from multiqueue.broker import Message, Received, VirtualHost
-from multiqueue.broker._subscription import PullSubscription
+from multiqueue.broker._delivery.subscription import PullSubscription
 from multiqueue.errors import Empty, ShutDown
 from multiqueue.store import SqliteStore, StoreDamaged
 from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
@@ -117,7 +117,7 @@ def test_a_queue_that_never_pages_is_not_opened_without_a_body(tmp_path: Path) -
 @pytest.fixture
 def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heads of queues are not read ahead after opening: what has been read is served, whatever is lost then."""
-    monkeypatch.setattr("multiqueue.broker._memory.MemoryManager.refill_heads", lambda self: None)
+    monkeypatch.setattr("multiqueue.broker._paging.memory.MemoryManager.refill_heads", lambda self: None)
 
 
 @pytest.mark.usefixtures("unread")

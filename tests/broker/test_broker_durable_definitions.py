@@ -24,8 +24,8 @@ from multiqueue.broker import (
     QueueSettings,
     VirtualHost,
 )
-from multiqueue.broker._binding import frozen
-from multiqueue.broker._definitions import definition_of, queue_from
+from multiqueue.broker._durable.definitions import definition_of, queue_from
+from multiqueue.broker._routing.binding import frozen
 from multiqueue.store import Define, Definition, MemoryStore, StoreDamaged, StoreFailed, StoreFull, Undefine
 from multiqueue.testing import PATIENCE, wait_until_blocked
 

@@ -15,7 +15,8 @@ from multiqueue.broker import (
     Selector,
     SelectorError,
 )
-from multiqueue.broker._arguments import (
+from multiqueue.broker._base.settings import AlertThresholds
+from multiqueue.broker._routing.arguments import (
     alternate_exchange,
     assert_same,
     assert_same_arguments,
@@ -23,7 +24,6 @@ from multiqueue.broker._arguments import (
     consumer_arguments,
     queue_settings,
 )
-from multiqueue.broker._queue_settings import AlertThresholds
 
 WHERE = "queue 'x' in vhost '/'"
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from multiqueue.broker import Broker, Message, WireForm
-from multiqueue.broker._dead_letter import dead_letter, deaths_of, is_cycle
-from multiqueue.broker._queue_outcome import DeadLetterReason
+from multiqueue.broker._base.outcome import DeadLetterReason
+from multiqueue.broker._routing.dead_letter import dead_letter, deaths_of, is_cycle
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EXPIRED, REJECTED = DeadLetterReason.EXPIRED, DeadLetterReason.REJECTED

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from multiqueue.broker import AccessRefused, Message, NotFound, PreconditionFailed
-from multiqueue.broker._binding import Binding, frozen
-from multiqueue.broker._exchange import Exchange
-from multiqueue.broker._headers import headers_condition
+from multiqueue.broker._routing.binding import Binding, frozen
+from multiqueue.broker._routing.exchange import Exchange
+from multiqueue.broker._routing.headers import headers_condition
 
 
 def reached(plan: RoutingPlan, exchange: str, key: str = "", **headers: object) -> list[str]:

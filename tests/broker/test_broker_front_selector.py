@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiqueue.broker import Message, Selector, SelectorError
-from multiqueue.broker._selector import compile_selector
-from multiqueue.broker._selector_parser import MAX_DEPTH, MAX_LENGTH
+from multiqueue.broker._selector.parser import MAX_DEPTH, MAX_LENGTH
+from multiqueue.broker._selector.selector import compile_selector
 
 ORDER = Message(
     b"twelve bytes",

@@ -10,9 +10,9 @@ from broker_front_support import named_queue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiqueue.broker._binding import Binding
-from multiqueue.broker._exchange import Exchange
-from multiqueue.broker._topic import TopicTree, words_of
+from multiqueue.broker._routing.binding import Binding
+from multiqueue.broker._routing.exchange import Exchange
+from multiqueue.broker._routing.topic import TopicTree, words_of
 
 SOURCE = Exchange("topics", "topic")
 QUEUE = named_queue("q")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from multiqueue.broker import Broker, Message, MessageRefused, NotFound, Received, Unroutable, VirtualHost
-from multiqueue.broker._entry import IllegalStep
+from multiqueue.broker._queue.entry import IllegalStep
 
 
 @pytest.fixture

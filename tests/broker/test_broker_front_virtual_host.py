@@ -26,7 +26,7 @@ from multiqueue.broker import (
     Unroutable,
     VirtualHost,
 )
-from multiqueue.broker._dead_letter import deaths_of
+from multiqueue.broker._routing.dead_letter import deaths_of
 from multiqueue.testing import FakeClock
 
 LOCKED = (

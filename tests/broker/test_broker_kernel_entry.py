@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from multiqueue.broker import _entry
-from multiqueue.broker._entry import (
+from multiqueue.broker._base.message import Message
+from multiqueue.broker._queue.entry import (
     ACQUIRE,
     DELIVER,
     OWNERS_STEPS,
@@ -24,8 +24,7 @@ from multiqueue.broker._entry import (
     Move,
     Step,
 )
-from multiqueue.broker._message import Message
-from multiqueue.broker._queue import BrokerQueue
+from multiqueue.broker._queue.queue import BrokerQueue
 
 QUEUE = BrokerQueue("q")
 OWNER, OTHER = "owner", "other"
@@ -119,7 +118,7 @@ def test_every_state_can_be_reached_and_ended() -> None:
 
 def test_the_page_shows_the_table() -> None:
     """The table of docs/design/broker-queue.md is this one, row by row."""
-    page = Path(_entry.__file__).parents[2] / "docs" / "design" / "broker-queue.md"
+    page = Path(__file__).parents[2] / "docs" / "design" / "broker-queue.md"
     if not page.exists():
         pytest.skip("installed without its documents")
     rows = set(re.findall(r"^\| (\w+) \| (\w+) \| (\w+) \|", page.read_text(), re.MULTILINE))

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from broker_kernel_support import Bench
 
-from multiqueue.broker._alerts import AlertKind
-from multiqueue.broker._credit import Credit
-from multiqueue.broker._errors import AccessRefused, NotFound, PreconditionFailed
-from multiqueue.broker._housekeeping import Housekeeping
-from multiqueue.broker._message import Message
-from multiqueue.broker._queue import BrokerQueue
-from multiqueue.broker._queue_outcome import PutOutcome
-from multiqueue.broker._queue_settings import AlertThresholds, Overflow, QueueKind, QueueSettings
+from multiqueue.broker._base.alerts import AlertKind
+from multiqueue.broker._base.credit import Credit
+from multiqueue.broker._base.errors import AccessRefused, NotFound, PreconditionFailed
+from multiqueue.broker._base.message import Message
+from multiqueue.broker._base.outcome import PutOutcome
+from multiqueue.broker._base.settings import AlertThresholds, Overflow, QueueKind, QueueSettings
+from multiqueue.broker._delivery.housekeeping import Housekeeping
+from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.testing import FakeClock
 
 # -- limits

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from multiqueue.broker import AlertThresholds, Message, QueueSettings, VirtualHost
-from multiqueue.broker._housekeeping import AT_ONCE, Housekeeping, Kept
+from multiqueue.broker._delivery.housekeeping import AT_ONCE, Housekeeping, Kept
 from multiqueue.testing import FakeClock
 
 

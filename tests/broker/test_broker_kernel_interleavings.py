@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from multiqueue.broker import _credit, _queue_base, _target
-from multiqueue.broker._consumer import QueueConsumer
-from multiqueue.broker._credit import Credit
-from multiqueue.broker._message import Message
-from multiqueue.broker._queue import BrokerQueue
-from multiqueue.broker._queue_outcome import PutOutcome
-from multiqueue.broker._queue_settings import MessageGroups, Overflow, QueueKind, QueueSettings
-from multiqueue.broker._target import ConsumerTarget
+from multiqueue.broker._base import credit as _credit
+from multiqueue.broker._base.credit import Credit
+from multiqueue.broker._base.message import Message
+from multiqueue.broker._base.outcome import PutOutcome
+from multiqueue.broker._base.settings import MessageGroups, Overflow, QueueKind, QueueSettings
+from multiqueue.broker._delivery import target as _target
+from multiqueue.broker._delivery.target import ConsumerTarget
+from multiqueue.broker._queue import base as _queue_base
+from multiqueue.broker._queue.consumer import QueueConsumer
+from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.core import _sync
 from multiqueue.errors import ShutDown
 from multiqueue.testing import Exploration, FakeClock, Run, explore

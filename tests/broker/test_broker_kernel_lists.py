@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from multiqueue.broker._entry import Entry
-from multiqueue.broker._entry_list import EntryList
-from multiqueue.broker._entry_list_kinds import KINDS, amqp_level, plain_key
-from multiqueue.broker._entry_list_log import EntryLog
-from multiqueue.broker._message import Message
-from multiqueue.broker._queue import BrokerQueue
-from multiqueue.broker._queue_reader import Reader, ReturnLog
-from multiqueue.broker._queue_settings import QueueKind, QueueSettings
+from multiqueue.broker._base.message import Message
+from multiqueue.broker._base.settings import QueueKind, QueueSettings
+from multiqueue.broker._queue.cursor import Reader, ReturnLog
+from multiqueue.broker._queue.entry import Entry
+from multiqueue.broker._queue.entry_list import EntryList
+from multiqueue.broker._queue.entry_list_kinds import KINDS, amqp_level, plain_key
+from multiqueue.broker._queue.entry_list_log import EntryLog
+from multiqueue.broker._queue.queue import BrokerQueue
 
 QUEUE = BrokerQueue("q")
 SETTINGS: dict[QueueKind, dict[str, Any]] = {

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from broker_kernel_support import Bench
 
-from multiqueue.broker._consumer import ConsumerState
-from multiqueue.broker._credit import Credit
-from multiqueue.broker._entry import EntryState, IllegalStep
-from multiqueue.broker._message import Message
-from multiqueue.broker._queue_outcome import PutOutcome
-from multiqueue.broker._queue_settings import MessageGroups, Overflow, QueueKind
+from multiqueue.broker._base.credit import Credit
+from multiqueue.broker._base.message import Message
+from multiqueue.broker._base.outcome import PutOutcome
+from multiqueue.broker._base.settings import MessageGroups, Overflow, QueueKind
+from multiqueue.broker._queue.consumer import ConsumerState
+from multiqueue.broker._queue.entry import EntryState, IllegalStep
 
 INTERESTED, NOTIFIED, NOT_INTERESTED = (
     ConsumerState.INTERESTED,

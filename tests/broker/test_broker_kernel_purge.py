@@ -11,7 +11,7 @@ import pytest
 from broker_durable_support import holding
 
 from multiqueue.broker import BrokerQueue, Message, VirtualHost
-from multiqueue.broker._housekeeping import Housekeeping
+from multiqueue.broker._delivery.housekeeping import Housekeeping
 from multiqueue.store import MemoryStore, SqliteStore
 from multiqueue.testing import FakeClock
 

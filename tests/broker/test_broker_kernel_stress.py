@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from multiqueue.broker._credit import Credit
-from multiqueue.broker._message import Message
-from multiqueue.broker._queue import BrokerQueue
-from multiqueue.broker._queue_settings import QueueKind, QueueSettings
-from multiqueue.broker._target import ConsumerTarget
+from multiqueue.broker._base.credit import Credit
+from multiqueue.broker._base.message import Message
+from multiqueue.broker._base.settings import QueueKind, QueueSettings
+from multiqueue.broker._delivery.target import ConsumerTarget
+from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.errors import Empty
 from multiqueue.testing import PATIENCE, Threads, switch_interval
 

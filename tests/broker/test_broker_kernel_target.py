@@ -9,11 +9,11 @@ import pytest
 from broker_kernel_support import Bench
 
 from multiqueue import Empty, ShutDown
-from multiqueue.broker._credit import Credit
-from multiqueue.broker._message import Message
-from multiqueue.broker._queue import BrokerQueue
-from multiqueue.broker._scheduler import Connection, Scheduler
-from multiqueue.broker._target import ConsumerTarget, Delivery
+from multiqueue.broker._base.credit import Credit
+from multiqueue.broker._base.message import Message
+from multiqueue.broker._delivery.scheduler import Connection, Scheduler
+from multiqueue.broker._delivery.target import ConsumerTarget, Delivery
+from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import invariant, rule
 from test_broker_durable_machine import QUEUES, Copy, DurableMachine, Lists, names, run
 
 from multiqueue.broker import ConsumerNotAdmitted, Message, MessageTooLarge, Received, VirtualHost
-from multiqueue.broker._subscription import PullSubscription
+from multiqueue.broker._delivery.subscription import PullSubscription
 from multiqueue.errors import Empty, ShutDown
 from multiqueue.store import Header, MemoryStore, StoreFailed
 from multiqueue.testing import PATIENCE, wait_until_blocked
@@ -586,7 +586,7 @@ def _fail(*arguments: object, **options: object) -> list[Header]:
 
 def test_opening_reads_no_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue is opened by its figures: what is on it is loaded when somebody wants it."""
-    monkeypatch.setattr("multiqueue.broker._memory.MemoryManager.refill_heads", lambda self: None)
+    monkeypatch.setattr("multiqueue.broker._paging.memory.MemoryManager.refill_heads", lambda self: None)
     keeper = next(keepers(tmp_path, "sqlite", memory_limit=1 << 20))
     keeper.host.declare_queue("q", durable=True)
     _publish(keeper.host, 2000)

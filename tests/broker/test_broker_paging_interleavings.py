@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from multiqueue.broker import _credit, _queue_base
-from multiqueue.broker._consumer import QueueConsumer
-from multiqueue.broker._journal import Journal, QueueJournal
-from multiqueue.broker._memory import MemoryManager
-from multiqueue.broker._message import Message
-from multiqueue.broker._outgrown_core import OutgrownCore
-from multiqueue.broker._queue import BrokerQueue
-from multiqueue.broker._watched_store import WatchedStore
+from multiqueue.broker._base import credit as _credit
+from multiqueue.broker._base.message import Message
+from multiqueue.broker._durable.accounted_store import WatchedStore
+from multiqueue.broker._durable.journal import Journal, QueueJournal
+from multiqueue.broker._paging.memory import MemoryManager
+from multiqueue.broker._paging.outgrown_core import OutgrownCore
+from multiqueue.broker._queue import base as _queue_base
+from multiqueue.broker._queue.consumer import QueueConsumer
+from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.store import Delete, Header, MemoryStore, Operation, Put
 from multiqueue.testing import Run, explore
 
@@ -233,7 +234,7 @@ def test_a_selector_is_asked_about_what_comes_back_while_it_is_written_out() -> 
         run.join()
         assert office.work_off() == [b"a"]
 
-    _hold(scenario, preemptions=1, within=["multiqueue.broker._paged_reading"])
+    _hold(scenario, preemptions=1, within=["multiqueue.broker._paging.reader"])
 
 
 def test_the_store_of_these_tests_pages_as_others_do() -> None:

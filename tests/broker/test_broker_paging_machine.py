@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from paging_model_support import COLOURS, ENTRY_BYTES, Consumer, PagingModel, Row, random_history
 
-from multiqueue.broker._paging import LoadKind, Paging
-from multiqueue.broker._positions import END, Positions
-from multiqueue.broker._target_list import Account, Share
+from multiqueue.broker._paging.loads import LoadKind, Paging
+from multiqueue.broker._paging.positions import END, Positions
+from multiqueue.broker._paging.target_list import Account, Share
 
 
 @pytest.mark.parametrize(

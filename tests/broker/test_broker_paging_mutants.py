@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from paging_model_support import random_history
 
-from multiqueue.broker._paging import Load, Paging
-from multiqueue.broker._target_list import Account, Slot, TargetList
+from multiqueue.broker._paging.loads import Load, Paging
+from multiqueue.broker._paging.target_list import Account, Slot, TargetList
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 

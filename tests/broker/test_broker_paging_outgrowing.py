@@ -10,7 +10,7 @@ import pytest
 from paging_outgrown_support import LIMIT, STORES, drain, fill, number_in, pages, rows, small_host
 
 from multiqueue.broker import Message, VirtualHost
-from multiqueue.broker._memory import MemoryManager
+from multiqueue.broker._paging.memory import MemoryManager
 from multiqueue.errors import Empty
 from multiqueue.store import MemoryStore, SqliteStore
 from multiqueue.testing import PATIENCE, FakeClock

@@ -11,7 +11,7 @@ from broker_front_support import bodies
 from paging_model_support import PagingModel
 
 from multiqueue.broker import Broker, Message
-from multiqueue.broker._target_list import Account
+from multiqueue.broker._paging.target_list import Account
 from multiqueue.store import SqliteStore
 
 MEBIBYTE = 1 << 20

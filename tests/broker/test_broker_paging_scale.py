@@ -23,7 +23,7 @@ from multiqueue.broker import (
     QueueConsumer,
     Received,
 )
-from multiqueue.broker._subscription import PullSubscription
+from multiqueue.broker._delivery.subscription import PullSubscription
 
 MIB = 1 << 20
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from multiqueue.broker import ConsumerNotAdmitted, Message, VirtualHost
-from multiqueue.broker._memory import MemoryManager
-from multiqueue.broker._target_list import Account, Area, Share, TargetList
+from multiqueue.broker._paging.memory import MemoryManager
+from multiqueue.broker._paging.target_list import Account, Area, Share, TargetList
 from multiqueue.store import MemoryStore, StoreFull
 from multiqueue.testing import PATIENCE, Run, explore
 

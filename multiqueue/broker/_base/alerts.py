@@ -1,0 +1,84 @@
+"""Alerts: telling a queue's owner that a threshold was passed, and not again at once.
+
+Promise     A threshold that is reached is told once, and no sooner than `repeat_gap` seconds later again; of two
+            threads that see it one tells.
+State       `_lock` guards `_last`, the times of the last alerts.
+Lock order  `_lock` is a leaf. The owner's callback runs without it and without the queue's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from .settings import AlertThresholds
+
+
+class AlertKind(Enum):
+    """Which threshold was reached."""
+
+    DEPTH = "depth"
+    DEPTH_BYTES = "depth_bytes"
+    MESSAGE_BYTES = "message_bytes"
+    AGE = "age"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A threshold that was reached: `value` is what was measured, in messages, bytes or seconds."""
+
+    queue: str
+    kind: AlertKind
+    value: float
+    threshold: float
+
+    def __str__(self) -> str:
+        return f"queue {self.queue!r}: {self.kind.value} is {self.value:g}, its threshold {self.threshold:g}"
+
+
+class AlertMonitor:
+    """Compares what it is shown with the thresholds; any thread may call."""
+
+    def __init__(
+        self,
+        queue: str,
+        thresholds: AlertThresholds,
+        clock: Callable[[], float],
+        on_alert: Callable[[Alert], object],
+    ) -> None:
+        self._queue = queue
+        self._thresholds = thresholds
+        self._clock = clock
+        self._on_alert = on_alert
+        self._lock = threading.Lock()
+        self._last: dict[AlertKind, float] = {}
+
+    def arrived(self, size: int, depth: int, depth_bytes: int) -> None:
+        """A message was enqueued."""
+        thresholds = self._thresholds
+        self._check(AlertKind.MESSAGE_BYTES, size, thresholds.message_bytes)
+        self._check(AlertKind.DEPTH, depth, thresholds.depth)
+        self._check(AlertKind.DEPTH_BYTES, depth_bytes, thresholds.depth_bytes)
+
+    def inspected(self, depth: int, depth_bytes: int, oldest_age: float) -> None:
+        """Housekeeping looked at the queue; `oldest_age` in seconds, 0 for an empty queue."""
+        thresholds = self._thresholds
+        self._check(AlertKind.DEPTH, depth, thresholds.depth)
+        self._check(AlertKind.DEPTH_BYTES, depth_bytes, thresholds.depth_bytes)
+        self._check(AlertKind.AGE, oldest_age, thresholds.age)
+
+    def _check(self, kind: AlertKind, value: float, threshold: float | None) -> None:
+        if threshold is None or value < threshold or not self._is_due(kind):
+            return
+        self._on_alert(Alert(self._queue, kind, value, threshold))
+
+    def _is_due(self, kind: AlertKind) -> bool:
+        now = self._clock()
+        with self._lock:
+            last = self._last.get(kind)
+            if last is not None and now - last < self._thresholds.repeat_gap:
+                return False
+            self._last[kind] = now
+            return True

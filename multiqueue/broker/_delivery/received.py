@@ -1,0 +1,196 @@
+"""A message in the application's hands, and who keeps the books on it until it is settled.
+
+State       A `Getter`'s `_lock` guards its set of unsettled messages. It is a leaf: queues are called without it.
+Membership  `Getter.close` takes the whole set at once and gives it back to the queues; whoever settles one of
+            them at the same moment either was first or is told that it is not unsettled any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from .._base.message import Message
+    from .._queue.entry import Entry
+    from .._queue.queue import BrokerQueue
+
+
+class HeldDelivery(Protocol):
+    """An entry in somebody's hands: `consumer` is who has it, a consumer or the owner of a get."""
+
+    @property
+    def entry(self) -> Entry: ...
+    @property
+    def consumer(self) -> object: ...
+    @property
+    def message(self) -> Message: ...
+    @property
+    def delivery_count(self) -> int: ...
+
+
+class Holder(Protocol):
+    """Who settles deliveries: a `ConsumerTarget` or a `Getter`."""
+
+    def accept(self, *deliveries: Any) -> None: ...
+    def release(self, *deliveries: Any, refused: bool = False) -> None: ...
+    def reject(self, *deliveries: Any) -> None: ...
+
+
+class Received:
+    """A message that was consumed or got, to be settled once: accepted, released or rejected.
+
+    Any thread may settle it. Settling it again, or after its subscription was closed, raises ValueError: it has
+    gone back to its queue then, and somebody else may have it. When its queue was deleted, settling it is no
+    error, and nothing is left to do.
+    """
+
+    __slots__ = ("delivery", "holder")
+
+    def __init__(self, holder: Holder, delivery: HeldDelivery) -> None:
+        self.holder = holder
+        self.delivery = delivery
+
+    @property
+    def message(self) -> Message:
+        """What was published, with its headers and properties. It is not a copy: change nothing in it."""
+        return self.delivery.message
+
+    @property
+    def body(self) -> object:
+        """The message's body: bytes, or the object that was published in this process."""
+        return self.delivery.message.body
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue it came from."""
+        return self.delivery.entry.queue.name
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered, this time included."""
+        return self.delivery.delivery_count
+
+    @property
+    def redelivered(self) -> bool:
+        """True when somebody had it before, or may have had it: in a process that crashed."""
+        return self.delivery.delivery_count > 1 or self.delivery.entry.maybe_delivered
+
+    def accept(self, *, wait: bool = False) -> None:
+        """Done: the message leaves its queue.
+
+        With `wait` it blocks until the store of a durable queue has deleted it, and the message never comes back.
+        Without, one that was not deleted before a crash is delivered again, flagged.
+
+        Raises:
+            StoreFailed, StoreClosed: with `wait`, the store came to its end first; it may come back.
+            RuntimeError: with `wait`, on the store's own thread, in what follows a commit.
+        """
+        try:
+            self.holder.accept(self.delivery)
+        except ValueError:
+            self._raise_unless_queue_is_gone()
+        if wait:
+            self.delivery.entry.queue.wait_for_commits()
+
+    def release(self, *, refused: bool = False) -> None:
+        """Give it back to its place in the queue; `refused`: not to this consumer again."""
+        try:
+            self.holder.release(self.delivery, refused=refused)
+        except ValueError:
+            self._raise_unless_queue_is_gone()
+
+    def reject(self, *, wait: bool = False) -> None:
+        """Dead-letter it, or drop it when its queue has no dead-letter exchange. `wait` and its errors as `accept`."""
+        try:
+            self.holder.reject(self.delivery)
+        except ValueError:
+            self._raise_unless_queue_is_gone()
+        if wait:
+            self.delivery.entry.queue.wait_for_commits()
+
+    def _raise_unless_queue_is_gone(self) -> None:
+        """A subscription ends with its last queue, and lets go of its messages, which are gone with the queue."""
+        if not self.delivery.entry.queue.is_deleted:
+            raise  # the error that is being handled
+
+
+class Got:
+    """The delivery of a `Getter`."""
+
+    __slots__ = ("consumer", "delivery_count", "entry")
+
+    def __init__(self, entry: Entry, getter: Getter) -> None:
+        self.entry = entry
+        self.consumer: object = getter
+        self.delivery_count = entry.delivery_count
+
+    @property
+    def message(self) -> Message:
+        return self.entry.message
+
+
+class Getter:
+    """Gets messages one by one, without a consumer, and has them until they are settled. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._unsettled: dict[Got, None] = {}
+        self._closed = False
+
+    def get(self, queue: BrokerQueue, *, auto_accept: bool = False) -> Received | None:
+        """The first message of the queue that nobody has, or None. Does not block."""
+        entry = queue.get(self, auto_accept=auto_accept)
+        if entry is None:
+            return None
+        got = Got(entry, self)
+        if not auto_accept:
+            with self._lock:
+                closed = self._closed
+                if not closed:
+                    self._unsettled[got] = None
+            if closed:
+                queue.release(entry, self, counted=False)
+                return None
+        return Received(self, got)
+
+    def accept(self, *deliveries: Got) -> None:
+        """Done with these messages.
+
+        Raises:
+            ValueError: one of them is not unsettled; then none was settled.
+        """
+        self._take_out(deliveries)
+        for got in deliveries:
+            got.entry.queue.accept(got.entry, self)
+
+    def release(self, *deliveries: Got, refused: bool = False) -> None:
+        """Give these messages back. A get has no consumer, so `refused` asks nothing. Raises as `accept`."""
+        self._take_out(deliveries)
+        for got in deliveries:
+            got.entry.queue.release(got.entry, self)
+
+    def reject(self, *deliveries: Got) -> None:
+        """Dead-letter these messages. Raises as `accept`."""
+        self._take_out(deliveries)
+        for got in deliveries:
+            got.entry.queue.reject(got.entry, self)
+
+    def close(self) -> None:
+        """Give back what is unsettled; nothing is got from now on."""
+        with self._lock:
+            self._closed = True
+            unsettled, self._unsettled = self._unsettled, {}
+        for got in unsettled:
+            got.entry.queue.release(got.entry, self)
+
+    def _take_out(self, deliveries: tuple[Got, ...]) -> None:
+        with self._lock:
+            for got in deliveries:
+                if got not in self._unsettled:
+                    break
+            else:
+                for got in deliveries:
+                    del self._unsettled[got]
+                return
+        raise ValueError(f"{got.entry!r} was settled before, or went back when its getter was closed")

@@ -1,0 +1,187 @@
+"""Subscriptions: consuming from one or several queues, by callback or by blocking.
+
+Promise     Callbacks of one subscription never overlap, and run under no lock on a thread of the scheduler. What a
+            subscription has not settled when it is closed goes back to its place, flagged as redelivered.
+State       `_lock` guards `_closing`, and that `_idle` is clear while a callback runs. It is a leaf.
+Waiting     `close` first suspends, so that nothing further is delivered, then waits for the callback that runs: it
+            can settle what it has. A delivery that is on its way meets `_closing` and goes back instead. A callback
+            waits for no callback, itself or another: two of them that close each other's subscriptions, or both
+            the broker, would wait for ever.
+Membership  A subscription ends with its last queue: blocked `get`s and iterations end with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, ParamSpec, Self
+
+from multiqueue.errors import ShutDown
+
+from .received import Received
+from .target import ConsumerTarget, Delivery
+
+if TYPE_CHECKING:
+    from .._base.credit import Credit
+    from .._queue.consumer import QueueConsumer
+    from .scheduler import Scheduler
+
+P = ParamSpec("P")
+MessageCallback = Callable[[Received], object]
+FailureHandler = Callable[[Received, Exception], object]
+
+_calling = threading.local()
+
+
+def runs_callback() -> bool:
+    """True on a thread that is running a callback of the user's: it must not wait for other callbacks."""
+    return getattr(_calling, "depth", 0) > 0
+
+
+def call_back(callback: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Run a callback of the user's, under no lock, on a thread that then knows it."""
+    _calling.depth = getattr(_calling, "depth", 0) + 1
+    try:
+        callback(*args, **kwargs)
+    finally:
+        _calling.depth -= 1
+
+
+class Subscription:
+    """What consumes from queues until it is closed, or its queues are gone. Any thread may call any method."""
+
+    def __init__(self, target: ConsumerTarget, on_closed: Callable[[Subscription], None]) -> None:
+        self._target = target
+        self._on_closed = on_closed
+
+    @property
+    def queues(self) -> list[str]:
+        """The names of the queues it consumes from."""
+        return [consumer.queue.name for consumer in self._target.consumers()]
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called, or the last of its queues is gone, or cannot be read."""
+        return self._target.is_closed
+
+    @property
+    def target(self) -> ConsumerTarget:
+        """The consumer target behind it."""
+        return self._target
+
+    def suspend(self) -> None:
+        """Receive nothing until `resume`; other consumers get what this one would have got."""
+        self._target.suspend()
+
+    def resume(self) -> None:
+        """End a suspension."""
+        self._target.resume()
+
+    def unsettled(self) -> list[Received]:
+        """What was received and not settled, in order."""
+        return [Received(self._target, delivery) for delivery in self._target.unsettled()]
+
+    def close(self, timeout: float | None = None) -> None:
+        """Receive nothing further, and give back what is unsettled. Closing twice is harmless.
+
+        A callback that runs is waited for, `timeout` seconds at most. What it settles later is refused: somebody
+        else may have it by then.
+        """
+        self._end()
+        self._on_closed(self)
+
+    def queue_deleted(self, consumer: QueueConsumer) -> None:
+        """One of its queues was deleted, or cannot be read. Called on any thread, under no lock; waits for nobody."""
+        if not self._target.consumers():
+            self._end()
+            self._on_closed(self)
+
+    def _end(self) -> None:
+        self._target.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class PullSubscription(Subscription):
+    """A subscription that a thread blocks on, all its queues at once."""
+
+    def __init__(self, *, credit: Credit, name: str, on_closed: Callable[[Subscription], None]) -> None:
+        super().__init__(ConsumerTarget(name, credit=credit), on_closed)
+
+    def get(self, timeout: float | None = None) -> Received:
+        """The next message of any of its queues, in turn; blocks until there is one.
+
+        Raises:
+            Empty: `timeout` seconds passed first.
+            ShutDown: it was closed, or its last queue deleted, or cannot be read: the log has why.
+        """
+        return Received(self._target, self._target.get(timeout))
+
+    def __iter__(self) -> Iterator[Received]:
+        """The messages as they come; ends when the subscription does."""
+        while True:
+            try:
+                received = self.get()
+            except ShutDown:
+                return
+            yield received
+
+
+class CallbackSubscription(Subscription):
+    """A subscription whose messages go to a callback."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        callback: MessageCallback,
+        *,
+        credit: Credit,
+        name: str,
+        on_error: FailureHandler | None,
+        on_closed: Callable[[Subscription], None],
+    ) -> None:
+        self._callback = callback
+        self._on_error = on_error
+        self._lock = threading.Lock()
+        self._closing = False
+        self._idle = threading.Event()
+        self._idle.set()
+        self._connection = scheduler.connection(name) if on_error is None else scheduler.connection(name, self._failed)
+        target = self._connection.session(name).target(self._call, name=name, credit=credit)
+        super().__init__(target, on_closed)
+
+    def close(self, timeout: float | None = None) -> None:
+        """As `Subscription.close`."""
+        self._target.suspend()
+        with self._lock:
+            self._closing = True
+        if not runs_callback():
+            self._idle.wait(timeout)
+        super().close()
+
+    def _end(self) -> None:
+        self._connection.close(timeout=0)
+
+    def _call(self, delivery: Delivery) -> None:
+        with self._lock:
+            if self._closing:
+                return  # unsettled, it goes back with the rest
+            self._idle.clear()
+        try:
+            call_back(self._callback, Received(self._target, delivery))
+        finally:
+            self._idle.set()
+
+    def _failed(self, delivery: Delivery, error: Exception) -> None:
+        assert self._on_error is not None
+        call_back(self._on_error, Received(self._target, delivery), error)

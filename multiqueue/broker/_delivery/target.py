@@ -1,0 +1,318 @@
+"""The consumer target: one consuming client over several broker queues, which a thread can block on.
+
+Promise     `get` returns the next delivery of any of its consumers, round robin over those that have one. A
+            delivery is settled once; what is not settled when the target closes goes back to its place.
+State       `_lock` guards the unsettled deliveries and the list of consumers, and is held for nothing else.
+            Which consumers have work is in a multi-queue: a sub-queue per consumer with room for one token.
+Waiting     `get` blocks on the multi-queue. A queue's notification puts the consumer's token there; a token that
+            is there already is enough. The token is taken out before the pull, so a notification during a pull
+            puts it back: none is lost. A sub-queue has one token in flight at most, so two threads never pull
+            for one consumer. After a pull that delivered, the token goes back, because the queue will not
+            notify again until a pull has found nothing.
+Membership  `close` first removes the consumers, then gives back what is unsettled, so that nothing returns to a
+            closing target; a pull that is under way meanwhile gives back what it got. Blocked `get`s are told.
+Lock order  `_lock` -> the multi-queue's own; queues are called without it.
+Source      "Consumer-Queue Interactions"; the multi-queue in the place of a set of scheduled consumers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from threading import Lock  # by name, so that tests can put another one in its place
+from typing import TYPE_CHECKING, Any
+
+from multiqueue.core import LinkedBlockingMultiQueue
+from multiqueue.errors import Empty, ShutDown
+
+from .._base.credit import Credit
+from .._queue.consumer import QueueConsumer
+
+if TYPE_CHECKING:
+    from .._base.message import Message
+    from .._queue.entry import Entry
+    from .._queue.queue import BrokerQueue
+
+
+Settle = Callable[["BrokerQueue", "list[Entry]", QueueConsumer], object]
+
+
+class Delivery:
+    """A message in the hands of a target, to be settled through the target."""
+
+    __slots__ = ("consumer", "delivery_count", "entry", "message", "redelivered")
+
+    def __init__(self, consumer: QueueConsumer, entry: Entry) -> None:
+        self.consumer = consumer
+        self.entry = entry
+        self.message: Message = entry.message
+        # As of this delivery; the entry itself goes on living.
+        self.delivery_count = entry.delivery_count
+        self.redelivered = entry.delivery_count > 1 or entry.maybe_delivered
+
+    @property
+    def queue(self) -> BrokerQueue:
+        """Where it came from."""
+        return self.consumer.queue
+
+    def __repr__(self) -> str:
+        return f"<delivery {self.delivery_count} of {self.entry!r} to {self.consumer.tag!r}>"
+
+
+class ConsumerTarget:
+    """Consumers of several queues that share one credit and one place to wait.
+
+    `on_ready(target)` is called, on any thread and under no lock, whenever there may be something to pull: a
+    scheduler's way to learn of it without blocking. Any thread may call every method.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        credit: Credit | None = None,
+        on_ready: Callable[[ConsumerTarget], object] | None = None,
+    ) -> None:
+        self.name = name
+        self.credit = credit or Credit()
+        self._on_ready = on_ready
+        self._ready: LinkedBlockingMultiQueue[QueueConsumer] = LinkedBlockingMultiQueue()
+        self._lock = Lock()
+        self._consumers: list[QueueConsumer] = []
+        self._unsettled: dict[Delivery, None] = {}  # in order of delivery
+        self._closed = False
+
+    # -- consumers
+
+    def consume(
+        self, queue: BrokerQueue, *, on_cancelled: Callable[[QueueConsumer], object] | None = None, **options: Any
+    ) -> QueueConsumer:
+        """Begin to consume from a queue; `options` are those of `BrokerQueue.add_consumer`.
+
+        `on_cancelled(consumer)` is called when the queue is deleted, or cannot be read from its store.
+
+        Raises:
+            ShutDown: the target is closed.
+            NotFound, AccessRefused: as `BrokerQueue.add_consumer`.
+        """
+
+        def cancelled(consumer: QueueConsumer) -> None:
+            self._forget(consumer)
+            if on_cancelled is not None:
+                on_cancelled(consumer)
+
+        consumer = queue.add_consumer(self._notified, credit=self.credit, on_cancelled=cancelled, **options)
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._consumers.append(consumer)
+                self._ready.add_subqueue(consumer, capacity=1, max_in_flight=1)
+        if closed:
+            queue.remove_consumer(consumer)
+            raise ShutDown(f"target {self.name!r} is closed")
+        queue.set_notify_work_desired(consumer, True)
+        if consumer.is_closed:
+            self._forget(consumer)  # the queue was deleted before it was among the consumers
+        return consumer
+
+    def cancel(self, consumer: QueueConsumer) -> None:
+        """End one consumer; what it has not settled stays with the target. Twice is harmless."""
+        consumer.queue.remove_consumer(consumer)
+        self._forget(consumer)
+
+    def consumers(self) -> list[QueueConsumer]:
+        """The consumers of this target."""
+        with self._lock:
+            return list(self._consumers)
+
+    # -- pulling
+
+    def get(self, timeout: float | None = None) -> Delivery:
+        """The next delivery; blocks until there is one.
+
+        Raises:
+            Empty: `timeout` seconds passed first.
+            ShutDown: the target was closed.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                delivery = self._pull_for(self._ready.get(timeout=remaining))
+            except Empty:
+                raise Empty(f"target {self.name!r}: nothing delivered after {timeout:g} s") from None
+            if delivery is not None:
+                return delivery
+            if self._closed:
+                # What was pulled went back. Until `close` has removed the consumer it would come again, and again.
+                raise ShutDown(f"target {self.name!r} was closed")
+
+    def pull(self) -> Delivery | None:
+        """The next delivery if there is one now, else None. Does not block."""
+        while not self._closed:
+            consumer = self._ready.poll()
+            if consumer is None:
+                return None
+            delivery = self._pull_for(consumer)
+            if delivery is not None:
+                return delivery
+        return None
+
+    # -- settling
+
+    def accept(self, *deliveries: Delivery) -> None:
+        """Done with these messages: their entries are deleted and, in window mode, their credit is back.
+
+        Raises:
+            ValueError: one of them is not this target's, or was settled before; then nothing was settled.
+        """
+        self._settle(deliveries, lambda queue, entries, consumer: queue.accept(entries, consumer))
+
+    def release(self, *deliveries: Delivery, refused: bool = False, counted: bool = True) -> None:
+        """Give messages back to their places; see `BrokerQueue.release`.
+
+        Raises:
+            ValueError: as `accept`.
+        """
+        self._settle(
+            deliveries,
+            lambda queue, entries, consumer: queue.release(entries, consumer, refused=refused, counted=counted),
+        )
+
+    def reject(self, *deliveries: Delivery) -> None:
+        """Send messages to the dead-letter callback of their queues.
+
+        Raises:
+            ValueError: as `accept`.
+        """
+        self._settle(deliveries, lambda queue, entries, consumer: queue.reject(entries, consumer))
+
+    def unsettled(self) -> list[Delivery]:
+        """What was delivered and not settled, in order of delivery."""
+        with self._lock:
+            return list(self._unsettled)
+
+    # -- flow
+
+    def grant(self, messages: int = 0, size_bytes: int = 0) -> None:
+        """Add credit, in credit mode."""
+        if self.credit.grant(messages, size_bytes):
+            self._credit_changed()
+
+    def set_window(self, messages: int | None, size_bytes: int | None = None) -> None:
+        """Change the prefetch, in window mode."""
+        self.credit.set_window(messages, size_bytes)
+        self._credit_changed()
+
+    def suspend(self) -> None:
+        """Deliver nothing until `resume`; other consumers get what this target would have got."""
+        self.credit.suspend()
+        self._credit_changed()
+
+    def resume(self) -> None:
+        """End a suspension."""
+        if self.credit.resume():
+            self._credit_changed()
+
+    def close(self) -> None:
+        """End all consumers, give back what is unsettled, let blocked `get`s raise. Twice is harmless."""
+        with self._lock:
+            self._closed = True
+            consumers, self._consumers = self._consumers, []
+            unsettled, self._unsettled = self._unsettled, {}
+        for consumer in consumers:
+            consumer.queue.remove_consumer(consumer)
+        for consumer, entries in _by_consumer(unsettled).items():
+            if consumer.acquires:
+                consumer.queue.release(entries, consumer)
+        self._ready.shutdown(immediate=True)
+
+    @property
+    def is_closed(self) -> bool:
+        """True once it was closed."""
+        return self._closed
+
+    def __repr__(self) -> str:
+        return f"<consumer target {self.name!r}>"
+
+    # -- details
+
+    def _notified(self, consumer: QueueConsumer) -> None:
+        try:
+            is_news = self._ready.get_subqueue(consumer).offer(consumer)
+        except (KeyError, ShutDown):
+            return  # cancelled meanwhile; its queue has passed the baton
+        if is_news and self._on_ready is not None:
+            self._on_ready(self)
+
+    def _pull_for(self, consumer: QueueConsumer) -> Delivery | None:
+        """Pull once. Whatever happens, the consumer's turn ends; its token is back if it has to go on."""
+        goes_on = True
+        try:
+            entry = consumer.queue.deliver_single_message(consumer)
+            goes_on = entry is not None and consumer.is_willing
+        finally:
+            if goes_on:
+                self._notified(consumer)
+            self._end_turn(consumer)
+        if entry is None:
+            return None
+        delivery = self._keep(Delivery(consumer, entry))  # first of all: what follows calls other queues
+        if not goes_on:
+            self._credit_changed()  # used up; the other queues should know before they ask
+        return delivery
+
+    def _end_turn(self, consumer: QueueConsumer) -> None:
+        try:
+            self._ready.get_subqueue(consumer).task_done()
+        except KeyError:
+            pass  # cancelled during the pull
+
+    def _keep(self, delivery: Delivery) -> Delivery | None:
+        consumer = delivery.consumer
+        if consumer.auto_accept and consumer.acquires:
+            return delivery
+        with self._lock:
+            if not self._closed:
+                self._unsettled[delivery] = None
+                return delivery
+        if consumer.acquires:
+            consumer.queue.release(delivery.entry, consumer, counted=False)
+        return None
+
+    def _settle(self, deliveries: tuple[Delivery, ...], settle: Settle) -> None:
+        settled = dict.fromkeys(deliveries)
+        with self._lock:
+            for delivery in settled:
+                if delivery not in self._unsettled:
+                    raise ValueError(
+                        f"{delivery!r} is not with target {self.name!r}: settled before, or of another target"
+                    )
+            for delivery in settled:
+                del self._unsettled[delivery]
+        size = 0
+        for consumer, entries in _by_consumer(settled).items():
+            for entry in entries:
+                size += entry.size
+            if consumer.acquires:
+                settle(consumer.queue, entries, consumer)
+        if self.credit.settled(len(settled), size):
+            self._credit_changed()
+
+    def _credit_changed(self) -> None:
+        for consumer in self.consumers():
+            consumer.queue.credit_changed(consumer)
+
+    def _forget(self, consumer: QueueConsumer) -> None:
+        with self._lock:
+            if consumer not in self._consumers:
+                return
+            self._consumers.remove(consumer)
+        self._ready.remove_subqueue(consumer)
+
+
+def _by_consumer(deliveries: Iterable[Delivery]) -> dict[QueueConsumer, list[Entry]]:
+    entries: dict[QueueConsumer, list[Entry]] = {}
+    for delivery in deliveries:
+        entries.setdefault(delivery.consumer, []).append(delivery.entry)
+    return entries

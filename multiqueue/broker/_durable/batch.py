@@ -1,0 +1,235 @@
+"""A submission: what is stored together, all or nothing, and what follows.
+
+Promise     What it holds is stored whole or not at all. Its messages reach their queues after the commit and never
+            before, in the order in which they were put into it; when it is refused, the room that was kept for them is
+            given back and nothing of it was ever seen.
+State       Nothing is shared until `submit`, and nothing is changed after it. No lock.
+Memory      One object per message waits for the commit besides what is stored: a garbage collector looks at all of
+            them, and there may be thousands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from multiqueue.store import Commit, Delete, Operation, Put, StoreClosed, StoreFailed, StoreFull
+
+from .._base.message_codec import encode_message
+from .journal import Journal, follow, guarded
+
+if TYPE_CHECKING:
+    from .._base.message import Message
+    from .._base.outcome import PutOutcome
+    from .._queue.entry import Entry
+
+_NO_QUEUE: Final = 0  # rows there only take their turn
+_NOTHING: Final = (b"", b"")
+
+
+class Admitting(Protocol):
+    """A durable queue, as a submission needs it: see `_queue/enqueue`."""
+
+    @property
+    def store_number(self) -> int: ...
+
+    def admit(
+        self, message: Message, *, immediate: bool = False, unlimited: bool = False
+    ) -> tuple[PutOutcome, Entry | None]: ...
+
+    def hand_over(self, entry: Entry, put: Put) -> None: ...
+
+    def join_in_turn(self, entry: Entry, turn: Put) -> None: ...
+
+    def withdraw(self, entry: Entry) -> None: ...
+
+
+_Q = TypeVar("_Q", bound=Admitting)
+
+
+class _Arrival:
+    """A message that joins its queue."""
+
+    __slots__ = ("_entry", "_put", "_queue")
+
+    def __init__(self, queue: Admitting, entry: Entry, put: Put) -> None:
+        self._queue = queue
+        self._entry = entry
+        self._put = put
+
+    def go_on(self) -> None:
+        self._queue.hand_over(self._entry, self._put)
+
+    def give_up(self) -> None:
+        self._queue.withdraw(self._entry)
+
+
+class _Step:
+    """Whatever else follows."""
+
+    __slots__ = ("give_up", "go_on")
+
+    def __init__(self, go_on: Callable[[], object], give_up: Callable[[], object]) -> None:
+        self.go_on = go_on
+        self.give_up = give_up
+
+
+def _nothing() -> None:
+    pass
+
+
+class Submission:
+    """Messages to store and to delete, all or none, and what follows. One thread fills it and submits it once.
+
+    `is_owed` submissions are tried again when the store is full: nobody else could.
+    """
+
+    __slots__ = ("_is_owed", "_journal", "_message", "_steps", "_stored_form", "operations")
+
+    def __init__(self, journal: Journal, *, is_owed: bool = False) -> None:
+        self.operations: list[Operation] = []
+        self._journal = journal
+        self._is_owed = is_owed
+        self._steps: list[_Arrival | _Step] = []
+        # The message that was prepared last: it goes to all its queues in one form.
+        self._message: Message | None = None
+        self._stored_form = _NOTHING
+
+    def put(
+        self,
+        queue: Admitting,
+        message: Message,
+        *,
+        immediate: bool = False,
+        like: Entry | None = None,
+    ) -> PutOutcome:
+        """Put a message on a durable queue when this is committed; what the queue says to it is decided now.
+
+        A transient message is not stored, but joins in its turn among those that are.
+
+        With `like` it takes the place of that entry, with its deliveries and times, whatever the limits say.
+
+        Raises:
+            TypeError: the body or a header is nothing that a store can keep. Nothing was changed.
+        """
+        properties, body = self._prepare(message, like) if message.persistent else _NOTHING
+        outcome, entry = queue.admit(message, immediate=immediate, unlimited=like is not None)
+        if entry is None:
+            return outcome
+        if like is not None:
+            entry.take_after(like)
+        if not message.persistent:
+            self.take_turn(queue, entry, otherwise=lambda _: queue.withdraw(entry))
+            return outcome
+        put = Put(
+            queue.store_number,
+            properties,
+            body,
+            level=entry.level,
+            expires_at=None if entry.expires_at is None else self._journal.wall_time(entry.expires_at),
+            deliveries=entry.delivery_count,
+        )
+        self.operations.append(put)
+        self._steps.append(_Arrival(queue, entry, put))
+        return outcome
+
+    def take_turn(self, queue: Admitting, entry: Entry, otherwise: Callable[[Put], object]) -> None:
+        """Let an entry that is not stored join among those that are: an empty row gives it its number and its turn."""
+        turn = Put(_NO_QUEUE, b"", b"", transient=True)
+        self.operations.append(turn)
+        self.then(partial(queue.join_in_turn, entry, turn), partial(otherwise, turn))
+
+    @property
+    def may_wait(self) -> bool:
+        """As `Journal.may_wait`."""
+        return self._journal.may_wait
+
+    def put_on(self, queues: Sequence[_Q], message: Message, *, immediate: bool = False) -> list[tuple[_Q, PutOutcome]]:
+        """`put` on each of the queues, or on none when that raises."""
+        try:
+            return [(queue, self.put(queue, message, immediate=immediate)) for queue in queues]
+        except BaseException:
+            self.withdraw()
+            raise
+
+    def delete(self, number: int) -> None:
+        """Delete a message when this is committed."""
+        self.operations.append(Delete((number,)))
+
+    def then(self, action: Callable[[], object], otherwise: Callable[[], object] | None = None) -> None:
+        """What else follows the commit, in its turn among the messages; and what a refusal."""
+        self._steps.append(_Step(action, otherwise or _nothing))
+
+    def submit(self) -> Commit | None:
+        """Hand it in; None when nothing is to be stored, and what follows is done. Blocks as `MessageStore.submit`.
+
+        Raises:
+            StoreFailed, StoreClosed: nothing was accepted, and what was kept for it is given back.
+        """
+        if not self.operations:
+            self.go_on()
+            return None
+        self._message, self._stored_form = None, _NOTHING
+        try:
+            return self._journal.hand_in(self.operations, self._committed, self.failed)
+        except BaseException:
+            self.withdraw()
+            raise
+
+    def submit_if_open(self) -> None:
+        """As `submit`; a store at its end keeps what this would have deleted, and that is no error."""
+        try:
+            self.submit()
+        except (StoreFailed, StoreClosed):
+            pass
+
+    def submit_again(self) -> None:
+        """After a refusal for want of room."""
+        for operation in self.operations:
+            if isinstance(operation, Put):
+                operation.id = 0
+        self.submit_if_open()
+
+    def withdraw(self) -> None:
+        """Give back what was kept for it; it will not be submitted."""
+        for step in self._steps:
+            guarded(step.give_up)
+
+    def go_on(self) -> None:
+        """It is committed: what follows, follows."""
+        for step in self._steps:
+            guarded(step.go_on)
+
+    def _committed(self) -> None:
+        follow(self.go_on)
+
+    def failed(self, error: BaseException) -> None:
+        """The store has refused it, or is at its end."""
+        self._journal.note(error)
+        if self._is_owed and isinstance(error, StoreFull):
+            self._journal.owe(self)
+        else:
+            follow(self.withdraw)
+
+    def _prepare(self, message: Message, like: Entry | None) -> tuple[bytes, bytes]:
+        if like is not None:
+            held_until = None if like.held_until is None else self._journal.wall_time(like.held_until)
+            return encode_message(message, held_until, in_doubt=like.maybe_delivered), _body_of(message)
+        if message is not self._message:
+            held_until = self._journal.wall_clock() + message.delay if message.delay else None
+            self._stored_form = (encode_message(message, held_until), _body_of(message))
+            self._message = message
+        return self._stored_form
+
+
+def _body_of(message: Message) -> bytes:
+    body = message.body
+    if type(body) is bytes:
+        return body
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise TypeError(
+        f"the body of a persistent message for routing key {message.routing_key!r} is a {type(body).__name__};"
+        " a durable queue keeps bytes: encode it, or publish it with persistent=False"
+    )

@@ -1,0 +1,158 @@
+"""What a store keeps of exchanges, queues and bindings: a document for each, and back.
+
+Kept is what is durable and nobody's own; of a binding both ends must be. Documents are JSON, see `_base/json_values`. A
+queue's has its number in the store and of its settings what differs from the usual, so a setting that is added later
+has its usual value in queues that were declared before. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from enum import Enum
+from typing import Any, Final, NamedTuple, cast
+
+from multiqueue.store import Define, Definition, StoreDamaged, Undefine
+
+from .._base.json_values import dump, load
+from .._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
+from .._routing.binding import Binding, Destination
+from .._routing.exchange import Exchange
+from .._routing.topology import Declared, DeclaredQueue
+
+EXCHANGE, QUEUE, BINDING = "exchange", "queue", "binding"
+_RESERVED: Final = ("", "amq.")
+
+_ENUMS: Final[Mapping[str, type[Enum]]] = {"kind": QueueKind, "overflow": Overflow, "groups": MessageGroups}
+
+
+class KeptQueue(NamedTuple):
+    """A queue as it comes back."""
+
+    name: str
+    number: int
+    settings: QueueSettings
+    arguments: Mapping[str, object]
+
+
+class KeptBinding(NamedTuple):
+    """A binding as it comes back; `to_queue` says what kind of destination it has."""
+
+    source: str
+    destination: str
+    to_queue: bool
+    routing_key: str
+    arguments: Mapping[str, object]
+
+
+def is_kept(declared: Declared | Destination) -> bool:
+    """True for what a store keeps. Exchanges that every virtual host has are there anyway."""
+    if isinstance(declared, Binding):
+        return declared.source.name != "" and is_kept(declared.source) and is_kept(declared.destination)
+    if isinstance(declared, Exchange):
+        return declared.durable
+    if isinstance(declared, DeclaredQueue):
+        return declared.queue.is_stored
+    return declared.is_stored
+
+
+def definition_of(declared: Declared) -> Define:
+    """The definition of something that is kept."""
+    kind, key = _place_of(declared)
+    if isinstance(declared, Binding):
+        return Define(kind, key, key)
+    if isinstance(declared, Exchange):
+        return Define(kind, key, _exchange_document(declared))
+    queue = declared.queue
+    document = {
+        "number": queue.store_number,
+        "settings": _settings_out(queue.settings),
+        "arguments": declared.arguments,
+    }
+    return Define(kind, key, dump(document))
+
+
+def undefinition_of(declared: Declared) -> Undefine:
+    """What undoes `definition_of`."""
+    return Undefine(*_place_of(declared))
+
+
+def exchange_from(definition: Definition) -> Exchange:
+    """The exchange that was kept."""
+    document = _document_of(definition)
+    return Exchange(definition.key, durable=True, **document)
+
+
+def queue_from(definition: Definition) -> KeptQueue:
+    """The queue that was kept."""
+    document = _document_of(definition)
+    settings = _settings_in(document["settings"])
+    return KeptQueue(definition.key, document["number"], settings, document["arguments"])
+
+
+def binding_from(definition: Definition) -> KeptBinding:
+    """The binding that was kept."""
+    return KeptBinding(*cast("list[Any]", load(definition.document)))
+
+
+def _place_of(declared: Declared) -> tuple[str, str]:
+    if isinstance(declared, Binding):
+        to_queue = not isinstance(declared.destination, Exchange)
+        names = (declared.source.name, declared.destination.name, to_queue)
+        return BINDING, dump([*names, declared.routing_key, dict(sorted(declared.arguments.items()))])
+    return EXCHANGE if isinstance(declared, Exchange) else QUEUE, declared.name
+
+
+def _exchange_document(exchange: Exchange) -> str:
+    return dump(
+        {
+            "type": exchange.type,
+            "auto_delete": exchange.auto_delete,
+            "internal": exchange.internal,
+            "arguments": exchange.arguments,
+            "alternate": exchange.alternate,
+        }
+    )
+
+
+def _document_of(definition: Definition) -> dict[str, Any]:
+    try:
+        document = load(definition.document)
+    except ValueError as error:
+        raise StoreDamaged(f"the definition of {definition.kind} '{definition.key}' is no JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise StoreDamaged(f"the definition of {definition.kind} '{definition.key}' is no JSON object")
+    return document
+
+
+def _settings_out(settings: QueueSettings) -> dict[str, object]:
+    usual = QueueSettings()
+    found: dict[str, object] = {}
+    for name in _BY_NAME:
+        value = getattr(settings, name)
+        # A kind that needs its key has no usual instance; every other field is compared with one that has none.
+        if value != getattr(usual, name):
+            found[name] = _plain(value)
+    return found
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, AlertThresholds):
+        return {field.name: getattr(value, field.name) for field in fields(AlertThresholds)}
+    return value
+
+
+def _settings_in(document: Mapping[str, Any]) -> QueueSettings:
+    values = dict(document)
+    for name, enum in _ENUMS.items():
+        if name in values and not (name == "kind" and values[name] not in _OUR_KINDS):  # then it is a program's own
+            values[name] = enum(values[name])
+    if values.get("alerts") is not None:
+        values["alerts"] = AlertThresholds(**values["alerts"])
+    return QueueSettings(**values)
+
+
+_OUR_KINDS: Final = frozenset(kind.value for kind in QueueKind)
+_BY_NAME: Final = tuple(field.name for field in fields(QueueSettings))

@@ -1,0 +1,178 @@
+"""A publisher that does not wait, and hands what it publishes in a row to the store together.
+
+Promise     As if each message were published by itself, with `publish_nowait`: it is whole on its durable queues or
+            refused there, alone, and messages of one publisher join a queue in their order. What differs is when the
+            store is given them: in runs.
+State       A publisher, and the run that it fills, are one thread's; a run that was handed in is the store's thread's.
+Waiting     Whoever publishes calls `hand_in` before it does anything that has to come after, and before it waits: what
+            is not handed in is committed by nobody. `hand_in`, and a publish that fills a run, wait as `publish_nowait`
+            does, while too many bytes wait for their commit.
+Memory      A run that was told of forgets its messages: a channel may keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .._base.errors import MessageRefused
+from .._base.message import MESSAGE_BYTES
+from .._base.outcome import PutOutcome
+from .batch import Submission
+from .journal import Journal, follow
+
+if TYPE_CHECKING:
+    from multiqueue.store import Commit, StoreError
+
+    from .._base.message import Message
+    from .._host.virtual_host import VirtualHost
+    from .._queue.queue import BrokerQueue
+
+_LONGEST: Final = 64  # messages of a run: some 500 us for the store's thread, while the next run is filled
+_LARGEST: Final = 128 * 1024  # bytes of a run in memory, its last message apart
+_SHARE: Final = 1 / 16  # of the memory limit: as much at most
+_ENQUEUED: Final = PutOutcome.ENQUEUED
+
+Tell = Callable[[list[tuple[object, bool]]], object]
+"""What is called with the tags of messages, each with whether a store has refused it."""
+
+
+class Run:
+    """Submissions that are handed to the store together, each to be committed or refused for itself."""
+
+    __slots__ = ("_commit", "_journal", "_submissions", "_tags", "_tell", "room")
+
+    def __init__(self, journal: Journal, tell: Tell, room: float) -> None:
+        self._journal = journal
+        self._tell = tell
+        self._submissions: list[Submission] = []
+        self._tags: list[object] = []  # of each its own; None for what nobody wants to be told of
+        self._commit: Commit | None = None  # of the last of them, once it is handed in
+        self.room = room  # bytes that it still takes
+
+    def __len__(self) -> int:
+        return len(self._submissions)
+
+    def add(self, submission: Submission, tag: object, size: int) -> None:
+        """Take a message's submission."""
+        self._submissions.append(submission)
+        self._tags.append(tag)
+        self.room -= size
+
+    def hand_in(self) -> None:
+        """Have it committed. Raises as `Submission.submit`."""
+        try:
+            self._commit = self._journal.hand_in_run([each.operations for each in self._submissions], self._ended)
+        except BaseException:
+            for each in self._submissions:
+                each.withdraw()
+            raise
+
+    @property
+    def is_done(self) -> bool:
+        """True once all of it is committed or refused, and told."""
+        return self._commit is not None and self._commit.is_done
+
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
+        """As `Commit.add_done_callback`, of a run that was handed in: when all of it is done, before or after that."""
+        assert self._commit is not None, "what is not handed in is never done"
+        self._commit.add_done_callback(callback)
+
+    # On the store's thread
+
+    def _ended(self, refused: Mapping[int, StoreError]) -> None:
+        follow(partial(self._go_on, refused))
+
+    def _go_on(self, refused: Mapping[int, StoreError]) -> None:
+        submissions, self._submissions = self._submissions, []
+        for index, submission in enumerate(submissions):
+            if index in refused:
+                submission.failed(refused[index])
+            else:
+                submission.go_on()
+        told = [(tag, index in refused) for index, tag in enumerate(self._tags) if tag is not None]
+        if told:
+            self._tell(told)
+
+
+class Sent(NamedTuple):
+    """What became of a message at once: queues that ask its publisher to wait for room, and the run that has it.
+
+    Without a `run` it is where it should be. With one, its tag is told when the store has committed or refused it.
+    """
+
+    throttled: tuple[BrokerQueue, ...] = ()
+    run: Run | None = None
+
+
+_SENT: Final = Sent()
+
+
+class Publisher:
+    """One who publishes to a virtual host, without waiting for commits; made by `VirtualHost.publisher`."""
+
+    def __init__(self, host: VirtualHost, journal: Journal | None, tell: Tell) -> None:
+        self._host = host
+        self._journal = journal
+        self._tell = tell
+        # Invariant: None, or not handed in; and what a message comes to that simply joins it.
+        self._run: Run | None = None
+        self._sent = _SENT
+
+    def publish(self, message: Message, *, mandatory: bool = False, tag: object = None) -> Sent:
+        """As `VirtualHost.publish_nowait`, but for the moment in which the store is given the message.
+
+        `tag` is what `tell` is called with, on the store's thread, if a run has the message; None: with nothing.
+        """
+        return self.put_on(self._host.route(message), message, mandatory=mandatory, tag=tag)
+
+    def put_on(
+        self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False, tag: object = None
+    ) -> Sent:
+        """The second half of `publish`, on the queues to which the first one led."""
+        if self._journal is None or not message.persistent:
+            self.hand_in()  # nobody overtakes what was published before
+            throttled = self._host.put_on(queues, message, mandatory=mandatory).throttled
+            return Sent(throttled) if throttled else _SENT
+        self._host.check_size(queues, message)
+        submission = Submission(self._journal)
+        outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message)
+        stored = len(outcomes)
+        for queue in queues:
+            if not queue.is_stored:
+                outcomes.append((queue, queue.put(message)))
+        if stored and all(outcome is _ENQUEUED for _, outcome in outcomes):
+            return self._join(submission, message, tag)
+        try:
+            published = self._host.account_for(message, 0, outcomes, mandatory)
+        except MessageRefused:
+            self._join(submission, message, None)  # others have it; whoever published it is told already
+            raise
+        sent = self._join(submission, message, tag)
+        return sent._replace(throttled=published.throttled)
+
+    def hand_in(self) -> None:
+        """Give the store what it was not given yet.
+
+        Raises:
+            StoreFailed, StoreClosed: it accepts nothing any more.
+        """
+        run, self._run = self._run, None
+        if run is not None:
+            run.hand_in()
+
+    def _join(self, submission: Submission, message: Message, tag: object) -> Sent:
+        """Have the run take it, if there is anything to store."""
+        if not submission.operations:
+            return _SENT
+        run = self._run
+        if run is None:
+            assert self._journal is not None
+            run = self._run = Run(self._journal, self._tell, min(_LARGEST, self._host.memory_limit * _SHARE))
+            self._sent = Sent((), run)
+        sent = self._sent
+        run.add(submission, tag, message.size + MESSAGE_BYTES)
+        if run.room <= 0 or len(run) == _LONGEST:
+            self.hand_in()
+        return sent

@@ -1,0 +1,1 @@
+"""A virtual host and a broker: what puts all other parts together."""

@@ -1,0 +1,270 @@
+"""The broker: a virtual host with threads of its own, and further virtual hosts that share them.
+
+Promise     `Broker()` works at once; `close` returns when no callback runs any more and its threads are joined.
+State       `_hosts_lock` guards the further virtual hosts and the servers, and is a leaf. `_opening_lock` is held
+            while a host is made, so that its store is opened once: opening reads files, and nobody but those who
+            add virtual hosts waits for it.
+Who runs    The scheduler's threads run callbacks of subscriptions, the housekeeping thread lets time pass for
+            queues; everything else runs on the caller's thread.
+Membership  Closing goes from the outside in: first servers, then no host accepts anything, then subscriptions end,
+            then queues, then the threads. A callback may close the broker: it waits for no callback and joins no
+            thread of the scheduler's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol
+
+from multiqueue.store import Durability, MessageStore
+
+from .._base.alerts import Alert
+from .._base.errors import NotAllowed
+from .._delivery.housekeeping import Housekeeping
+from .._delivery.scheduler import Scheduler
+from .._delivery.subscription import runs_callback
+from .._durable.data_directory import DataDirectory
+from .virtual_host import MEMORY_LIMIT, VirtualHost
+
+
+class _Closable(Protocol):
+    """What listens for a broker."""
+
+    def close(self, timeout: float) -> None: ...
+
+
+class Broker(VirtualHost):
+    """A broker in this process, started in one line and closed by `with` or `close`.
+
+        with Broker() as broker:
+            broker.declare_queue("orders")
+            broker.consume("orders", lambda received: print(received.body), auto_accept=True)
+            broker.publish(Message(b"one tea", routing_key="orders"))
+
+    It is itself the virtual host `/`. `threads` run callbacks; `housekeeping_interval` seconds lie between two
+    looks at the time of every queue, so a time to live is kept that exactly on a queue that nobody touches.
+    `on_alert` is told of thresholds that queues were declared with, by default through the log.
+
+    With `data`, a directory, every virtual host has a store there: durable exchanges and queues, their bindings, and
+    persistent messages on durable queues are there again when the broker is opened next. `durability` says what they
+    survive: "sync" everything up to a power loss, "relaxed" a crash of the process, "memory" nothing. `memory_limit`
+    bytes is what the messages of one virtual host may take in memory.
+
+    Raises:
+        StoreLocked: another process has the directory open.
+        StoreDamaged: something in it cannot be read.
+        ValueError: no such durability.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = 2,
+        housekeeping_interval: float = 0.25,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+        on_alert: Callable[[Alert], None] | None = None,
+        data: str | Path | None = None,
+        durability: str = Durability.SYNC,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> None:
+        self._data = _data_directory(data, durability)
+        self._opening_lock = threading.Lock()
+        self._servers: list[_Closable] = []  # guarded by _hosts_lock
+        self._housekeeping_thread = Housekeeping(housekeeping_interval, clock=clock)
+        self._scheduler_threads = Scheduler(threads)
+        try:
+            self._open(clock, wall_clock, on_alert, memory_limit)
+        except BaseException:
+            self._end_threads(None)  # none of them runs a callback yet
+            raise
+        self._housekeeping_thread.start()
+
+    def _open(
+        self,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        on_alert: Callable[[Alert], None] | None,
+        memory_limit: int,
+    ) -> None:
+        """Open the first virtual host, and those that the data directory has beside it; all or none."""
+        with _closing_on_error(self._store_of("/")) as store:
+            super().__init__(
+                "/",
+                clock=clock,
+                wall_clock=wall_clock,
+                on_alert=on_alert,
+                scheduler=self._scheduler_threads,
+                housekeeping=self._housekeeping_thread,
+                store=store,
+                memory_limit=memory_limit,
+            )
+        self._hosts_lock = threading.Lock()
+        self._hosts: dict[str, VirtualHost] = {"/": self}
+        try:
+            for name in self._data.virtual_hosts() if self._data is not None else ():
+                self.add_virtual_host(name)
+        except BaseException:
+            self._close_hosts(0.0)
+            raise
+
+    def _store_of(self, name: str) -> MessageStore | None:
+        return None if self._data is None else self._data.open(name)
+
+    def add_virtual_host(self, name: str) -> VirtualHost:
+        """The virtual host of this name, made when there is none; it shares this broker's threads.
+
+        Raises:
+            BrokerClosed: this broker was closed.
+            StoreLocked, StoreDamaged, ValueError: its store cannot be opened; only with a data directory.
+        """
+        self.check_open()
+        with self._opening_lock:
+            host = self._hosts.get(name)
+            if host is None:
+                with _closing_on_error(self._store_of(name)) as store:
+                    host = VirtualHost(
+                        name,
+                        clock=self._clock,
+                        wall_clock=self._wall_clock,
+                        on_alert=self._on_alert,
+                        scheduler=self._scheduler_threads,
+                        housekeeping=self._housekeeping_thread,
+                        store=store,
+                        memory_limit=self.memory_limit,
+                    )
+                with self._hosts_lock:
+                    self._hosts[name] = host
+        if self.is_closed:
+            host.close()
+            self.check_open()
+        return host
+
+    def virtual_host(self, name: str = "/") -> VirtualHost:
+        """The virtual host of this name.
+
+        Raises:
+            NotAllowed: there is none.
+        """
+        with self._hosts_lock:
+            host = self._hosts.get(name)
+        if host is None:
+            raise NotAllowed(f"vhost '{name}' not found")
+        return host
+
+    def virtual_hosts(self) -> list[VirtualHost]:
+        """All virtual hosts, the broker itself first."""
+        with self._hosts_lock:
+            return list(self._hosts.values())
+
+    def listen(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Any:
+        """Let AMQP 0-9-1 clients in: a `multiqueue.amqp.Server` with `port`, `url` and `close`.
+
+            with Broker() as broker, broker.listen() as server:
+                pika.BlockingConnection(pika.URLParameters(server.url))
+
+        Port 0 is a free one. `options` are those of `multiqueue.amqp.serve`. Closing the broker closes it too.
+
+        Raises:
+            ImportError: `blocking-multiqueue[amqp]` is not installed.
+            ServerError: the address cannot be had.
+        """
+        self.check_open()
+        # By name: this room may not know the one above it.
+        return self._keep_server(importlib.import_module("multiqueue.amqp").serve(self, host, port, **options))
+
+    def _keep_server(self, server: Any) -> Any:
+        """Close the server with the broker, or now if the broker was closed meanwhile."""
+        with self._hosts_lock:
+            self._servers.append(server)
+        if self.is_closed:
+            server.close()
+            self.check_open()
+        return server
+
+    def listen_http(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Any:
+        """Let tools look in over HTTP: a `multiqueue.monitor.HttpServer` with `port`, `url` and `close`.
+
+            with Broker() as broker, broker.listen() as server, broker.listen_http(amqp=server) as http:
+                urllib.request.urlopen(f"{http.url}/metrics")
+
+        Port 0 is a free one. `options` are those of `multiqueue.monitor.serve_http`; with `amqp=server` the server's
+        connections are shown, and its users ask. Closing the broker closes it too.
+
+        Raises:
+            ImportError: `blocking-multiqueue[monitor]` is not installed.
+            MonitorError: the address cannot be had.
+        """
+        return self._keep_server(importlib.import_module("multiqueue.monitor").serve_http(self, host, port, **options))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Close every server and virtual host, and end the threads. Closing twice is harmless.
+
+        Blocked threads are told, and messages that no store has are gone. Callbacks that run are waited for, `timeout`
+        seconds at most per virtual host; a callback that closes the broker waits for none, and the threads end after
+        it. A program that ends without closing closes what has a store, and waits for no callback.
+
+        Raises:
+            StoreFailed: a disk failed at the very end. All virtual hosts are closed; what was committed is there.
+            RuntimeError: called by something that follows a commit, on a store's own thread. Nothing was done.
+        """
+        for host in self.virtual_hosts():
+            host.check_closable()
+        try:
+            self._close_servers(timeout)
+            self._close_hosts(timeout)
+        finally:
+            self._end_threads(timeout)
+
+    def _close_servers(self, timeout: float | None) -> None:
+        with self._hosts_lock:
+            servers, self._servers = self._servers, []
+        for server in servers:
+            server.close(2.0 if timeout is None else timeout)
+
+    def _close_hosts(self, timeout: float | None) -> None:
+        with self._hosts_lock:
+            others = [host for host in self._hosts.values() if host is not self]
+        with ExitStack() as ends:  # each is closed, whatever becomes of the one before
+            for host in others:
+                ends.callback(host.close, timeout)
+            ends.callback(super().close, timeout)
+
+    def _end_threads(self, timeout: float | None) -> None:
+        self._scheduler_threads.close(0.0 if runs_callback() else timeout)
+        self._housekeeping_thread.close()
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _data_directory(data: str | Path | None, durability: str) -> DataDirectory | None:
+    """None where nothing is to survive."""
+    if Durability(durability) is Durability.MEMORY or data is None:
+        return None
+    return DataDirectory(data, durability)
+
+
+@contextmanager
+def _closing_on_error(store: MessageStore | None) -> Iterator[MessageStore | None]:
+    """A virtual host closes its store; until there is one, somebody else must."""
+    try:
+        yield store
+    except BaseException:
+        if store is not None:
+            store.close()
+        raise

@@ -1,0 +1,97 @@
+"""Where a virtual host's dead letters go.
+
+Promise     A dead letter goes on until it is lost or would go round for ever; what became of each is counted. Of a
+            durable queue it goes on in the commit that deletes it there.
+State       `_lock`, a leaf, guards the two counters.
+Who runs    The thread that caused it, under no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .._base.errors import NotFound
+from .._base.message import Message
+from .._base.outcome import DeadLetterReason
+from .._durable.batch import Submission
+from .._queue.queue import BrokerQueue
+from .._routing.dead_letter import dead_letter, further_keys, is_cycle
+from .publishing import HostPublishing
+
+if TYPE_CHECKING:
+    from .._queue.base import QueueBase
+
+_log = logging.getLogger("multiqueue.broker")
+
+
+class HostDeadLetters(HostPublishing):
+    """The part of `VirtualHost` that sends dead letters on."""
+
+    _lock: threading.Lock
+    _wall_clock: Callable[[], float]
+    _dead_letters_routed: int
+    _dead_letters_lost: int
+
+    def _dead_letter(self, queue: BrokerQueue, message: Message, reason: DeadLetterReason) -> None:
+        """Send a dead letter on. Called by the queue it left, on any thread, under no lock."""
+        if self._journal is None:
+            self.send_on(queue, message, reason, None)
+        else:
+            submission = Submission(self._journal, is_owed=True)
+            self.send_on(queue, message, reason, submission)
+            submission.submit_if_open()
+
+    def _bury(self, queue: QueueBase, message: Message, reason: DeadLetterReason, submission: Submission) -> None:
+        """Send a dead letter on in the commit that deletes it where it was."""
+        self.send_on(queue, message, reason, submission)
+
+    def send_on(
+        self, queue: QueueBase, message: Message, reason: DeadLetterReason, submission: Submission | None
+    ) -> None:
+        """Send a dead letter where its queue says: with a submission, when that is committed."""
+        settings = queue.settings
+        if settings.dead_letter_exchange is None or (self._closed and submission is None):
+            return
+        letter = dead_letter(
+            message,
+            queue=queue.name,
+            reason=reason,
+            exchange=settings.dead_letter_exchange,
+            routing_key=settings.dead_letter_routing_key,
+            now=datetime.fromtimestamp(self._wall_clock(), UTC),
+        )
+        reached = 0
+        for target in self._routes_of_dead_letter(letter):
+            if reason is not DeadLetterReason.REJECTED and is_cycle(letter, target.name):
+                continue
+            if submission is None:
+                reached += target.put(letter).accepted
+            elif target.is_stored and letter.persistent:
+                reached += self._put_letter(submission, target, letter)
+            else:
+                submission.then(partial(target.put, letter))
+                reached += not target.is_deleted
+        with self._lock:
+            if reached:
+                self._dead_letters_routed += 1
+            else:
+                self._dead_letters_lost += 1
+
+    def _put_letter(self, submission: Submission, target: BrokerQueue, letter: Message) -> bool:
+        """False when the target has no room for it, or its store cannot keep what was in memory so far."""
+        try:
+            return submission.put(target, letter).accepted
+        except TypeError as error:
+            _log.error("a dead letter for %s is lost: %s", target.label, error)
+            return False
+
+    def _routes_of_dead_letter(self, letter: Message) -> list[BrokerQueue]:
+        try:
+            return self._topology.route(letter, further_keys(letter), internal=True)
+        except NotFound:
+            return []  # as in RabbitMQ, the exchange need not exist; the letter is counted as lost

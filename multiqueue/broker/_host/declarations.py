@@ -1,0 +1,435 @@
+"""What is declared in a virtual host, and by which rules: RabbitMQ's, for names, equivalence and refusals.
+
+Promise     A call that raises has changed nothing. Declaring what is there as it is, binding twice, deleting or
+            unbinding what is not there: all of that is no error.
+State       The topology has its own lock. `_closed` is set once, by `VirtualHost.close`.
+Membership  A queue may delete itself (auto-delete, expiry) at any moment, and leaves the topology before its
+            `on_deleted` returns. A declaration that meets it in between replaces it.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+from .._base.errors import AccessRefused, BrokerClosed, NotFound, PreconditionFailed, ResourceLocked
+from .._base.settings import QueueSettings
+from .._queue.queue import BrokerQueue
+from .._routing.arguments import (
+    ALTERNATE_EXCHANGE,
+    alternate_exchange,
+    assert_same,
+    assert_same_arguments,
+    assert_same_settings,
+    queue_settings,
+)
+from .._routing.binding import Binding, Destination, frozen
+from .._routing.exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Exchange, ExchangeStatistics, binding_condition
+from .._routing.topology import DeclaredQueue, Topology
+
+_log = logging.getLogger("multiqueue.broker")
+
+RESERVED_PREFIX = "amq."
+MAX_NAME_BYTES = 255  # what a short string of AMQP holds
+
+# RabbitMQ's, for what its tracing shows. Programs look for it; nobody may publish to it.
+TRACE_EXCHANGE = "amq.rabbitmq.trace"
+PREDECLARED = {
+    DEFAULT_EXCHANGE: "direct",
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+    TRACE_EXCHANGE: "topic",
+}
+
+MakeQueue = Callable[[str, QueueSettings], BrokerQueue]
+
+
+class Declarations:
+    """The exchanges, queues and bindings of one virtual host. Any thread may call anything.
+
+    Nothing blocks, but that in a virtual host with a store whoever declares, binds or deletes waits for the commit. A
+    change that a full store refuses (`StoreFull`) is undone.
+
+    An `owner` stands for a connection: an exclusive queue belongs to the one that declared it. Without an owner it
+    is this process's own.
+    """
+
+    def __init__(self, name: str, make_queue: MakeQueue, topology: Topology | None = None) -> None:
+        self.name = name
+        self._make_queue = make_queue
+        self._topology = topology or Topology(name)
+        for exchange, type in PREDECLARED.items():
+            self._topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
+        self._default = self._exchange(DEFAULT_EXCHANGE)
+        self._closed = False
+
+    # Exchanges
+
+    def declare_exchange(
+        self,
+        name: str,
+        type: str = "direct",
+        *,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        passive: bool = False,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Exchange:
+        """The exchange of this name, made when there is none; `passive` only looks.
+
+        Raises:
+            NotFound: `passive`, and there is none.
+            AccessRefused: the default exchange, or a new name that is reserved.
+            PreconditionFailed: there is one that differs, or the type is unknown.
+        """
+        self.check_open()
+        self._refuse_default(name)
+        if passive:
+            return self._exchange(name)
+        arguments = dict(arguments or {})
+        what = self._label("exchange", name)
+        if type not in EXCHANGE_TYPES:
+            known = ", ".join(EXCHANGE_TYPES)
+            raise PreconditionFailed(f"unknown exchange type '{type}' for {what}; one of {known}")
+        found = self._topology.find_exchange(name)
+        if found is None:
+            _check_new_name("exchange", name)
+            found = self._topology.add_exchange(
+                Exchange(
+                    name,
+                    type,
+                    durable=durable,
+                    auto_delete=auto_delete,
+                    internal=internal,
+                    arguments=arguments,
+                    alternate=alternate_exchange(what, arguments),
+                )
+            )
+        assert_same(what, "type", type, found.type)
+        assert_same(what, "durable", durable, found.durable)
+        assert_same(what, "auto_delete", auto_delete, found.auto_delete)
+        assert_same(what, "internal", internal, found.internal)
+        assert_same_arguments(what, arguments, found.arguments, [ALTERNATE_EXCHANGE])
+        self._topology.wait_for_commits()
+        return found
+
+    def delete_exchange(self, name: str, *, if_unused: bool = False) -> bool:
+        """Delete an exchange with its bindings; False when there was none.
+
+        Raises:
+            AccessRefused: the default exchange, or a reserved name.
+            PreconditionFailed: `if_unused`, and it has bindings.
+        """
+        self.check_open()
+        self._refuse_default(name)
+        _refuse_reserved("exchange", name)
+        exchange = self._topology.find_exchange(name)
+        if exchange is None:
+            return False
+        if not self._topology.remove_exchange(exchange, if_unused=if_unused):
+            raise PreconditionFailed(f"{self._label('exchange', name)} in use")
+        self._topology.wait_for_commits()
+        return True
+
+    def exchanges(self) -> list[Exchange]:
+        """All exchanges, the predeclared ones first."""
+        return self._topology.exchanges()
+
+    def exchange_statistics(self) -> list[ExchangeStatistics]:
+        """Every exchange in figures."""
+        return self._topology.exchange_statistics()
+
+    # Queues
+
+    def declare_queue(
+        self,
+        name: str = "",
+        *,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        passive: bool = False,
+        arguments: Mapping[str, object] | None = None,
+        settings: QueueSettings | None = None,
+        owner: object = None,
+    ) -> BrokerQueue:
+        """The queue of this name, made when there is none; without a name, a new one; `passive` only looks.
+
+        What it is like is said by flags and arguments, as over a wire, or by `settings` alone.
+
+        Raises:
+            NotFound: `passive`, and there is none.
+            AccessRefused: a reserved name.
+            ResourceLocked: it is exclusive, and belongs to another owner.
+            PreconditionFailed: there is one that differs, or an argument does not fit.
+            ValueError: both settings and flags or arguments.
+        """
+        self.check_open()
+        if passive:
+            queue = self.queue(name, owner=owner)
+            queue.touch()
+            return queue
+        if name:
+            _check_new_name("queue", name)
+        else:
+            name = _generated_name()
+        arguments = dict(arguments or {})
+        if settings is None:
+            settings = queue_settings(
+                self._label("queue", name),
+                arguments,
+                durable=durable,
+                exclusive=exclusive,
+                auto_delete=auto_delete,
+            )
+        elif arguments or durable or exclusive or auto_delete:
+            raise ValueError("settings say all about a queue; leave flags and arguments out")
+        return self._declare(name, settings, arguments, owner)
+
+    def _declare(
+        self, name: str, settings: QueueSettings, arguments: Mapping[str, object], owner: object
+    ) -> BrokerQueue:
+        while True:
+            found = self._topology.find_queue(name)
+            if found is None:
+                belongs_to = (owner or self) if settings.exclusive else None
+                declared = DeclaredQueue(self._make_queue(name, settings), arguments, belongs_to)
+                found = self._topology.add_queue(declared, self._default)
+                if found is declared:
+                    self._delete_if_closed(found.queue)
+                    return found.queue
+                declared.queue.delete()  # another thread's came first
+            if not found.queue.is_deleted:
+                self._assert_equivalent(found, settings, arguments, owner)
+                found.queue.touch()
+                self._topology.wait_for_commits()
+                return found.queue
+            self._topology.remove_queue(found.queue)
+
+    def _assert_equivalent(
+        self, found: DeclaredQueue, settings: QueueSettings, arguments: Mapping[str, object], owner: object
+    ) -> None:
+        what = self._label("queue", found.name)
+        current = found.queue.settings
+        if settings.exclusive != current.exclusive:
+            self._refuse_locked(found.name)
+        self._check_access(found, owner)
+        assert_same(what, "durable", settings.durable, current.durable)
+        assert_same(what, "auto_delete", settings.auto_delete, current.auto_delete)
+        assert_same_arguments(what, arguments, found.arguments)
+        assert_same_settings(what, settings, current)
+
+    def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False, owner: object = None) -> int:
+        """Delete a queue and its messages; returns how many were on it that nobody had, 0 when there is none.
+
+        Raises:
+            ResourceLocked: it is exclusive, and belongs to another owner.
+            PreconditionFailed: `if_unused` and it has consumers, or `if_empty` and it has messages.
+        """
+        self.check_open()
+        found = self._topology.find_queue(name)
+        if found is None:
+            return 0
+        self._check_access(found, owner)
+        deleted = found.queue.delete(if_unused=if_unused, if_empty=if_empty)
+        self._topology.wait_for_commits()
+        return deleted
+
+    def queue(self, name: str, *, owner: object = None) -> BrokerQueue:
+        """The queue of this name.
+
+        Raises:
+            NotFound: there is none.
+            ResourceLocked: it is exclusive, and belongs to another owner.
+        """
+        self.check_open()
+        found = self._topology.find_queue(name)
+        if found is None or found.queue.is_deleted:
+            raise NotFound(f"no {self._label('queue', name)}")
+        if found.owner is not None:
+            self._check_access(found, owner)
+        return found.queue
+
+    def queues(self) -> list[BrokerQueue]:
+        """All queues, in the order they were declared."""
+        return [declared.queue for declared in self._topology.queues()]
+
+    def declared_queues(self) -> list[DeclaredQueue]:
+        """All queues with the arguments they were declared with, and their owners."""
+        return self._topology.queues()
+
+    def release_owner(self, owner: object) -> None:
+        """The owner is gone: its exclusive queues go too, each of them even if another raises."""
+        for declared in self._topology.queues():
+            if owner is not None and declared.owner is owner:
+                try:
+                    declared.queue.delete()
+                except Exception:  # noqa: BLE001  # logged; the others must not stay for it
+                    _log.exception("%s cannot be deleted, whose owner is gone", declared.queue.label)
+
+    # Bindings
+
+    def bind_queue(
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str = "",
+        arguments: Mapping[str, object] | None = None,
+        *,
+        owner: object = None,
+    ) -> None:
+        """Let messages of the exchange that match reach the queue; binding twice is binding once.
+
+        Raises:
+            NotFound: one of the two is not there.
+            AccessRefused: the default exchange, to which every queue is bound by its name.
+            ResourceLocked: the queue belongs to another owner.
+            PreconditionFailed, SelectorError: an argument does not fit.
+        """
+        self._bind(lambda: self.queue(queue, owner=owner), exchange, routing_key, arguments)
+
+    def bind_exchange(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> None:
+        """Let messages of `source` that match reach `destination`, another exchange. Raises as `bind_queue`."""
+        self._refuse_default(destination)
+        self._bind(lambda: self._exchange(destination), source, routing_key, arguments)
+
+    def _bind(
+        self,
+        destination: Callable[[], Destination],
+        exchange: str,
+        routing_key: str,
+        arguments: Mapping[str, object] | None,
+    ) -> None:
+        self.check_open()
+        self._refuse_default(exchange)
+        arguments = dict(arguments or {})
+        while True:  # until both ends are still there at the moment of binding, or one is missed by name
+            to, source = destination(), self._exchange(exchange)
+            condition = binding_condition(source, arguments)
+            if self._topology.bind(Binding(source, to, routing_key, arguments, condition)):
+                self._topology.wait_for_commits()
+                return
+
+    def unbind_queue(
+        self,
+        queue: str,
+        exchange: str,
+        routing_key: str = "",
+        arguments: Mapping[str, object] | None = None,
+        *,
+        owner: object = None,
+    ) -> bool:
+        """Undo a `bind_queue` with the same parts; False when there was no such binding.
+
+        Raises:
+            AccessRefused: the default exchange.
+            ResourceLocked: there is such a binding, and the queue belongs to another owner.
+        """
+        return self._unbind(self._topology.find_queue(queue), exchange, routing_key, arguments, owner)
+
+    def unbind_exchange(
+        self,
+        destination: str,
+        source: str,
+        routing_key: str = "",
+        arguments: Mapping[str, object] | None = None,
+    ) -> bool:
+        """Undo a `bind_exchange` with the same parts; False when there was no such binding."""
+        return self._unbind(self._topology.find_exchange(destination), source, routing_key, arguments, None)
+
+    def _unbind(
+        self,
+        destination: DeclaredQueue | Exchange | None,
+        exchange: str,
+        routing_key: str,
+        arguments: Mapping[str, object] | None,
+        owner: object,
+    ) -> bool:
+        self.check_open()
+        self._refuse_default(exchange)
+        source = self._topology.find_exchange(exchange)
+        if source is None or destination is None:
+            return False
+        end = destination if isinstance(destination, Exchange) else destination.queue
+        identity = (source, end, routing_key, frozen(arguments or {}))
+        if not self._topology.is_bound(source, identity):
+            return False
+        if isinstance(destination, DeclaredQueue):
+            self._check_access(destination, owner)
+        found = self._topology.unbind(source, identity)
+        self._topology.wait_for_commits()
+        return found
+
+    def bindings(self) -> list[Binding]:
+        """All bindings, those of the default exchange included."""
+        return self._topology.bindings()
+
+    # Details
+
+    def check_open(self) -> None:
+        """Raise BrokerClosed when the virtual host was closed."""
+        if self._closed:
+            raise BrokerClosed(f"vhost '{self.name}' is closed")
+
+    def _delete_if_closed(self, queue: BrokerQueue) -> None:
+        """1. We passed `check_open`.  2. `close` set the flag and listed the queues.  3. We registered this one.
+
+        Then nobody else will ever delete it.
+        """
+        if self._closed:
+            queue.delete()
+            self.check_open()
+
+    def _exchange(self, name: str) -> Exchange:
+        exchange = self._topology.find_exchange(name)
+        if exchange is None:
+            raise NotFound(f"no {self._label('exchange', name)}")
+        return exchange
+
+    def _label(self, kind: str, name: str) -> str:
+        return f"{kind} '{name}' in vhost '{self.name}'"
+
+    def _refuse_default(self, exchange: str) -> None:
+        if exchange == DEFAULT_EXCHANGE:
+            raise AccessRefused("operation not permitted on the default exchange")
+
+    def _check_access(self, declared: DeclaredQueue, owner: object) -> None:
+        if declared.owner is not None and declared.owner is not (owner or self):
+            self._refuse_locked(declared.name)
+
+    def _refuse_locked(self, queue: str) -> NoReturn:
+        raise ResourceLocked(
+            f"cannot obtain exclusive access to locked {self._label('queue', queue)}. It could be originally"
+            " declared on another connection or the exclusive property value does not match that of the"
+            " original declaration."
+        )
+
+
+def _check_new_name(kind: str, name: str) -> None:
+    _refuse_reserved(kind, name)
+    size = len(name.encode())
+    if size > MAX_NAME_BYTES:
+        raise PreconditionFailed(f"{kind} name of {size} bytes; {MAX_NAME_BYTES} are the most")
+
+
+def _refuse_reserved(kind: str, name: str) -> None:
+    if name.startswith(RESERVED_PREFIX):
+        raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
+
+
+def _generated_name() -> str:
+    """A name nobody has: 128 random bits, written as RabbitMQ writes them."""
+    return "amq.gen-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()

@@ -1,0 +1,236 @@
+"""The way of a message into the queues of a virtual host.
+
+Promise     A message is put once on every queue that its exchange and routing key lead to. A call that raises has
+            changed nothing; after `MessageRefused` and `StoreFull` other queues may have the message, as they say.
+Who runs    Any thread may call anything. Only `publish` of a persistent message and `wait_for_room` block.
+            Conditions of bindings read header values on the publisher's thread, under no lock.
+Membership  A message routed to a queue that is deleted before it is put there counts as not routed there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from multiqueue.store import Commit
+
+from .._base.errors import MessageRefused, NoConsumers, Unroutable
+from .._base.message import Message
+from .._base.outcome import PutOutcome
+from .._delivery.subscription import runs_callback
+from .._durable.batch import Submission
+from .._durable.journal import Journal, follow
+from .._paging.memory import MemoryManager
+from .._queue.queue import BrokerQueue
+from .declarations import Declarations
+
+
+class Published(NamedTuple):
+    """How many queues have the message, and which of them ask the producer to wait for room.
+
+    `commit` is on its way while durable queues wait for their store; None where there is nothing to wait for.
+    """
+
+    queues: int
+    throttled: tuple[BrokerQueue, ...] = ()
+    commit: Commit | None = None
+
+    @property
+    def is_confirmed(self) -> bool:
+        """True when every queue has what it was promised, or never will; `wait` says which."""
+        return self.commit is None or self.commit.is_done
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until durable queues have the message; False when `timeout` seconds passed first.
+
+        Raises:
+            StoreFull: there was no room; no durable queue has it.
+            StoreFailed, StoreClosed: it is not known to be stored, and the store is at its end.
+        """
+        return self.commit is None or self.commit.wait(timeout)
+
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
+        """Have `callback(None)`, or `callback(error)` of `wait`, called once: now if it is known, else on the store's
+        thread, in the order in which messages were published. It must not block: other commits wait for it. What it
+        raises is logged.
+        """
+        if self.commit is None:
+            callback(None)
+        else:
+            self.commit.add_done_callback(lambda error: follow(lambda: callback(error)))
+
+
+# What most publishes come to, made once: a tenth of their cost.
+_ON_ONE_QUEUE = Published(1)
+_ENQUEUED = PutOutcome.ENQUEUED
+
+
+class HostPublishing(Declarations):
+    """The part of `VirtualHost` that takes messages in."""
+
+    _journal: Journal | None  # of the store; None where the virtual host lives in memory
+    _memory: MemoryManager
+
+    def publish(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
+        """Put the message on every queue that its exchange and routing key lead to, once each.
+
+        Blocks only when the message is persistent and a durable queue is among them: until it is committed there,
+        on all of them or on none. On other queues it is at once.
+
+        Order: two messages of one thread to one queue keep theirs. Queues are served one after the other, so
+        another thread may see the message on one of them before the next has it.
+
+        Raises:
+            NotFound: no such exchange.  AccessRefused: an internal one.
+            Unroutable: `mandatory`, and no queue has it.
+            NoConsumers: `immediate`, and no queue had a consumer with credit that wanted it.
+            MessageTooLarge: it would take more than a quarter of the memory limit. No queue has it.
+            MessageRefused: queues at their limit refused it; the others have it.
+            TypeError: it is persistent, and body or headers are nothing that a durable queue's store can keep.
+            StoreFull: the store has no room; no durable queue has it, every other one does.
+            StoreFailed: the store failed. It is not known whether it has the message.
+        """
+        if self._closed or self._journal is not None:
+            self.check_open()
+        queues = self._topology.route(message)
+        return self.put_on(queues, message, mandatory=mandatory, immediate=immediate, wait=True)
+
+    def publish_nowait(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
+        """As `publish`, but the commit is the caller's to wait for: `Published.wait` or `add_done_callback`.
+
+        What it raises was decided before anything was stored. It blocks only while too many bytes wait for their
+        commit.
+        """
+        self.check_open()
+        return self.put_on(self._topology.route(message), message, mandatory=mandatory, immediate=immediate)
+
+    def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
+        """The queues that `publish` would put the message on now, were these its routing keys too.
+
+        Raises as `publish` for its exchange.
+        """
+        self.check_open()
+        return self._topology.route(message, further_keys)
+
+    def put_on(
+        self,
+        queues: list[BrokerQueue],
+        message: Message,
+        *,
+        mandatory: bool = False,
+        immediate: bool = False,
+        wait: bool = False,
+    ) -> Published:
+        """The second half of `publish`, which says what it raises; without `wait`, of `publish_nowait`."""
+        body = message.body
+        if type(body) is not bytes or len(body) > self._memory.largest_body:  # `size`, written out: 2 % of a publish
+            self.check_size(queues, message)
+        if self._journal is not None and message.persistent:
+            return self._put_persistent(self._journal, queues, message, mandatory, immediate, wait)
+        accepted = 0
+        otherwise: list[tuple[BrokerQueue, PutOutcome]] = []
+        for queue in queues:
+            outcome = queue.put(message, immediate=immediate)
+            if outcome is _ENQUEUED:
+                accepted += 1
+            else:
+                otherwise.append((queue, outcome))
+        if otherwise or (mandatory and not accepted):
+            return self.account_for(message, accepted, otherwise, mandatory)
+        return _ON_ONE_QUEUE if accepted == 1 else Published(accepted)
+
+    def _put_persistent(
+        self,
+        journal: Journal,
+        queues: list[BrokerQueue],
+        message: Message,
+        mandatory: bool,
+        immediate: bool,
+        wait: bool,
+    ) -> Published:
+        """Durable queues get it in one commit; the others when that is under way."""
+        submission = Submission(journal)
+        outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message, immediate=immediate)
+        commit = submission.submit()
+        for queue in queues:
+            if not queue.is_stored:
+                outcomes.append((queue, queue.put(message, immediate=immediate)))
+        if commit is not None and wait and journal.may_wait:
+            commit.wait()
+        if outcomes and all(outcome is _ENQUEUED for _, outcome in outcomes):
+            return Published(len(outcomes), (), commit)
+        return self.account_for(message, 0, outcomes, mandatory, commit)
+
+    def check_size(self, queues: list[BrokerQueue], message: Message) -> None:
+        """Return when a message for these queues can be kept.
+
+        Raises:
+            MessageTooLarge: it cannot.
+        """
+        if queues:
+            self._memory.check_size(message.size, queues[0].label)
+
+    def account_for(
+        self,
+        message: Message,
+        accepted: int,
+        otherwise: list[tuple[BrokerQueue, PutOutcome]],
+        mandatory: bool,
+        commit: Commit | None = None,
+    ) -> Published:
+        """What a put came to when it is not simply on every queue; raises as `publish`.
+
+        `accepted` queues have it, besides those that `otherwise` says have.
+        """
+        throttled = tuple(queue for queue, outcome in otherwise if outcome is PutOutcome.THROTTLED)
+        refused = [queue for queue, outcome in otherwise if outcome is PutOutcome.REJECTED]
+        accepted += sum(outcome.accepted for _, outcome in otherwise)
+        if refused:
+            raise MessageRefused(
+                self._why_refused(refused), message=message, queues=tuple(queue.name for queue in refused)
+            )
+        if not accepted and any(outcome is PutOutcome.NO_CONSUMER for _, outcome in otherwise):
+            raise NoConsumers(f"no consumer wants the message now in vhost '{self.name}'", message=message)
+        if not accepted and mandatory:
+            raise Unroutable(
+                f"exchange '{message.exchange}' in vhost '{self.name}' leads"
+                f" routing key '{message.routing_key}' to no queue",
+                message=message,
+            )
+        return Published(accepted, throttled, commit)
+
+    def _why_refused(self, queues: list[BrokerQueue]) -> str:
+        full = ", ".join(f"'{queue.name}'" for queue in queues if not queue.is_short_of_memory)
+        short = ", ".join(f"'{queue.name}'" for queue in queues if queue.is_short_of_memory)
+        reasons = []
+        if full:
+            reasons.append(f"at their limit in vhost '{self.name}': {full}; consume from them or raise the limit")
+        if short:
+            reasons.append(
+                f"short of memory in vhost '{self.name}': {short}; wait_for_room before publishing more, consume what"
+                " cannot page, or raise memory_limit"
+            )
+        return "; ".join(reasons)
+
+    def wait_for_room(self, published: Published, timeout: float | None = None) -> bool:
+        """Block until the queues that a publish throttled have room; False when `timeout` seconds passed first.
+
+        In a callback it returns at once: the room may be for that very thread to make.
+        """
+        if runs_callback():
+            return not published.throttled
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for queue in published.throttled:
+            if not queue.wait_for_room(remaining(deadline)):
+                return False
+        return True
+
+    def submission(self) -> Submission | None:
+        """What is to be stored together; None when this virtual host lives in memory."""
+        return None if self._journal is None else Submission(self._journal)
+
+
+def remaining(deadline: float | None) -> float | None:
+    """Seconds until a deadline, None for none."""
+    return None if deadline is None else max(deadline - time.monotonic(), 0.0)

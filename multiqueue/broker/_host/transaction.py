@@ -1,0 +1,248 @@
+"""A transaction: publishes and settlements that are done together at commit, or not at all.
+
+Promise     Before `commit` nothing of it is visible. `commit` first makes sure of every delivery it settles and,
+            when one is not the caller's any more, raises with nothing changed and the transaction as it was.
+            Then it publishes, then it settles: whoever dies in between leaves a message twice, not nowhere.
+            `rollback` forgets it all; the deliveries are still the caller's to settle.
+Stored      What durable queues have to do with it is one commit of the store, all or nothing, and is made before
+            anything else is done. When the store refuses it, the transaction is as it was.
+Limits      Routing is done when a message is published, with the bindings of that moment. A queue at its limit
+            does not undo a commit: like a binding that does not match, it decides where a message goes. What was
+            refused is told afterwards. Queues change one after the other, so another thread may see one of them
+            changed and the next not yet.
+State       One thread at a time uses a transaction; it has no lock. It can be used again after either end. What is
+            to be settled in it is the transaction's from then on: to settle it otherwise while `commit` runs is a
+            mistake that may be found when half is done.
+Source      AMQP 0-9-1, class tx.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from .._base.errors import MessageRefused, Unroutable
+from .._base.outcome import DeadLetterReason, PutOutcome
+from .._queue.entry import Entry, IllegalStep
+
+if TYPE_CHECKING:
+    from .._base.message import Message
+    from .._delivery.received import HeldDelivery, Holder, Received
+    from .._durable.batch import Submission
+    from .._queue.queue import BrokerQueue
+    from .virtual_host import VirtualHost
+
+
+_How = Literal["accept", "release", "reject"]  # a method of a Holder
+_Outcomes = list[tuple["BrokerQueue", PutOutcome]]
+
+
+class Transaction:
+    """What one client does between two commits; made by `VirtualHost.transaction`.
+
+    As a context manager it commits at the end of the block, and rolls back when an exception leaves it.
+    """
+
+    def __init__(self, host: VirtualHost) -> None:
+        self._host = host
+        self._published: list[tuple[Message, list[BrokerQueue], bool]] = []  # and whether it is mandatory
+        # By holder and method. Invariant: a delivery's entry is a key of one of the values at most.
+        self._settled: dict[tuple[Holder, _How], dict[Entry, HeldDelivery]] = {}
+
+    def publish(self, message: Message, *, mandatory: bool = False) -> int:
+        """Route the message now, publish it at commit; returns to how many queues.
+
+        Raises:
+            NotFound, AccessRefused: as `VirtualHost.publish`.
+            Unroutable: `mandatory`, and no queue is bound for it. The rest of the transaction stands. Where its queues
+                are gone by the commit, `commit` raises it.
+        """
+        queues = self._host.route(message)
+        if mandatory and not queues:
+            raise Unroutable(
+                f"exchange '{message.exchange}' in vhost '{self._host.name}' leads"
+                f" routing key '{message.routing_key}' to no queue",
+                message=message,
+            )
+        self.publish_on(queues, message, mandatory=mandatory)
+        return len(queues)
+
+    def publish_on(self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False) -> None:
+        """Publish at commit on these queues, to which `VirtualHost.route` led: for callers that route otherwise.
+
+        No queue is fine here, also where it is `mandatory`: then `commit` says so.
+
+        Raises:
+            MessageTooLarge: it would take more than a quarter of the memory limit. It is not in the transaction.
+        """
+        self._host.check_size(queues, message)
+        self._published.append((message, queues, mandatory))
+
+    def accept(self, *received: Received) -> None:
+        """Be done with these messages at commit.
+
+        Raises:
+            ValueError: one of them is settled in this transaction already; then none is added.
+        """
+        self._settle("accept", received)
+
+    def release(self, *received: Received) -> None:
+        """Give these messages back to their queues at commit. Raises as `accept`."""
+        self._settle("release", received)
+
+    def reject(self, *received: Received) -> None:
+        """Dead-letter these messages at commit. Raises as `accept`."""
+        self._settle("reject", received)
+
+    def commit(self) -> None:
+        """Do everything, and begin anew. Waits for the store where durable queues have to do with it.
+
+        Raises:
+            BrokerClosed: the virtual host was closed. Nothing was done.
+            IllegalStep: a delivery was settled elsewhere. Nothing was done; the transaction is as it was.
+            TypeError: a message that the store of a durable queue cannot keep. Nothing was done.
+            StoreFull: the store has no room. Nothing was done; the transaction is as it was.
+            StoreFailed: the store failed. It is not known whether it has the whole transaction or nothing of it.
+            MessageRefused: everything was done, but queues at their limit refused a message.
+            Unroutable: everything was done, but no queue has a mandatory message. Several of these two come as an
+                ExceptionGroup, in the order of publishing.
+        """
+        self._host.check_open()
+        self._make_sure_of_deliveries()
+        outcomes: list[tuple[Message, _Outcomes, bool]] = []
+        submission = self._host.submission()
+        if submission is not None:
+            try:
+                stored = self._fill(submission, outcomes)
+                self._wait(submission)
+            except BaseException:
+                self._give_up_deliveries()
+                raise
+            for entry in stored:
+                entry.bury()
+        else:
+            for message, queues, mandatory in self._published:
+                outcomes.append((message, [(queue, queue.put(message)) for queue in queues], mandatory))
+        settled, self._published, self._settled = self._settled, [], {}
+        refusals = self._refusals(outcomes)
+        for (holder, how), deliveries in settled.items():
+            getattr(holder, how)(*deliveries.values())
+        if len(refusals) > 1:
+            raise ExceptionGroup("committed, but not every message is on its queues", refusals)
+        if refusals:
+            raise refusals[0]
+
+    def rollback(self) -> None:
+        """Forget everything, and begin anew."""
+        self._published, self._settled = [], {}
+
+    def __len__(self) -> int:
+        """How many publishes and settlements wait for the commit."""
+        return len(self._published) + sum(map(len, self._settled.values()))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        type: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if type is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def _settle(self, how: _How, received: tuple[Received, ...]) -> None:
+        for entries in self._settled.values():
+            for each in received:
+                if each.delivery.entry in entries:
+                    raise ValueError(f"{each.delivery.entry!r} is settled in this transaction already")
+        for each in received:
+            self._settled.setdefault((each.holder, how), {})[each.delivery.entry] = each.delivery
+
+    def _fill(self, submission: Submission, outcomes: list[tuple[Message, _Outcomes, bool]]) -> list[Entry]:
+        """Everything goes into one submission; returns the entries that it deletes."""
+        stored: list[Entry] = []
+        try:
+            for message, queues, mandatory in self._published:
+                reached: _Outcomes = []
+                outcomes.append((message, reached, mandatory))
+                for queue in queues:
+                    if queue.is_stored:
+                        reached.append((queue, submission.put(queue, message)))
+                    else:
+                        submission.then(partial(_put, queue, message, reached))
+            for (_, how), deliveries in self._settled.items():
+                if how == "release":
+                    continue
+                for entry in deliveries:
+                    if not (entry.is_stored and entry.queue.is_stored):
+                        continue  # nobody needs it kept: it is settled when the rest is committed
+                    if how == "reject":
+                        self._host.send_on(entry.queue, entry.message, DeadLetterReason.REJECTED, submission)
+                    submission.delete(entry.number)
+                    stored.append(entry)
+        except BaseException:
+            submission.withdraw()
+            raise
+        return stored
+
+    def _wait(self, submission: Submission) -> None:
+        commit = submission.submit()
+        if commit is not None and submission.may_wait:
+            commit.wait()
+
+    def _refusals(self, outcomes: list[tuple[Message, _Outcomes, bool]]) -> list[MessageRefused | Unroutable]:
+        refusals: list[MessageRefused | Unroutable] = []
+        for message, reached, mandatory in outcomes:
+            try:
+                self._host.account_for(message, 0, reached, mandatory)
+            except (MessageRefused, Unroutable) as refusal:
+                refusals.append(refusal)
+        return refusals
+
+    def _make_sure_of_deliveries(self) -> None:
+        """Lock every entry, so that nobody can take one away before it is settled; all or none.
+
+        A message whose queue is deleted may have left its holder with the queue. Then nothing is left to settle.
+        """
+        locked: list[HeldDelivery] = []
+        try:
+            for deliveries in self._settled.values():
+                for delivery in list(deliveries.values()):
+                    if self._lock(delivery):
+                        locked.append(delivery)
+                    elif delivery.entry.queue.is_deleted:
+                        del deliveries[delivery.entry]
+        except BaseException:
+            self._unlock(locked)
+            raise
+
+    def _give_up_deliveries(self) -> None:
+        self._unlock([delivery for deliveries in self._settled.values() for delivery in deliveries.values()])
+
+    @staticmethod
+    def _unlock(locked: list[HeldDelivery]) -> None:
+        for delivery in locked:
+            try:
+                delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
+            except IllegalStep:
+                pass  # it was settled elsewhere meanwhile; what is being raised matters more
+
+    @staticmethod
+    def _lock(delivery: HeldDelivery) -> bool:
+        """False when it was taken away, or is gone with its queue."""
+        queue = delivery.entry.queue
+        try:
+            return queue.lock(delivery.entry, delivery.consumer) > 0
+        except IllegalStep:
+            if queue.is_deleted:
+                return False
+            raise
+
+
+def _put(queue: BrokerQueue, message: Message, reached: _Outcomes) -> None:
+    reached.append((queue, queue.put(message)))

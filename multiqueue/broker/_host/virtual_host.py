@@ -1,0 +1,307 @@
+"""A virtual host: one name space of queues, exchanges and bindings, with its store and its memory; its life.
+
+`declarations` has what is declared in it, `publishing` the way of a message in, `dead_letters` that of one which nobody
+wanted, `receiving` the way out.
+
+State       `_lock` guards the subscriptions and the two counters of dead letters. It is a leaf, like the
+            topology's: no queue is called with either of them held.
+Who runs    Any thread may call anything. Only `wait_for_room` blocks, and closing waits for callbacks that run; with
+            a store also whatever promises that something is stored: see docs/design/broker-durability.md.
+Closing     1. Subscriptions end and give back what they had.  2. Queues that no store keeps are deleted, and what they
+            have written out.  3. The store has everything and is closed; then the loaders and the rest.
+            A program that ends without closing closes what has a store, or nobody would know what was delivered.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from multiqueue.store import Delivered, MessageStore, StoreClosed, StoreFailed
+
+from .._base.alerts import Alert
+from .._base.settings import QueueSettings
+from .._delivery.housekeeping import Housekeeping
+from .._delivery.received import Getter
+from .._delivery.scheduler import Scheduler
+from .._delivery.subscription import Subscription, call_back
+from .._durable.accounted_store import WatchedStore
+from .._durable.definitions import KeptQueue
+from .._durable.journal import Journal, QueueJournal
+from .._durable.publisher import Publisher, Tell
+from .._durable.recovery import recover
+from .._durable.stored_expiry import StoredExpiry
+from .._durable.stored_topology import StoredTopology
+from .._paging.memory import MemoryManager, MemoryStatistics
+from .._paging.spill_rows import Overflow
+from .._queue.queue import BrokerQueue
+from .._queue.statistics import QueueStatistics
+from .._routing.exchange import ExchangeStatistics
+from .._routing.topology import Topology
+from .publishing import remaining
+from .receiving import HostReceiving
+from .transaction import Transaction
+
+MEMORY_LIMIT: Final = 256 << 20  # bytes of messages a virtual host with a store keeps in memory
+
+_log = logging.getLogger("multiqueue.broker")
+
+
+def _log_alert(alert: Alert) -> None:
+    _log.warning("%s", alert)
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualHostStatistics:
+    """A snapshot: every queue and exchange by name, and what became of dead letters."""
+
+    queues: Mapping[str, QueueStatistics]
+    exchanges: Mapping[str, ExchangeStatistics]
+    dead_letters_routed: int
+    dead_letters_lost: int
+
+    @property
+    def depth(self) -> int:
+        """Messages on all queues, those that consumers have included."""
+        return sum(queue.depth for queue in self.queues.values())
+
+
+class VirtualHost(HostReceiving):
+    """One name space of queues and exchanges.
+
+    `clock` gives seconds that never go back, `wall_clock` seconds since 1970 for the record of dead letters.
+
+    With a `store`, which it closes with itself, it begins with what the store has: durable exchanges, queues and
+    bindings, and the persistent messages on them. `memory_limit` is in bytes.
+
+    Raises:
+        StoreDamaged: the store has something that cannot be read.
+    """
+
+    def __init__(
+        self,
+        name: str = "/",
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+        on_alert: Callable[[Alert], None] | None = None,
+        scheduler: Scheduler | None = None,
+        housekeeping: Housekeeping | None = None,
+        store: MessageStore | None = None,
+        memory_limit: int = MEMORY_LIMIT,
+    ) -> None:
+        self._store = store
+        self._memory = MemoryManager(memory_limit, name=name)
+        self._journal = None
+        if store is not None:
+            self._journal = Journal(WatchedStore(store, self._memory), clock=clock, wall_clock=wall_clock)
+        self._overflow = Overflow(
+            self._memory, self._journal, self._bury, clock=clock, wall_clock=wall_clock, housekeeping=housekeeping
+        )
+        topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
+        super().__init__(name, self._new_queue, topology)
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._on_alert = on_alert or _log_alert
+        self._scheduler = scheduler
+        self._housekeeping = housekeeping
+        self._getter = Getter()
+        self._lock = threading.Lock()
+        self._subscriptions: dict[Subscription, None] = {}
+        self._dead_letters_routed = 0
+        self._dead_letters_lost = 0
+        if self._journal is not None and isinstance(topology, StoredTopology):
+            self._memory.expiry = StoredExpiry(self._journal, self._memory)
+            recover(self._journal.store, topology, self._kept_queue)
+            self._journal.on_failed = self._store_failed
+            if housekeeping is not None:
+                housekeeping.add(self._journal)
+                housekeeping.add(self._memory.expiry)
+            self._pid = os.getpid()
+            atexit.register(self._close_at_exit)  # after the store's own, so it comes before that
+            self._memory.refill_heads()
+
+    def _new_queue(self, name: str, settings: QueueSettings) -> BrokerQueue:
+        journal = None
+        if self._journal is not None and settings.durable and not settings.exclusive:
+            self._journal.check()
+            journal = QueueJournal(self._journal, self._journal.store.allocate(), self._bury)
+        return self._make(name, settings, journal)
+
+    def _kept_queue(self, kept: KeptQueue) -> BrokerQueue:
+        assert self._journal is not None
+        return self._make(kept.name, kept.settings, QueueJournal(self._journal, kept.number, self._bury))
+
+    def _make(self, name: str, settings: QueueSettings, journal: QueueJournal | None) -> BrokerQueue:
+        queue = BrokerQueue(
+            name,
+            settings=settings,
+            clock=self._clock,
+            dead_letter=self._dead_letter,
+            on_deleted=self._forget,
+            on_alert=self._alert,
+            vhost=self.name,
+            journal=journal,
+            memory=self._memory,
+            overflow=self._overflow.rows,
+        )
+        if journal is not None:
+            self._memory.lending.relieve()  # with a queue that pages there is less to lend
+        if self._housekeeping is not None:
+            self._housekeeping.add(queue)
+        return queue
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes of messages that are kept in memory; what is more is in the store alone. Can be assigned."""
+        return self._memory.limit
+
+    @memory_limit.setter
+    def memory_limit(self, limit: int) -> None:
+        self._memory.limit = limit
+
+    def memory_statistics(self) -> MemoryStatistics:
+        """Who uses the memory, and how far each consumer's list is in it."""
+        return self._memory.statistics()
+
+    @property
+    def store(self) -> MessageStore | None:
+        """What keeps this virtual host, None when it lives in memory."""
+        return self._store
+
+    def check_open(self) -> None:
+        """Return when the virtual host can be used.
+
+        Raises:
+            BrokerClosed: it was closed.
+            StoreFailed: its store failed; close it and open it again.
+        """
+        super().check_open()
+        if self._journal is not None:
+            self._journal.check()
+
+    def wait_for_commits(self, timeout: float | None = None) -> bool:
+        """Block until the store has everything that was published and settled before; False when `timeout` passed.
+
+        Raises:
+            StoreFailed, StoreClosed: the store came to its end first.
+            RuntimeError: called by something that follows a commit, on the store's own thread.
+        """
+        return self._journal is None or self._journal.wait_for_commits(timeout)
+
+    def _alert(self, alert: Alert) -> None:
+        call_back(self._on_alert, alert)
+
+    def _forget(self, queue: BrokerQueue) -> None:
+        self._topology.remove_queue(queue)
+        self._let_be(queue)
+
+    def _let_be(self, queue: BrokerQueue) -> None:
+        if self._housekeeping is not None:
+            self._housekeeping.remove(queue)
+
+    def publisher(self, tell: Tell) -> Publisher:
+        """A publisher that hands what it publishes to the store in runs.
+
+        `tell` is called on the store's thread with tags of messages and whether they were refused, in the order in
+        which they were published. It must not block: other commits wait for it.
+        """
+        return Publisher(self, self._journal, tell)
+
+    def transaction(self) -> Transaction:
+        """A new transaction over publishes to this virtual host and settlements of its deliveries."""
+        return Transaction(self)
+
+    # The virtual host itself
+
+    def statistics(self) -> VirtualHostStatistics:
+        """Every queue and exchange in figures; each queue at a moment of its own."""
+        queues = {each.name: each.queue.statistics() for each in self._topology.queues()}
+        exchanges = {each.name: each for each in self._topology.exchange_statistics()}
+        with self._lock:
+            return VirtualHostStatistics(queues, exchanges, self._dead_letters_routed, self._dead_letters_lost)
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called."""
+        return self._closed
+
+    def close(self, timeout: float | None = None) -> None:
+        """End every subscription, end every queue, refuse everything further; closing twice is harmless.
+
+        Callbacks that run are waited for, `timeout` seconds at most; a callback that closes waits for none. What
+        a store has stays there, and the store is closed; all other messages are gone.
+
+        Raises:
+            StoreFailed: the disk failed at the very end. Nothing that was committed is lost.
+            RuntimeError: called by something that follows a commit, on the store's own thread. Nothing was done.
+        """
+        self.check_closable()
+        atexit.unregister(self._close_at_exit)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._closed = True
+        with self._lock:
+            subscriptions = list(self._subscriptions)
+        for subscription in subscriptions:
+            subscription.close(remaining(deadline))
+        self._getter.close()
+        for queue in self.queues():
+            if not queue.is_stored:
+                queue.delete()
+        if self._journal is not None:
+            self._close_store(self._journal)
+        self._memory.close()
+        self._overflow.close()
+        for queue in self.queues():
+            queue.delete()
+            self._let_be(queue)
+
+    def check_closable(self) -> None:
+        """Return when `close` may be called on this thread.
+
+        Raises:
+            RuntimeError: it follows a commit, on the store's own thread.
+        """
+        if self._journal is not None and not self._journal.may_wait:
+            raise RuntimeError(
+                f"vhost '{self.name}' cannot be closed by what follows a commit: its store waits for that"
+            )
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._pid:  # in a forked child the locks may be held by threads that it does not have
+            self.close(0.0)
+
+    def _store_failed(self) -> None:
+        """Nothing is accepted any more; end the subscriptions, or they would go on with what cannot be settled."""
+        with self._lock:
+            subscriptions = list(self._subscriptions)
+        for subscription in subscriptions:
+            subscription.close(0.0)
+
+    def _close_store(self, journal: Journal) -> None:
+        """Let what is under way arrive, note how often messages were delivered, and let go of the store."""
+        if self._housekeeping is not None:
+            self._housekeeping.remove(journal)
+        stored = [queue for queue in self.queues() if queue.is_stored]
+        try:
+            journal.wait_for_commits()
+            journal.submit([Delivered(number, count) for queue in stored for number, count in queue.deliveries()])
+        except (StoreFailed, StoreClosed):
+            pass  # whoever waited was told why; what it has is delivered again, flagged
+        for queue in stored:
+            queue.close()
+        self._memory.close()
+        journal.store.close()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when topology or a queue contradicts itself. For tests."""
+        self._topology.check_invariants()
+        self._memory.check_invariants()
+        for queue in self.queues():
+            queue.check_invariants()

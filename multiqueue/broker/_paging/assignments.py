@@ -1,0 +1,182 @@
+"""Who is fed by which target list: the consumers of one paged queue, and gets without a consumer.
+
+Promise     Consumers that want the same things share a list, so that a message costs the same however many compete
+            for it. Whoever meets an entry that only it may not have (it has refused it, or published it) gets a
+            list of its own. A browser has one of its own; gets without a consumer have one as long as they go on.
+State       Guarded by the queue's lock, except for the lists themselves, which the memory manager's lock guards.
+Membership  A list goes with the last of its readers.
+Lock order  queue lock -> the memory manager's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._base.errors import ConsumerNotAdmitted
+from .._queue.consumer import QueueConsumer
+from .._selector.selector import Selector
+from .target_list import Share
+
+if TYPE_CHECKING:
+    from .._queue.cursor import Reader
+    from .memory import MemoryManager
+    from .target_list import Area, TargetList
+
+
+class Feed:
+    """Readers that share a target list. `willing` of them want work now."""
+
+    __slots__ = ("key", "readers", "target", "willing")
+
+    def __init__(self, target: TargetList, key: object) -> None:
+        self.target = target
+        self.key = key  # None for a list that nobody else may join
+        self.readers: dict[Reader, Share] = {}  # with what is set aside for each
+        self.willing: set[Reader] = set()
+
+
+class Feeds:
+    """The readers of one paged queue, and their lists."""
+
+    def __init__(self, area: Area, memory: MemoryManager) -> None:
+        self._area = area
+        self._memory = memory
+        self._feeds: dict[Reader, Feed] = {}
+        self._shared: dict[object, Feed] = {}  # Invariant: the feeds that have a key, by it
+
+    def of(self, reader: Reader) -> Feed | None:
+        """Who it is fed with, None for a reader that has no list."""
+        return self._feeds.get(reader)
+
+    def target_of(self, reader: Reader) -> TargetList | None:
+        """Its list, None when it has none."""
+        feed = self._feeds.get(reader)
+        return None if feed is None else feed.target
+
+    def share_of(self, owner: object) -> Share | None:
+        """What is set aside for a consumer; None for an owner of another kind, and for one that has left."""
+        if not isinstance(owner, QueueConsumer):
+            return None
+        feed = self._feeds.get(owner)
+        return None if feed is None else feed.readers[owner]
+
+    def enter(self, consumer: QueueConsumer, *, is_here: bool = False) -> None:
+        """Give a consumer a list, its own or one that it shares.
+
+        `is_here`: it consumed before the queue paged, and is not refused.
+
+        Raises:
+            ConsumerNotAdmitted: there is no memory for it; not if `is_here`.
+        """
+        key = _key_of(consumer) if consumer.acquires else None
+        feed = None if key is None else self._shared.get(key)
+        share = Share(_credit_of(consumer))
+        with self._memory as paging:
+            if is_here:
+                share.credit = paging.affordable(share.credit)
+            elif feed is not None:
+                paging.admit(self._area.name, consumer.tag, share.credit)
+            if feed is not None:
+                paging.set_aside(feed.target, share)
+        self._add(consumer, feed or self._new_feed(consumer, key, share, is_here=is_here), share)
+
+    def enter_once(self, reader: Reader) -> None:
+        """Give gets without a consumer a list, unless they have one. Nothing is set aside for them.
+
+        Raises:
+            ConsumerNotAdmitted: there is no memory for it.
+        """
+        if reader not in self._feeds:
+            share = Share(0)
+            self._add(reader, self._new_feed(reader, None, share), share)
+
+    def separate(self, reader: Reader) -> bool:
+        """Give a reader that shares a list one of its own; False when there is no memory for it."""
+        nothing = Share(0)
+        try:
+            own = self._new_feed(reader, None, nothing)
+        except ConsumerNotAdmitted:
+            return False
+        feed = self._feeds[reader]
+        share = feed.readers[reader]
+        with self._memory as paging:
+            paging.take_away(own.target, nothing)
+            paging.take_away(feed.target, share)
+            paging.set_aside(own.target, share)
+        self._part(reader)
+        self._add(reader, own, share)
+        return True
+
+    def leave(self, reader: Reader) -> None:
+        """It is fed no longer. Harmless when it was not."""
+        feed = self._feeds.get(reader)
+        if feed is None:
+            return
+        with self._memory as paging:
+            paging.give_up(feed.target, feed.readers[reader])
+        self._part(reader)
+
+    def _part(self, reader: Reader) -> None:
+        """Take a reader from its list, which goes with the last one."""
+        self.note_hunger(reader, willing=False)
+        feed = self._feeds.pop(reader)
+        del feed.readers[reader]
+        if feed.readers:
+            return
+        if feed.key is not None:
+            del self._shared[feed.key]
+        with self._memory as paging:
+            paging.leave(feed.target)
+
+    def clear(self) -> None:
+        """Forget them all: their area goes, and the lists with it."""
+        self._feeds.clear()
+        self._shared.clear()
+
+    def note_hunger(self, reader: Reader, *, willing: bool) -> None:
+        """It has credit and wants work, or has not; a list is hungry while one of its readers is."""
+        feed = self._feeds.get(reader)
+        if feed is None:
+            return
+        if willing:
+            feed.willing.add(reader)
+        else:
+            feed.willing.discard(reader)
+        if bool(feed.willing) != feed.target.hungry:
+            with self._memory as paging:
+                paging.set_hungry(feed.target, bool(feed.willing))
+
+    def _new_feed(self, reader: Reader, key: object, share: Share, *, is_here: bool = False) -> Feed:
+        label = reader.tag if isinstance(reader, QueueConsumer) else "get"
+        selector = reader.selector if isinstance(reader, QueueConsumer) else None
+        with self._memory as paging:
+            target = paging.join(
+                self._area,
+                label,
+                selector=selector,
+                browses=not reader.acquires,
+                share=share,
+                is_here=is_here,
+            )
+        feed = Feed(target, key)
+        if key is not None:
+            self._shared[key] = feed
+        return feed
+
+    def _add(self, reader: Reader, feed: Feed, share: Share) -> None:
+        self._feeds[reader] = feed
+        feed.readers[reader] = share
+        if isinstance(reader, QueueConsumer) and reader.is_willing:
+            self.note_hunger(reader, willing=True)
+
+
+def _key_of(consumer: QueueConsumer) -> object:
+    selector = consumer.selector
+    wants = selector if selector is None or isinstance(selector, Selector) else id(selector)
+    return wants, id(consumer.connection) if consumer.no_local else None
+
+
+def _credit_of(reader: Reader) -> int:
+    """How many messages a consumer may have at once; 0 where that has no bound, and nothing can be set aside."""
+    credit = reader.credit if isinstance(reader, QueueConsumer) else None
+    return 0 if credit is None else credit.limit or 0

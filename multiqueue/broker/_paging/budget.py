@@ -1,0 +1,375 @@
+"""The budget: one sum of bytes for a virtual host, and who must give when somebody needs room.
+
+Promise     The accounts never add up to more than the limit, and a body is charged exactly once. Whoever needs
+            bytes asks `room` first; there is no other way to get any.
+State       Guarded by the memory manager's lock. No I/O, no threads, no clock.
+Giving      What closed areas have left goes before anything. Then the head cache gives, from its end; then the pending
+            cache, from its end: least recently used would give exactly what is needed next. Further steps are taken
+            only for a consumer with credit that has nothing: lists give back down to their first entry, then bodies
+            that consumers have already, then lists of consumers without credit, then the tails of long lists, which
+            are found again by scanning.
+Source      "Durable Queue Memory Management" (Apache ActiveMQ): linked caches in a fixed amount of memory. The
+            order of giving, the charge for entries and the open tail are ours.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Share, Slot, TargetList
+
+HIGH_WATER_SHARE: Final = 0.5  # of the budget: direct references, shared out among the lists
+_ENTRIES_SHARE: Final = 0.25  # of the budget: beyond it a list's tail opens instead of growing
+_UNSETTLED_SHARE: Final = 3 / 8  # of the budget: records, beyond which lists go on that something is set aside for
+UNPAGED_SHARE: Final = 0.25  # of the budget: what is lent to queues that keep everything in memory
+_SLICE: Final = 256  # messages of a closed area that go at once; some hundred microseconds
+_LARGEST_SHARE: Final = 0.25  # of the budget: two such messages and a full account of entries always fit
+
+
+class PagingBudget:
+    """The accounts, and the ways to let bytes go.
+
+    `entry_bytes` is what one line of a list, or one record of a message with a consumer, is charged.
+    """
+
+    def __init__(self, limit: int, entry_bytes: int = 96) -> None:
+        self.limit = limit
+        self.entry_bytes = entry_bytes
+        # Invariants: used is the sum of amounts; amounts[PENDING] and [HEAD] are those of the areas' caches.
+        self.amounts = [0] * len(Account)
+        self.used = 0
+        self.lists: list[TargetList] = []
+        self.high_water = int(limit * HIGH_WATER_SHARE)  # bytes of direct references that each list should have
+        self.with_pending: OrderedDict[Area, None] = OrderedDict()  # Invariant: the areas whose cache is not empty
+        self.with_head: OrderedDict[Area, None] = OrderedDict()
+        self.dispatched: OrderedDict[Slot, None] = OrderedDict()  # Invariant: the slots charged to DISPATCHED
+        self.in_flight = 0
+        self.unused = 0  # Invariant: the sum of what the lists' shares have not used
+        # Numbers of what is settled: the store shows them until it has committed that.
+        self.deleting: dict[int, Area] = {}
+        # Lists that have something new to give: whoever waits there is to be told.
+        self.served: dict[TargetList, None] = {}
+        # Lists that may need a load. Whoever is not in here has enough, or nothing further to get.
+        self.wanting: dict[TargetList, None] = {}
+        # Invariant: the areas that were closed and have something in memory still. No list names any of it.
+        self.closing: dict[Area, None] = {}
+        self.stirred = False  # something happened since the last plan that may let a load go ahead
+
+    @property
+    def free(self) -> int:
+        return self.limit - self.used
+
+    @property
+    def largest_message(self) -> int:
+        """The highest cost of one message that is accepted."""
+        return int(self.limit * _LARGEST_SHARE)
+
+    def charge(self, account: Account, amount: int) -> None:
+        """Add to an account, or take from it. Whoever adds has asked `room`."""
+        self.amounts[account] += amount
+        self.used += amount
+        if amount < 0 and self.wanting:
+            self.stirred = True
+
+    def want(self, target: TargetList) -> None:
+        """The list may need a load."""
+        self.wanting[target] = None
+        self.stirred = True
+
+    def want_if_low(self, target: TargetList) -> None:
+        """The list may need a load, unless it has half of what it should have: loads come in batches."""
+        if target in self.wanting:
+            return
+        if target.is_behind or (2 * target.direct_bytes <= self.high_water and target.is_incomplete):
+            self.want(target)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the accounts contradict each other or what is in memory."""
+        assert self.used == sum(self.amounts), "the accounts do not add up"
+        areas = {target.area for target in self.lists} | set(self.with_head) | set(self.with_pending)
+        for area in areas:
+            for slot in area.slots.values():
+                assert (slot.payload is None) == (slot.account is Account.NOWHERE), f"{slot!r}"
+                named = sum(
+                    (slot.position in each.entries) + (slot.position in each.asked_again) for each in area.lists
+                )
+                assert slot.lists == named or area.is_closed, f"{slot!r} is named by {named} lists"
+                assert not (slot.in_flight and named), f"{slot!r} was taken and is listed"
+            assert all(area.slots[position].account is Account.PENDING for position in area.pending)
+            assert all(area.slots[position].account is Account.HEAD for position in area.head)
+        shares = [share for target in self.lists for share in target.shares]
+        assert self.unused == sum(share.unused for share in shares), "what is set aside does not add up"
+        for target in self.lists:
+            assert target.credit == sum(share.credit for share in target.shares)
+            direct = [position for position in target.entries if position < target.mark]
+            assert target.direct == len(direct)
+            assert target.direct_bytes == sum(target.area.slots[position].cost for position in direct)
+            target.entries.check_invariants()
+
+    # -- room
+
+    def room(self, need: int, *, first: bool = False) -> bool:
+        """Make `need` bytes free; False when nobody gives any more.
+
+        `first`: for a consumer with credit that has nothing, which is what everybody must give for.
+        """
+        while self.limit - self.used < need:
+            if not (self._evict_head() or self._evict_pending() or (first and self._shed())):
+                return False
+        return True
+
+    def room_for_pending(self, need: int) -> bool:
+        """Room for the pending cache: it pushes the head cache out, never itself."""
+        while self.limit - self.used < need:
+            if not self._evict_head():
+                return False
+        return True
+
+    def room_for_entry(self, target: TargetList) -> bool:
+        """Room for one more entry; every list may have its first, while consumers leave room for that."""
+        is_first = not target.entries and not target.asked_again
+        return self.may_grow(target) and self.room(self.entry_bytes, first=is_first)
+
+    def may_grow(self, target: TargetList) -> bool:
+        """True when entries are below their share of the budget, or the list has none and is not to wait.
+
+        A list waits while much is unsettled, unless something is set aside for its consumers, or they only look:
+        whoever may have any number of messages is not to leave nothing to the others.
+        """
+        if not target.entries and not target.asked_again:
+            is_low = self.in_flight * self.entry_bytes < self.limit * _UNSETTLED_SHARE
+            return is_low or target.credit > 0 or target.browses
+        return self.amounts[Account.ENTRIES] + self.entry_bytes <= self.limit * _ENTRIES_SHARE
+
+    def clear_some(self, area: Area, most: int) -> list[object]:
+        """Let go of some of what a closed area has in memory; returns it, nothing when that was all."""
+        gone: list[object] = []
+        while area.slots and len(gone) < most:
+            position, slot = area.slots.popitem()
+            if slot.in_flight:
+                self.end_hold(slot)
+            self._leave_account(slot)
+            area.kept.discard(position)
+            gone.append(slot)
+        if not area.slots:
+            self.closing.pop(area, None)
+        return gone
+
+    def _evict_closing(self) -> bool:
+        for area in self.closing:
+            self.clear_some(area, _SLICE)
+            return True
+        return False
+
+    def _evict_head(self) -> bool:
+        if self._evict_closing():
+            return True
+        if not self.with_head:
+            return False
+        area = next(iter(self.with_head))
+        self.with_head.move_to_end(area)
+        last = area.head.last
+        area.head_end = last - 1
+        self.let_go(area.slots[last])
+        return True
+
+    def _evict_pending(self) -> bool:
+        if not self.with_pending:
+            return False
+        area = next(iter(self.with_pending))
+        self.with_pending.move_to_end(area)
+        self.let_go(area.slots[area.pending.last])
+        return True
+
+    def _shed(self) -> bool:
+        richest = max(self.lists, key=_gives, default=None)
+        if richest is not None and richest.direct > 1:
+            self.demote_last(richest)
+            return True
+        if self.dispatched:
+            self.let_go(next(iter(self.dispatched)))
+            return True
+        for target in self.lists:
+            if target.direct and not target.hungry:
+                self.demote_last(target)
+                return True
+        # A browser's is not cut: what it has seen would be found again.
+        cuttable = [target for target in self.lists if not target.browses]
+        longest = max(cuttable, key=lambda target: len(target.entries), default=None)
+        if longest is not None and len(longest.entries) > 1:
+            self.cut_last(longest)
+            return True
+        return False
+
+    # -- records
+
+    def hold(self, slot: Slot, share: Share | None) -> None:
+        """A message has a record from now on: of those that were set aside for its owner, if any were."""
+        slot.in_flight = True
+        self.in_flight += 1
+        self.charge(Account.ENTRIES, self.entry_bytes)
+        slot.share = share
+        if share is not None:
+            self.unused -= share.held < share.credit
+            share.held += 1
+
+    def end_hold(self, slot: Slot) -> None:
+        """The record is no longer needed."""
+        self.in_flight -= 1
+        self.charge(Account.ENTRIES, -self.entry_bytes)
+        share, slot.share = slot.share, None
+        if share is not None:
+            share.held -= 1
+            self.unused += share.held < share.credit
+
+    # -- bodies
+
+    def let_go(self, slot: Slot) -> None:
+        """Forget the payload; the store has it."""
+        assert slot.is_backed, f"{slot!r} is nowhere else"
+        slot.payload = None
+        self.recharge(slot)
+
+    def recharge(self, slot: Slot) -> None:
+        """Charge a slot to where it now belongs. Moves bytes between accounts; gives them back when nobody holds it."""
+        account = self._account_of(slot)
+        if account is not slot.account:
+            self._leave_account(slot)
+            self._enter_account(slot, account)
+        if account is Account.NOWHERE and not slot.in_flight and not slot.lists:
+            slot.area.slots.pop(slot.position, None)
+            self._uncover(slot)
+
+    def _account_of(self, slot: Slot) -> Account:
+        if slot.payload is None:
+            return Account.NOWHERE
+        if not slot.is_backed:
+            return Account.UNPAGED if slot.position in slot.area.kept else Account.WRITING
+        if slot.in_flight:
+            return Account.DISPATCHED
+        if slot.direct:
+            return Account.TARGET
+        if slot.lists:
+            return Account.PENDING
+        if slot.position <= slot.area.head_end:
+            return Account.HEAD
+        slot.payload = None
+        return Account.NOWHERE
+
+    def _leave_account(self, slot: Slot) -> None:
+        area, account = slot.area, slot.account
+        if account is Account.NOWHERE:
+            return
+        self.charge(account, -slot.cost)
+        if account is Account.PENDING:
+            area.pending.discard(slot.position)
+            if not area.pending:
+                del self.with_pending[area]
+        elif account is Account.HEAD:
+            area.head.discard(slot.position)
+            if not area.head:
+                del self.with_head[area]
+        elif account is Account.DISPATCHED:
+            del self.dispatched[slot]
+
+    def _enter_account(self, slot: Slot, account: Account) -> None:
+        area = slot.area
+        slot.account = account
+        if account is Account.NOWHERE:
+            return
+        self.charge(account, slot.cost)
+        if account is Account.PENDING:
+            area.pending.add(slot.position)
+            self.with_pending[area] = None
+        elif account is Account.HEAD:
+            area.head.add(slot.position)
+            self.with_head[area] = None
+        elif account is Account.DISPATCHED:
+            self.dispatched[slot] = None
+
+    def _uncover(self, slot: Slot) -> None:
+        """A ready message that no list names is not in memory: the head cache ends before it."""
+        area = slot.area
+        if slot.position > area.head_end:
+            return
+        area.head_end = slot.position - 1
+        while area.head.last > area.head_end:
+            self.let_go(area.slots[area.head.last])
+
+    # -- lists
+
+    def raise_mark(self, target: TargetList) -> None:
+        """Make the first cache reference of a list a direct one; its payload must be in memory."""
+        slot = target.area.slots[target.mark]
+        assert slot.payload is not None
+        target.mark = target.entries.at_or_after(target.mark + 1)
+        self.refer(target, slot)
+
+    def refer(self, target: TargetList, slot: Slot) -> None:
+        """Count a direct reference, which stands before the mark."""
+        target.direct += 1
+        target.direct_bytes += slot.cost
+        slot.direct += 1
+        self.recharge(slot)
+
+    def demote_last(self, target: TargetList) -> None:
+        """Make the last direct reference of a list a cache reference."""
+        position = target.entries.before(target.mark)
+        target.mark = position
+        self._unrefer(target, target.area.slots[position])
+        self.want(target)
+
+    def _unrefer(self, target: TargetList, slot: Slot) -> None:
+        target.direct -= 1
+        target.direct_bytes -= slot.cost
+        slot.direct -= 1
+        self.recharge(slot)
+
+    def unlink(self, target: TargetList, position: int) -> bool:
+        """Take an entry out of a list; False when it was not there."""
+        if not target.entries.discard(position):
+            return False
+        slot = target.area.slots[position]
+        slot.lists -= 1
+        self.charge(Account.ENTRIES, -self.entry_bytes)
+        if position < target.mark:
+            self._unrefer(target, slot)
+        else:
+            if position == target.mark:
+                target.mark = target.entries.at_or_after(position)
+            self.recharge(slot)
+        return True
+
+    def forget_question(self, target: TargetList, position: int) -> bool:
+        """Do not ask the selector again about a message that came back; False when that was not to be done."""
+        if not target.asked_again.discard(position):
+            return False
+        slot = target.area.slots[position]
+        slot.lists -= 1
+        self.charge(Account.ENTRIES, -self.entry_bytes)
+        self.recharge(slot)
+        return True
+
+    def cut_last(self, target: TargetList) -> None:
+        """Let the last entry of a list go and open the tail before it."""
+        position = target.entries.last
+        self.unlink(target, position)
+        self._reopen(target, position)
+
+    def cut_from(self, target: TargetList, position: int) -> None:
+        """Let go of everything from a position on; it will be found again by scanning."""
+        while target.entries.last >= position:
+            self.cut_last(target)
+        self._reopen(target, position)
+
+    def _reopen(self, target: TargetList, position: int) -> None:
+        level = position >> LEVEL_SHIFT
+        target.scans[level] = min(target.scans[level], position - 1)
+        for asked in target.asked_again.between(position - 1, (level << LEVEL_SHIFT) + NUMBER_MASK):
+            self.forget_question(target, asked)
+        self.want(target)
+
+
+def _gives(target: TargetList) -> int:
+    return target.direct_bytes if target.direct > 1 else -1

@@ -1,0 +1,422 @@
+"""The loader's side of paging: which load comes next, and what to do with what it brought.
+
+Promise     A load never makes anything wrong: its bytes are reserved before it begins, and everything it brings is
+            checked again when it is there. With nobody asking for more, loads end: each brings a list further,
+            up to its high-water mark or the end of its area.
+State       Guarded by the memory manager's lock, which is not held while a load runs. No I/O in here: a `Load` says
+            what to read, and `loaded` takes what was read.
+Who is next A consumer with credit and nothing to take, then whoever has fewest bytes. One that cannot be served for
+            want of room does not hold up the others.
+Scanning    A list that is wholly direct, and whose tail is open, reads the next page of headers and goes on behind it
+            even if nothing matched: a message that is behind a million others is found in one scan of them.
+Source      "Durable Queue Memory Management" (Apache ActiveMQ), the eager loader. Reserving, checking again, and
+            the scan are ours.
+Heads       Of queues that were opened with messages and have no consumer yet, the first messages are read for the head
+            cache, a piece of each in turn, while no list wants anything. It takes free bytes alone, up to a share of
+            the budget, and ends for a queue when somebody consumes it or the cache had to give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from .lists import PagingLists
+from .positions import END
+from .target_list import LEVEL_SHIFT, Account, Area, Look, Slot, TargetList
+
+HEADER_BYTES: Final = 256  # what a header takes while its page is looked at
+_LOAD_SHARE: Final = 1 / 16  # of the budget: what one load may reserve, apart from its first message
+_LARGEST_LOAD: Final = 256  # bodies in one load: some 300 us of reading
+_LARGEST_PAGE: Final = 500  # headers in one load: some 200 us of reading
+_HEAD_SHARE: Final = 1 / 2  # of the budget: what the heads of all queues that were opened may take
+
+
+class LoadKind(Enum):
+    """What a load does."""
+
+    BODIES = "bodies"  # read what the list names
+    PAGE = "page"  # look for more of what the list wants
+    ASK = "ask"  # ask the selector about what came back
+    MEMORY = "memory"  # read nothing: take what the head cache has
+    HEAD = "head"  # read for the head cache what nobody has asked for yet
+
+
+class Load(Look):
+    """Something to be read for a list, without the lock. Its bytes are reserved."""
+
+    __slots__ = (
+        "after",
+        "body_bytes",
+        "kind",
+        "level",
+        "limit",
+        "positions",
+        "reserved",
+        "target",
+        "through",
+        "unbacked",
+    )
+
+    def __init__(self, target: TargetList, kind: LoadKind, positions: list[int]) -> None:
+        super().__init__(target.area)
+        self.target = target
+        self.kind = kind
+        self.positions = positions  # of BODIES and ASK: what to read
+        self.reserved = 0
+        # Of a PAGE: up to `limit` headers of `level` after position `after`, none beyond `through`; and the bodies
+        # of the first of them, while they cost `body_bytes` at most.
+        self.level = self.after = self.through = self.limit = self.body_bytes = 0
+        # Of a PAGE and of ASK: what belongs to it and was not in the store when this was planned.
+        self.unbacked: list[Slot] = []
+
+
+class Found(NamedTuple):
+    """A message that a load has found for its list, with its payload if that was read."""
+
+    position: int
+    cost: int
+    payload: object | None
+
+
+class _Refill:
+    """A queue whose head is being read for consumers to come."""
+
+    __slots__ = ("end", "left", "reader")
+
+    def __init__(self, area: Area, left: int) -> None:
+        # A list that names nothing and is none of the area's: what a load is for, where no consumer is.
+        self.reader = TargetList(area, "consumers to come", selector=None, browses=False)
+        self.left = left  # bytes that it may still take
+        self.end = area.head_end  # where the last piece ended; the cache has given since if it ends before
+
+
+class Paging(PagingLists):
+    """Lists, caches and accounts of one virtual host, and the loads that feed them."""
+
+    def __init__(self, limit: int, entry_bytes: int = 96) -> None:
+        super().__init__(limit, entry_bytes)
+        self.loads = 0
+        self._refills: dict[Area, _Refill] = {}
+
+    # -- planning
+
+    def next_load(self) -> Load | None:
+        """The load that is needed most and for which there is room; None when there is none."""
+        self.stirred = False
+        for target in sorted(self.wanting, key=_urgency):
+            load = None if target.loading else self._plan(target)
+            if load is not None:
+                target.loading = True
+                target.area.looks.append(load)
+                self.loads += 1
+                return load
+        return self._next_refill()
+
+    def refill_heads(self, areas: Collection[Area]) -> None:
+        """These were opened, and nobody consumes them yet."""
+        share = int(self.limit * _HEAD_SHARE) // max(len(areas), 1)
+        self._refills = {area: _Refill(area, share) for area in areas}
+        self.stirred = self.stirred or bool(areas)
+
+    def _next_refill(self) -> Load | None:
+        """A piece of the next queue in turn; none while a list wants something."""
+        if self.wanting:
+            return None
+        for area, refill in list(self._refills.items()):
+            if refill.reader.loading:
+                continue
+            del self._refills[area]
+            load = self._plan_refill(area, refill)
+            if load is not None:
+                self._refills[area] = refill  # behind the others
+                refill.reader.loading = True
+                area.looks.append(load)
+                self.loads += 1
+                return load
+        return None
+
+    def _plan_refill(self, area: Area, refill: _Refill) -> Load | None:
+        """None when the queue is consumed or wholly read, or has what it may have, or the cache had to give."""
+        if area.is_closed or area.lists or area.head_end < refill.end:
+            return None
+        reached = ((level, max(area.head_end, level << LEVEL_SHIFT)) for level in range(len(area.last)))
+        level, after = next(((level, after) for level, after in reached if after < area.last[level]), (-1, 0))
+        body_bytes = min(refill.left, int(self.limit * _LOAD_SHARE), self.free // 2)
+        limit = min(body_bytes // HEADER_BYTES, _LARGEST_PAGE)
+        if level < 0 or limit < 1:
+            return None
+        load = Load(refill.reader, LoadKind.HEAD, [])
+        load.level, load.after, load.through = level, after, area.last[level]
+        load.limit, load.body_bytes = limit, body_bytes
+        load.reserved = body_bytes + limit * HEADER_BYTES
+        self.charge(Account.LOADING, load.reserved)
+        self._note_unbacked(load)
+        return load
+
+    def load_for(self, target: TargetList) -> Load | None:
+        """The load that this list needs now, None when it needs none, has one, or there is no room for it."""
+        if target.loading or target.is_closed:
+            return None
+        load = self._plan(target)
+        if load is not None:
+            target.loading = True
+            target.area.looks.append(load)
+            self.loads += 1
+        return load
+
+    def _plan(self, target: TargetList) -> Load | None:
+        self._raise_without_load(target)
+        if target.asked_again:
+            return self._reserve(Load(target, LoadKind.ASK, []), self._questions)
+        level = target.open_level
+        is_behind = target.is_behind
+        following = target.area.slots[target.mark].cost if target.mark < END else 0
+        if not is_behind and target.direct and target.direct_bytes + following >= self.high_water:
+            level = None  # it has what it should have
+        elif not is_behind and target.mark < END:
+            return self._reserve(Load(target, LoadKind.BODIES, []), self._bodies)
+        if level is None:
+            self.wanting.pop(target, None)
+            return None
+        while is_behind and target.entries and not self.may_grow(target):
+            self.cut_last(target)
+        if not self.may_grow(target):
+            return None  # until somebody's entries go
+        if self._is_in_memory(target, level) and self.room(self.entry_bytes):
+            load = Load(target, LoadKind.MEMORY, [])
+            load.level = level
+            return load
+        load = Load(target, LoadKind.PAGE, [])
+        load.level, load.after, load.through = level, target.scans[level], target.area.last[level]
+        return self._reserve(load, self._page)
+
+    def _reserve(self, load: Load, choose: Callable[[Load, bool], None]) -> Load | None:
+        choose(load, load.target.is_starving)
+        return load if load.reserved else None
+
+    def _take(self, load: Load, amount: int, *, first: bool = False) -> bool:
+        if not self.room(amount, first=first):
+            return False
+        self.charge(Account.LOADING, amount)
+        load.reserved += amount
+        return True
+
+    def _questions(self, load: Load, first: bool) -> None:
+        for position in load.target.asked_again:
+            if len(load.positions) == _LARGEST_PAGE or not self._take(load, HEADER_BYTES, first=first):
+                return
+            load.positions.append(position)
+            slot = load.area.slots[position]
+            if not slot.is_backed:
+                load.unbacked.append(slot)
+            first = False
+            if load.reserved > self.limit * _LOAD_SHARE:
+                return
+
+    def _bodies(self, load: Load, first: bool) -> None:
+        target = load.target
+        position, coming = target.mark, target.direct_bytes
+        while position < END and len(load.positions) < _LARGEST_LOAD:
+            slot = target.area.slots[position]
+            if slot.payload is None:
+                coming += slot.cost
+                enough = coming > self.high_water or load.reserved + slot.cost > self.limit * _LOAD_SHARE
+                if load.positions and enough:
+                    return
+                if not self._take(load, slot.cost, first=first and not load.positions):
+                    return
+                load.positions.append(position)
+            position = target.entries.at_or_after(position + 1)
+
+    def _page(self, load: Load, first: bool) -> None:
+        share = int(self.limit * _LOAD_SHARE)
+        load.limit = min(max(share // HEADER_BYTES, 1), _LARGEST_PAGE)
+        while not self._take(load, load.limit * HEADER_BYTES, first=first):
+            if load.limit == 1:
+                return
+            load.limit = max(load.limit // 4, 1)
+        if not load.target.selective:
+            load.body_bytes = min(share, self.high_water - load.target.direct_bytes)
+            if load.body_bytes <= 0 or not self._take(load, load.body_bytes):
+                load.body_bytes = 0
+        self._note_unbacked(load)
+
+    def _note_unbacked(self, load: Load) -> None:
+        """What belongs to a page and is in memory alone."""
+        area = load.area
+        unbacked = area.unbacked.between(load.after, load.through)
+        if len(unbacked) > load.limit:
+            load.through = unbacked[load.limit - 1]
+        load.unbacked = [area.slots[position] for position in unbacked[: load.limit]]
+
+    def _is_in_memory(self, target: TargetList, level: int) -> bool:
+        """True when the head cache reaches beyond the scan. What a selector must be asked about is not meant."""
+        reaches = min(target.area.head_end, target.area.last[level]) > target.scans[level]
+        return reaches and not target.selective and target.mark == END
+
+    def _raise_without_load(self, target: TargetList) -> None:
+        """What is in memory already only changes its account."""
+        slots = target.area.slots
+        while target.mark < END:
+            slot = slots[target.mark]
+            if slot.payload is None or (target.direct and target.direct_bytes + slot.cost > self.high_water):
+                return
+            self.raise_mark(target)
+            self.served[target] = None
+
+    # -- taking what was read
+
+    def loaded(self, load: Load, found: Iterable[Found], through: int = 0) -> None:
+        """Take what a load has read. Of a PAGE: what matched, in order, and up to where it looked."""
+        self._end(load)
+        target = load.target
+        if self._refills:
+            self.stirred = True  # a queue may be next that nobody asks for
+        if target.is_closed or load.area.is_closed:
+            return
+        if load.kind is LoadKind.HEAD:
+            self._take_head(load, found, through)
+            return
+        if load.kind is LoadKind.PAGE:
+            self._take_page(load, found, through)
+        elif load.kind is LoadKind.MEMORY:
+            self._take_memory(target, load.level)
+        elif load.kind is LoadKind.ASK:
+            self._take_answers(load, {each.position: each for each in found})
+        else:
+            self._take_bodies(load, {each.position: each for each in found})
+        self._raise_without_load(target)
+        self.want(target)
+        if self.first(target) is not None or self.is_at_end(target):
+            self.served[target] = None  # or its consumers are to know that there is nothing
+
+    def failed(self, load: Load) -> None:
+        """The load could not be done; it will be planned again when its list is wanting again."""
+        self._end(load)
+        self.wanting.pop(load.target, None)
+        if load.kind is LoadKind.HEAD:
+            self._refills.pop(load.area, None)
+
+    def take_served(self) -> list[TargetList]:
+        """The lists whose consumers are to be told; each is returned once."""
+        if not self.served:
+            return []
+        served = list(self.served)
+        self.served.clear()
+        return served
+
+    def _end(self, load: Load) -> None:
+        self.end_look(load)
+        load.target.loading = False
+        self.charge(Account.LOADING, -load.reserved)
+        load.reserved = 0
+
+    def _take_page(self, load: Load, found: Iterable[Found], through: int) -> None:
+        target, level = load.target, load.level
+        if target.scans[level] != load.after:
+            return  # the list was cut meanwhile: what was read may leave a gap
+        for position, cost, payload in found:
+            if not self.is_ready(load, position):
+                continue
+            if not self.room_for_entry(target):
+                through = position - 1
+                break
+            slot = load.area.slots.get(position) or self._new_slot(load.area, position, cost)
+            target.scans[level] = position
+            self._append(target, slot, payload)
+        target.scans[level] = max(target.scans[level], through)
+
+    def _take_memory(self, target: TargetList, level: int) -> None:
+        """Go on as far as the head cache reaches, some hundred messages at most.
+
+        Whatever is ready up to there has a slot: it is in the cache, on other lists, or not in the store yet.
+        """
+        if not self._is_in_memory(target, level):
+            return
+        area, after = target.area, target.scans[level]
+        others = [each for each in area.lists if each is not target]
+        known = [area.head, area.unbacked, *(each for other in others for each in (other.entries, other.asked_again))]
+        through = min(each.at_or_after(after + 1) for each in known) + _LARGEST_PAGE
+        through = min(through, area.head_end, area.last[level])
+        for position in sorted({position for each in known for position in each.between(after, through)}):
+            slot = area.slots.get(position)
+            if slot is not None and slot.in_flight:
+                continue
+            # An entry's room may be made at the end of the cache, so the message may have gone.
+            if target.mark < END or not self.room_for_entry(target) or position not in area.slots:
+                through = position - 1
+                break
+            target.scans[level] = position
+            self._append(target, area.slots[position], None)
+        target.scans[level] = max(target.scans[level], through)
+
+    def _take_head(self, load: Load, found: Iterable[Found], through: int) -> None:
+        """Let the head cache go on over what was read, as far as there are bytes that nobody else wants."""
+        area = load.area
+        refill = self._refills.pop(area, None)
+        if refill is None or area.lists or max(area.head_end, load.level << LEVEL_SHIFT) != load.after:
+            return  # somebody consumes it meanwhile, or the cache was cut
+        for position, cost, payload in found:
+            if not self.is_ready(load, position):
+                continue
+            slot = area.slots.get(position)
+            if slot is None and payload is not None and cost <= min(self.free, refill.left):
+                area.head_end = position
+                refill.left -= cost
+                self.place(self._new_slot(area, position, cost), payload)
+            elif slot is None or slot.payload is None:
+                through = position - 1
+                break
+        area.head_end = max(area.head_end, through)
+        if area.head_end > refill.end:  # else its next message is larger than what there is for it
+            refill.end = area.head_end
+            self._refills[area] = refill
+
+    def _append(self, target: TargetList, slot: Slot, payload: object | None) -> None:
+        before = target.direct
+        self.insert(target, slot, payload)
+        if target.direct > before:
+            self.served[target] = None
+
+    def _take_answers(self, load: Load, matches: Mapping[int, Found]) -> None:
+        target = load.target
+        for position in load.positions:
+            if position not in target.asked_again:
+                continue  # taken, or cut, meanwhile
+            slot = load.area.slots[position]
+            slot.lists += 1  # held: it goes from one part of the list to the other
+            self.forget_question(target, position)
+            match = matches.get(position)
+            if match is not None:
+                self._append(target, slot, match.payload)
+            slot.lists -= 1
+            self.recharge(slot)
+
+    def _take_bodies(self, load: Load, payloads: Mapping[int, Found]) -> None:
+        target = load.target
+        for position in load.positions:
+            slot = load.area.slots.get(position)
+            if slot is None or slot.in_flight or position not in target.entries:
+                continue
+            if slot.payload is None:
+                found = payloads.get(position)
+                if found is None:
+                    self._vanished(slot)
+                    continue
+                if not self.room(slot.cost):
+                    return
+                self.place(slot, found.payload)
+            if target.mark == position:
+                self._raise_without_load(target)
+
+    def _vanished(self, slot: Slot) -> None:
+        """The row is there and no message, or whoever read it would have said so: nobody can have it."""
+        for target in slot.area.lists:
+            self.unlink(target, slot.position)
+            self.forget_question(target, slot.position)
+
+
+def _urgency(target: TargetList) -> tuple[bool, int]:
+    return not target.is_starving, target.direct_bytes

@@ -1,0 +1,208 @@
+"""Who is there: areas and lists that come and go, whoever looks at an area, and the share of each list.
+
+Promise     For whoever is admitted there is room as long as it has credit: for the first line of its list, for a record
+            of each message that it has, and for two of the largest messages.
+State       Guarded by the memory manager's lock. No I/O, no threads, no clock.
+Membership  A list that joins begins before the first message, and the others have less room from then on. What a
+            list that leaves had in memory goes to whoever else names it, or to the head cache where it extends
+            that, and is forgotten otherwise.
+Source      "Durable Queue Memory Management" (Apache ActiveMQ). Admission is ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .._base.errors import ConsumerNotAdmitted
+from .budget import HIGH_WATER_SHARE, UNPAGED_SHARE, PagingBudget
+from .positions import END, Positions
+from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, TargetList
+
+
+class PagingMembers(PagingBudget):
+    """Areas, their lists, and the high-water mark."""
+
+    # -- areas
+
+    def close_area(self, area: Area) -> None:
+        """The queue is gone: nobody can have anything of it. `clear_some` lets go of what is in memory."""
+        area.is_closed = True
+        for target in list(area.lists):
+            self._part_with(target)
+            self.charge(Account.ENTRIES, -self.entry_bytes * (len(target.entries) + len(target.asked_again)))
+            target.entries, target.asked_again = Positions(), Positions()
+            target.mark, target.direct, target.direct_bytes = END, 0, 0
+        area.unbacked = Positions()
+        if area.slots:
+            self.closing[area] = None
+
+    def look(self, area: Area) -> Look:
+        """Begin to read the area's rows without the lock."""
+        look = Look(area)
+        area.looks.append(look)
+        return look
+
+    def end_look(self, look: Look) -> None:
+        look.area.looks.remove(look)
+
+    def is_ready(self, look: Look, position: int) -> bool:
+        """True when a message that the look has read can still be taken by somebody."""
+        area = look.area
+        slot = area.slots.get(position)
+        return (
+            not area.is_closed
+            and (number := position & NUMBER_MASK) not in look.gone
+            and number not in self.deleting
+            and (slot is None or not slot.in_flight)
+            and position <= area.last[position >> LEVEL_SHIFT]
+        )
+
+    def deleted(self, number: int) -> None:
+        """The store has committed that a message is gone. A look that is under way may have read it before.
+
+        But not when its row is still on the way there. 1. A transient message takes its turn by a row, whose deletion
+        is handed in.  2. It joins, and is handed in itself, under the same number.  3. It is settled.  4. The deletion
+        of its turn is committed, and told here.  5. Its row is committed, and shown until another deletion is.
+        """
+        area = self.deleting.get(number)
+        if area is None or (area.writing and not area.writing.isdisjoint(area.positions_of(number))):
+            return
+        del self.deleting[number]
+        for look in area.looks:
+            look.gone.add(number)
+
+    # -- lists
+
+    def join(
+        self,
+        area: Area,
+        label: str,
+        *,
+        selector: Callable[[Any], bool] | None = None,
+        browses: bool = False,
+        share: Share,
+        is_here: bool = False,
+    ) -> TargetList:
+        """A list for a consumer that has come; `is_here` for one that was there before the queue paged.
+
+        Raises:
+            ConsumerNotAdmitted: the budget could not be kept with one list more; not if `is_here`.
+        """
+        if not is_here:
+            self.admit(area.name, label, share.credit + 1)
+        target = TargetList(area, label, selector=selector, browses=browses)
+        self.set_aside(target, share)
+        area.lists.append(target)
+        self.lists.append(target)
+        self._share_out()
+        if target.open_level is not None:
+            self.want(target)
+        return target
+
+    def set_aside(self, target: TargetList, share: Share) -> None:
+        """Keep room for the records of a consumer that is fed by this list from now on."""
+        target.shares[share] = None
+        target.credit += share.credit
+        self.unused += share.unused
+
+    def take_away(self, target: TargetList, share: Share) -> None:
+        """The consumer is fed by this list no longer."""
+        del target.shares[share]
+        target.credit -= share.credit
+        self.unused -= share.unused
+
+    def give_up(self, target: TargetList, share: Share) -> None:
+        """The consumer is gone. What it has not settled is counted as anybody's."""
+        self.take_away(target, share)
+        share.credit = 0
+
+    def admit(self, queue: str, label: str, more: int) -> None:
+        """Return if there is room for so many more messages with consumers, or on lists, than were promised.
+
+        Raises:
+            ConsumerNotAdmitted: there is not.
+        """
+        if not self._can_promise(more):
+            promised = self._promised + more
+            need = self._need_of(promised)
+            raise ConsumerNotAdmitted(
+                f"consumer {label!r} of {queue} is not admitted: {len(self.lists)} lists of consumers, {promised}"
+                f" messages that they may have besides, and {self.in_flight} unsettled ones need {need} of {self.limit}"
+                " bytes; raise the memory limit, or consume with a smaller prefetch"
+            )
+
+    def affordable(self, credit: int) -> int:
+        """What of a consumer's credit can be set aside beside a list of its own: all or nothing.
+
+        Whoever consumed before its queue paged cannot be refused. Its credit is a permission: where it does not fit,
+        nothing is set aside, as for a consumer without a bound.
+        """
+        return credit if self._can_promise(credit + 1) else 0
+
+    @property
+    def _promised(self) -> int:
+        return len(self.lists) + self.unused
+
+    def _need_of(self, promised: int) -> int:
+        return self.entry_bytes * (promised + self.in_flight) + 2 * self.largest_message
+
+    def _can_promise(self, more: int) -> bool:
+        while True:
+            # What is lent beyond its share gives way.
+            lent = min(self.amounts[Account.UNPAGED], int(self.limit * UNPAGED_SHARE))
+            if self._need_of(self._promised + more) <= self.limit - lent:
+                return True
+            if not self._evict_closing():
+                return False
+
+    def leave(self, target: TargetList) -> None:
+        """The last consumer of a list is gone."""
+        self._part_with(target)
+        for position in list(target.asked_again):
+            self.forget_question(target, position)
+        if not target.selective and not target.browses:
+            self._extend_head(target)
+        # From the end, so that the head cache loses its end, if any, and not its beginning.
+        while target.entries:
+            self.unlink(target, target.entries.last)
+
+    def _part_with(self, target: TargetList) -> None:
+        target.is_closed = True
+        for share in list(target.shares):
+            self.give_up(target, share)
+        target.area.lists.remove(target)
+        self.lists.remove(target)
+        self._share_out()
+        self.wanting.pop(target, None)
+
+    def _extend_head(self, target: TargetList) -> None:
+        """What this list has at its head goes to the head cache. The list has everything ready up to its scan."""
+        area = target.area
+        for position in target.entries:
+            if area.slots[position].payload is None:
+                return
+            if position > area.last[0]:
+                return  # of a further level: what stands before it may not be looked at yet
+            area.head_end = max(area.head_end, position)
+
+    def set_hungry(self, target: TargetList, hungry: bool) -> None:
+        """A consumer of the list has credit and wants work, or none of them has."""
+        if hungry and not target.hungry and not target.is_closed:
+            self.want_if_low(target)
+        target.hungry = hungry
+
+    def _share_out(self) -> None:
+        """Lists, or the budget, have changed: set the high-water mark, and let lists give what is above it."""
+        high_water = self.high_water = int(self.limit * HIGH_WATER_SHARE) // max(len(self.lists), 1)
+        for target in self.lists:
+            while target.direct > 1 and target.direct_bytes > high_water:
+                self.demote_last(target)
+
+    def set_limit(self, limit: int) -> None:
+        """Change the budget. What is above a lower one is given up as far as anybody can give."""
+        self.limit = limit
+        self._share_out()
+        self.room(0, first=True)
+        for target in self.lists:
+            self.want(target)

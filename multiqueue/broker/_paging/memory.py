@@ -1,0 +1,423 @@
+"""The memory of a virtual host: who may use how much of it, the threads that load, and the figures.
+
+Promise     What paged queues keep in memory stays within one budget; a list that lacks something, and for which there
+            is room, has a load under way soon.
+State       `_lock` guards the paging state machine, of all queues, and everything below. It is a leaf under the
+            queues' locks: an event of a queue is entered while that queue's lock is held, which decides the order of
+            events; the budget is one for all queues, so its own lock is too. Whoever holds it calls nobody but, at a
+            loader's first use, the thread's start.
+Who runs    Two loaders, so that a slow read does not hold up the others. They hold no lock while they read or ask
+            selectors, and take a queue's lock, without this one, to notify consumers.
+Waiting     A loader waits until something stirs: an event that makes a list want something or frees bytes. Every such
+            event sets `stirred` in the hold in which it happens, and that hold ends by waking a loader. `load_now`
+            waits for a load of the same list that another thread does, `begin_writing` for commits; both end
+            when the memory is closed.
+Source      "Durable Queue Memory Management" (Apache ActiveMQ), the eager loader.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
+from .._base.message import MESSAGE_BYTES
+from .loads import Found, Load, LoadKind, Paging
+from .reservation import Lending
+from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, TargetList
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .._durable.stored_expiry import StoredExpiry
+
+_log = logging.getLogger("multiqueue.broker")
+
+# Bytes of a line of a list, or of a record of what a consumer has: a slot, its places in dict and list, its position.
+ENTRY_BYTES: Final = 256
+_LOADERS: Final = 2
+_WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyond it, publishers wait
+
+
+class AreaReader(Protocol):
+    """Whoever can read an area: a paged queue."""
+
+    def perform(self, load: Load) -> tuple[list[Found], int]:
+        """Read, without any lock, what a load asks for: what was found, and up to where."""
+
+    def feed(self, target: TargetList) -> None:
+        """A list has something new: tell its consumers."""
+
+    def cancel(self, target: TargetList) -> None:
+        """A list cannot be loaded: cancel its consumers."""
+
+    def expire(self, position: int) -> bool:
+        """A message is past its time: drop it; False when somebody has it, or it is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetStatistics:
+    """One target list: `direct` of its `entries` are in memory; `scanned` is the number up to which it looked."""
+
+    queue: str
+    consumers: str
+    entries: int
+    direct: int
+    direct_bytes: int
+    high_water_bytes: int
+    scanned: int
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryStatistics:
+    """The memory of a virtual host at one moment, in bytes: the accounts add up to `used`, at most `limit`.
+
+    `dispatched` is with consumers, `target` is next for them, `pending` comes after that, `head` is kept for consumers
+    to come; `loading` is reserved, `entries` are the lists themselves, `writing` waits for its commit, `unpaged` is on
+    queues that do not page, or cannot be stored. The seven of paging are D, T, P, H, L, E and W of the design.
+    """
+
+    limit: int
+    used: int
+    dispatched: int
+    target: int
+    pending: int
+    head: int
+    loading: int
+    entries: int
+    writing: int
+    unpaged: int
+    loads: int
+    targets: tuple[TargetStatistics, ...]
+
+
+class MemoryManager:
+    """`with memory as paging` is a hold of its lock; whatever that stirs wakes a loader when it ends."""
+
+    def __init__(self, limit: int, *, name: str = "/") -> None:
+        _check_limit(limit)
+        self.name = name
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._progress = threading.Condition(self._lock)  # a load or a commit has ended
+        self._paging = Paging(limit, ENTRY_BYTES)
+        self.largest_body = _largest_body(self._paging)  # bytes; what is more is refused, for others could not go on
+        self._readers: dict[Area, AreaReader] = {}
+        self._numbers: dict[int, AreaReader] = {}  # by the queue's number in the store
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self.lending = Lending(self)
+        # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
+        self._on_the_way = 0
+        self._telling = 0  # lists that were served, and whose consumers are not told yet
+        self.expiry: StoredExpiry | None = None  # looks for what has expired in the store alone
+
+    def __enter__(self) -> Paging:
+        self._lock.acquire()
+        return self._paging
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self._wake_loader_locked()
+        finally:
+            self._lock.release()  # though no thread could be started: everybody else needs it
+
+    def _wake_loader_locked(self) -> None:
+        if self._paging.stirred:
+            if not self._threads and not self._closed:
+                self._start()
+            self._work.notify()
+
+    @property
+    def paging(self) -> Paging:
+        """The state machine, for whoever holds the lock, or asks for a moment's figure."""
+        return self._paging
+
+    # -- areas
+
+    @property
+    def has_areas(self) -> bool:
+        """True while a queue pages."""
+        return bool(self._readers)
+
+    def open_area(self, area: Area, number: int, reader: AreaReader) -> None:
+        """Take a queue's area in; `reader` reads it, and `number` is the queue's in the store."""
+        with self._lock:
+            self._readers[area] = self._numbers[number] = reader
+
+    def refill_heads(self) -> None:
+        """All areas were opened with what the store has: their heads are read, with nobody waiting."""
+        with self as paging:
+            paging.refill_heads([area for area in self._readers if any(last & NUMBER_MASK for last in area.last)])
+
+    def close_area(self, area: Area) -> None:
+        """A queue is gone, and nobody can have anything of it; `clear_some` frees the memory that it has."""
+        with self as paging:
+            reader = self._readers.pop(area, None)
+            self._numbers = {number: each for number, each in self._numbers.items() if each is not reader}
+            paging.close_area(area)
+            self._progress.notify_all()
+
+    def clear_some(self, area: Area, most: int) -> list[object]:
+        """Free some of what a closed area has in memory: what that was, for the caller to forget without this lock."""
+        with self as paging:
+            return paging.clear_some(area, most)
+
+    @property
+    def limit(self) -> int:
+        """The budget in bytes. A lower one is kept at once, but for what is under way: loads and commits end first."""
+        return self._paging.limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        _check_limit(limit)
+        with self as paging:
+            paging.set_limit(limit)
+            self.largest_body = _largest_body(paging)
+        self.lending.relieve()
+
+    def check_size(self, size: int, label: str) -> None:
+        """Return if a message of this size, in bytes of its body, can be kept.
+
+        Raises:
+            MessageTooLarge: it cannot.
+        """
+        if not self.is_loadable(size):
+            raise MessageTooLarge(
+                f"a message of {size} bytes for {label} is larger than a quarter of the memory limit"
+                f" of {self._paging.limit} bytes allows ({max(self.largest_body, 0)}); raise the limit or send less at"
+                " once"
+            )
+
+    def is_loadable(self, size: int) -> bool:
+        """True when a message of this size, in bytes of its body, can be let go of and loaded again."""
+        return size <= self.largest_body
+
+    def statistics(self) -> MemoryStatistics:
+        """The accounts and every target list, at one moment."""
+        self.lending.trim()
+        with self._lock:
+            paging, amounts = self._paging, self._paging.amounts
+            return MemoryStatistics(
+                limit=paging.limit,
+                used=paging.used,
+                dispatched=amounts[Account.DISPATCHED],
+                target=amounts[Account.TARGET],
+                pending=amounts[Account.PENDING],
+                head=amounts[Account.HEAD],
+                loading=amounts[Account.LOADING],
+                entries=amounts[Account.ENTRIES],
+                writing=amounts[Account.WRITING],
+                unpaged=amounts[Account.UNPAGED],
+                loads=paging.loads,
+                targets=tuple(_statistics_of(target, paging.high_water) for target in paging.lists),
+            )
+
+    # -- loading
+
+    def load_now(self, target: TargetList) -> bool:
+        """Do, on this thread, what the list needs next; False when it has nothing, and nothing can be had now.
+
+        Waits when another thread is at it.
+
+        Raises:
+            ConsumerNotAdmitted: there is no room for what it needs, and nothing under way that would make some.
+            Exception: whatever the load met; the list asks again when somebody wants something of it.
+        """
+        with self as paging:
+            if paging.first(target) is not None:
+                return True
+            load = paging.load_for(target)
+            if load is None and target.loading:
+                while target.loading and not self._closed:
+                    self._progress.wait()
+                return not self._closed
+            served = self._take_served_locked()
+            refusal = self._refusal_locked(target) if load is None and target not in served else None
+        self._tell(served)
+        if refusal is not None:
+            raise refusal
+        if load is not None:
+            self._perform(load)
+        return load is not None or target in served
+
+    def _refusal_locked(self, target: TargetList) -> ConsumerNotAdmitted | None:
+        """What to tell a get whose list has no load: that there is no room for one, and will be none by itself."""
+        paging = self._paging
+        if target not in paging.wanting or paging.amounts[Account.LOADING] or self._on_the_way:
+            return None
+        return ConsumerNotAdmitted(
+            f"a get of {target.area.name} finds no room for the next message: {paging.free} of {paging.limit} bytes are"
+            f" free, and {paging.in_flight} messages are unsettled; settle some, or raise the memory limit"
+        )
+
+    def _start(self) -> None:
+        for number in range(_LOADERS):
+            name = f"multiqueue-loader-{self.name}-{number}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self) -> None:
+        while not self._closed:
+            with self._lock:
+                while not self._paging.stirred and not self._closed:
+                    self._work.wait()
+                load = None if self._closed else self._paging.next_load()
+                if load is not None:
+                    self._paging.stirred = True  # there may be one for the other loader as well
+                    self._work.notify()
+                else:
+                    self._progress.notify_all()
+                served = self._take_served_locked()
+            self._tell(served)
+            if load is not None:
+                self._try(load)
+
+    def _try(self, load: Load) -> None:
+        try:
+            self._perform(load)
+        except Exception as error:  # noqa: BLE001  # the loader goes on with the other lists
+            reader = self._readers.get(load.area)
+            if self._closed or load.area.is_closed or reader is None:
+                return
+            if load.kind is LoadKind.HEAD:
+                _log.warning("the head of %s cannot be read: %s", load.area.name, error)
+                return  # nobody waits for it; consumers to come are told
+            _log.error("a load for %r failed; its consumers are cancelled", load.target, exc_info=error)
+            reader.cancel(load.target)  # or they would wait, and nobody would know for what
+
+    def _perform(self, load: Load) -> None:
+        reader = self._readers.get(load.area)
+        found: tuple[list[Found], int] | None = None
+        try:
+            if reader is not None:
+                found = reader.perform(load)
+        finally:
+            with self as paging:
+                if found is None:
+                    paging.failed(load)
+                else:
+                    paging.loaded(load, *found)
+                served = self._take_served_locked()
+                self._progress.notify_all()
+        self._tell(served)
+
+    def _take_served_locked(self) -> list[TargetList]:
+        served = self._paging.take_served()
+        self._telling += len(served)
+        return served
+
+    def _tell(self, served: list[TargetList]) -> None:
+        for target in served:
+            try:
+                reader = self._readers.get(target.area)
+                if reader is not None:
+                    reader.feed(target)
+            finally:
+                with self._lock:
+                    self._telling -= 1
+
+    @property
+    def is_telling(self) -> bool:
+        """True while consumers are about to be told of what a load has brought."""
+        with self._lock:
+            return self._telling > 0 or bool(self._paging.served)
+
+    # -- time
+
+    def expire(self, due: Iterable[tuple[int, int, int]]) -> int:
+        """Drop what a store says has expired, as (queue, level, id); returns how many were tried."""
+        tried = 0
+        for queue, level, number in due:
+            with self._lock:
+                reader = self._numbers.get(queue)
+                is_gone = number in self._paging.deleting
+            if reader is not None and not is_gone:
+                tried += reader.expire(level << LEVEL_SHIFT | number)
+        return tried
+
+    # -- writing
+
+    def begin_writing(self, cost: int, *, may_wait: bool) -> None:
+        """Account for bytes that are to be committed. Waits while too many others are, if it may."""
+        with self as paging:
+            share = paging.limit * _WRITING_SHARE
+            # Only what is on its way ends by itself: without it there is nothing to wait for.
+            while may_wait and self._on_the_way and not self._closed:
+                if paging.amounts[Account.WRITING] + cost <= share and paging.room(cost):
+                    break
+                self._wake_loader_locked()  # this hold ends here
+                self._progress.wait()
+            paging.room(cost, first=True)
+            paging.charge(Account.WRITING, cost)
+            self._on_the_way += cost
+
+    def end_writing(self, cost: int) -> None:
+        """They are committed, or refused."""
+        with self as paging:
+            paging.charge(Account.WRITING, -cost)
+            self._on_the_way -= cost
+            self._progress.notify_all()
+
+    def deleted(self, numbers: list[int]) -> None:
+        """The store has committed that messages are gone."""
+        with self as paging:
+            for number in numbers:
+                paging.deleted(number)
+
+    @property
+    def writes_too_much(self) -> bool:
+        """True when bytes that the store does not have yet take more than their share."""
+        return self._paging.amounts[Account.WRITING] > self._paging.limit * _WRITING_SHARE
+
+    def close(self) -> None:
+        """End the loaders and join them; whoever waits goes on. Closing twice is harmless."""
+        with self._lock:
+            self._closed = True
+            self._work.notify_all()
+            self._progress.notify_all()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the budget contradicts what is in memory. For tests."""
+        with self._lock:
+            self._paging.check_invariants()
+            amounts = self._paging.amounts
+            kept = sum(area.slots[each].cost for area in (*self._readers, *self._paging.closing) for each in area.kept)
+            assert amounts[Account.UNPAGED] == self.lending.lent_locked() + kept, "what is lent does not add up"
+            # What is under way was admitted, perhaps under a higher limit, and ends by itself.
+            settled = self._paging.used - amounts[Account.LOADING] - amounts[Account.WRITING]
+            assert settled <= self._paging.limit, f"{settled} of {self._paging.limit} bytes"
+
+
+def _statistics_of(target: TargetList, high_water: int) -> TargetStatistics:
+    return TargetStatistics(
+        queue=target.area.name,
+        consumers=target.label,
+        entries=len(target.entries),
+        direct=target.direct,
+        direct_bytes=target.direct_bytes,
+        high_water_bytes=high_water,
+        scanned=target.scans[0],
+        is_open=target.open_level is not None,
+    )
+
+
+def _largest_body(paging: Paging) -> int:
+    return paging.largest_message - MESSAGE_BYTES
+
+
+def _check_limit(limit: int) -> None:
+    if not isinstance(limit, int):
+        raise TypeError(f"memory_limit is {limit!r}, a {type(limit).__name__}; it is a whole number of bytes")
+    if limit <= 0:
+        raise ValueError(f"a memory limit of {limit} bytes leaves room for nothing")

@@ -1,0 +1,282 @@
+"""Reading a paged queue: what loads, gets, management and time ask for, from the store and from memory.
+
+Promise     What is read is what stands on the queue: a message that the store does not have yet is merged in at its
+            place, and one that goes meanwhile is refused when it is claimed.
+State       None. Nothing in here is called with a lock held; the memory manager's is taken for moments.
+Failures    A row that is no message is logged and passed over: it stands in nobody's way, and stays in the store. Where
+            the store itself cannot be read, the get fails, and consumers are cancelled. The same where it does not show
+            a message that nobody has taken: a row goes with a settlement, which is known here before it is handed in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Generator, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from multiqueue.store import StoreDamaged
+
+from .._base.message import MESSAGE_BYTES
+from .._base.message_codec import decode_message
+from .._selector.selector import Selector
+from .loads import Found, Load, LoadKind
+from .paged_entries import cost_of, number_of
+from .target_list import LEVEL_SHIFT, Look
+
+if TYPE_CHECKING:
+    from multiqueue.store import Header, MessageStore
+
+    from .._base.message import Message
+    from .._queue.consumer import Predicate
+    from .._queue.entry import Entry
+    from .paged_core import PagedCore
+    from .queue_paging import QueuePaging
+    from .target_list import TargetList
+
+_log = logging.getLogger("multiqueue.broker")
+
+_PAGE: Final = 256  # headers that management looks at between two holds
+
+
+class PagedReading:
+    """Reads one paged queue."""
+
+    def __init__(self, queue: QueuePaging, core: PagedCore, store: MessageStore, number: int) -> None:
+        self._queue = queue
+        self._core = core
+        self._area = core.area
+        self._memory = core.memory
+        self._store = store
+        self._number = number
+        self._told: set[int] = set()  # positions of what time has met and could not read
+
+    def feed(self, target: TargetList) -> None:
+        """Tell the consumers of a list that it has something new."""
+        self._queue.feed(target)
+
+    def cancel(self, target: TargetList) -> None:
+        """Cancel the consumers of a list that cannot be loaded."""
+        self._queue.cancel_fed(target)
+
+    # -- loads
+
+    def perform(self, load: Load) -> tuple[list[Found], int]:
+        """What a load asks for, and how far it looked."""
+        if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
+            return self._page(load)
+        in_memory = _payloads(load)
+        headers = self._headers(load.positions)
+        self._check(load, [each for each in load.positions if each not in headers and each not in in_memory], "header")
+        if load.kind is LoadKind.ASK:
+            selector = load.target.selector
+            assert selector is not None
+            found = list(self._matching(load, headers.items(), selector))
+            return found + self._found_in_memory(in_memory, headers, selector), 0
+        return list(self._loaded(headers, self._bodies(load, headers))), 0
+
+    def _bodies(self, look: Look, headers: dict[int, Header]) -> dict[int, bytes]:
+        """The bodies that belong to headers, by number, of those that are still there.
+
+        Raises:
+            StoreDamaged: one is not, and nobody has taken the message.
+        """
+        bodies = self._store.read([header.id for header in headers.values()]) if headers else {}
+        if len(bodies) < len(headers):
+            self._check(look, [each for each, header in headers.items() if header.id not in bodies], "body")
+        return bodies
+
+    def _check(self, look: Look, missing: list[int], what: str) -> None:
+        """Return if messages that the store does not show, or not whole, have gone since the look began.
+
+        Raises:
+            StoreDamaged: one is to be had still.
+        """
+        if not missing:
+            return
+        with self._memory as paging:
+            lost = [number_of(position) for position in missing if paging.is_ready(look, position)]
+        if lost:
+            more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+            raise StoreDamaged(
+                f"the {what} of message {lost[0]}{more} of {self._queue.label} is gone from the store, and nobody has"
+                " settled it; `multiqueue store check` looks for more"
+            )
+
+    def _page(self, load: Load) -> tuple[list[Found], int]:
+        in_memory = _payloads(load)
+        page = self._store.page(self._number, number_of(load.after), load.limit, level=load.level)
+        base, through = load.level << LEVEL_SHIFT, load.through
+        if len(page) == load.limit:
+            through = min(through, base | page[-1].id)
+        headers = {base | header.id: header for header in page if base | header.id <= through}
+        selector = load.target.selector
+        if selector is None:
+            found = self._unasked(load, headers)
+        else:
+            found = list(self._matching(load, headers.items(), selector))
+        in_memory = {position: entry for position, entry in in_memory.items() if position <= through}
+        return sorted(found + self._found_in_memory(in_memory, headers, selector)), through
+
+    def _found_in_memory(
+        self, in_memory: dict[int, Entry], headers: Container[int], selector: Predicate | None
+    ) -> list[Found]:
+        """What the store did not have, of what the selector wants."""
+        return [
+            Found(position, cost_of(entry.message, entry.size), entry)
+            for position, entry in in_memory.items()
+            if position not in headers and (selector is None or self._queue.matches(selector, entry.message))
+        ]
+
+    def _unasked(self, load: Load, headers: dict[int, Header]) -> list[Found]:
+        """All of a page, the first of them with their bodies, as far as there is room for these."""
+        affordable: dict[int, Header] = {}
+        body_bytes = load.body_bytes
+        for position, header in headers.items():
+            body_bytes -= _cost(header)
+            if body_bytes < 0:
+                break
+            affordable[position] = header
+        found = list(self._loaded(affordable, self._bodies(load, affordable)))
+        found += [
+            Found(position, _cost(header), None) for position, header in headers.items() if position not in affordable
+        ]
+        return found
+
+    def _loaded(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[Found]:
+        for entry in self._entries(headers, bodies):
+            yield Found(entry.position, _cost(headers[entry.position]), entry)
+
+    def _entries(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[Entry]:
+        for position, header in headers.items():
+            body = bodies.get(header.id)
+            entry = None if body is None else self._entry(position, header, body)
+            if entry is not None:
+                yield entry
+
+    def _matching(self, look: Look, headers: Iterable[tuple[int, Header]], selector: Predicate) -> Iterator[Found]:
+        for position, header in headers:
+            body: bytes | None = b""
+            if not isinstance(selector, Selector):  # a predicate may look at it
+                body = self._bodies(look, {position: header}).get(header.id)
+            message = None if body is None else self._message(position, header, body)
+            if message is not None and self._queue.matches(selector, message):
+                yield Found(position, _cost(header), None)
+
+    def _headers(self, positions: list[int]) -> dict[int, Header]:
+        """The headers at ascending positions, of those that are there."""
+        found: dict[int, Header] = {}
+        index = 0
+        while index < len(positions):
+            level, number = positions[index] >> LEVEL_SHIFT, number_of(positions[index])
+            limit = len(positions) - index
+            if positions[-1] - positions[index] > 4 * limit:
+                limit = min(limit, 8)  # far apart: what lies between is not wanted
+            page = self._store.page(self._number, number - 1, limit, level=level)
+            rows = {level << LEVEL_SHIFT | header.id: header for header in page}
+            end = level << LEVEL_SHIFT | page[-1].id if len(page) == limit else (level + 1 << LEVEL_SHIFT) - 1
+            while index < len(positions) and positions[index] <= end:
+                header = rows.get(positions[index])
+                if header is not None:
+                    found[positions[index]] = header
+                index += 1
+        return found
+
+    # -- everything, a page at a time
+
+    def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
+        """What stands on the queue now, page by page in service order; `lowest_first` turns the levels round.
+
+        Entries that somebody has are the very objects that he has. Ready ones may be objects made for this: claim one
+        before the next page is asked for.
+        """
+        with self._queue.looking():
+            with self._memory:
+                ends = list(self._area.last)
+            levels = list(enumerate(ends))
+            for level, end in reversed(levels) if lowest_first else levels:
+                after = level << LEVEL_SHIFT
+                while after < end:
+                    after = yield from self._one_page(level, after, end, bodies)
+
+    def _one_page(self, level: int, after: int, end: int, bodies: bool) -> Generator[list[Entry], None, int]:
+        base, area = level << LEVEL_SHIFT, self._area
+        with self._memory as paging:
+            look = paging.look(area)
+            here = {position: area.slots[position].payload for position in area.unbacked.between(after, end)}
+        try:
+            page = self._store.page(self._number, number_of(after), _PAGE, level=level)
+            through = min(end, base | page[-1].id) if len(page) == _PAGE else end
+            headers = {base | header.id: header for header in page if base | header.id <= through}
+            read = self._bodies(look, headers) if bodies else {}
+            batch: list[Entry] = [
+                entry for position, entry in here.items() if position <= through and position not in headers
+            ]
+            with self._memory as paging:
+                ready = {position for position in headers if paging.is_ready(look, position)}
+            for position, header in headers.items():
+                entry = self._core.entries.taken.get(position)
+                if entry is None and position in ready and (not bodies or header.id in read):
+                    entry = self._entry(position, header, read.get(header.id, b""))
+                if entry is not None:
+                    batch.append(entry)
+            batch.sort(key=lambda entry: entry.position)
+            yield batch
+        finally:
+            with self._memory as paging:
+                paging.end_look(look)
+        return through  # to whoever goes on behind it
+
+    def expire(self, position: int) -> bool:
+        """Drop one message that is past its time; False when somebody has it, or it is gone."""
+        with self._queue.looking():
+            with self._memory as paging:
+                look = paging.look(self._area)
+            try:
+                headers = self._headers([position])
+                bodies = self._bodies(look, headers)
+                with self._memory as paging:
+                    is_ready = paging.is_ready(look, position)
+                return is_ready and any(self._queue.drop_expired(entry) for entry in self._entries(headers, bodies))
+            except StoreDamaged as error:
+                if position not in self._told:  # time comes again and again
+                    self._told.add(position)
+                    _log.error("%s: message %d does not expire", self._queue.label, number_of(position), exc_info=error)
+                return False
+            finally:
+                with self._memory as paging:
+                    paging.end_look(look)
+
+    # -- details
+
+    def _entry(self, position: int, header: Header, body: bytes) -> Entry | None:
+        try:
+            entry = self._queue.recovered(header, body)
+        except Exception as error:  # noqa: BLE001  # one damaged row must not stop the queue
+            self._unreadable(position, header, error)
+            return None
+        entry.position = position
+        entry.level = position >> LEVEL_SHIFT
+        return entry
+
+    def _message(self, position: int, header: Header, body: bytes) -> Message | None:
+        try:
+            return decode_message(header.properties, body)
+        except Exception as error:  # noqa: BLE001  # as above
+            self._unreadable(position, header, error)
+            return None
+
+    def _unreadable(self, position: int, header: Header, error: Exception) -> None:
+        self._area.unreadable.add(position)
+        _log.error("%s: message %d cannot be read and is passed over", self._queue.label, header.id, exc_info=error)
+
+
+def _payloads(load: Load) -> dict[int, Entry]:
+    """What memory alone had when the load was planned; to be asked before the store is read.
+
+    What has no payload any more was written out since, so that the store shows it, unless it is gone.
+    """
+    return {slot.position: slot.payload for slot in load.unbacked if slot.payload is not None}
+
+
+def _cost(header: Header) -> int:
+    return header.size + 2 * len(header.properties) + MESSAGE_BYTES

@@ -1,0 +1,84 @@
+"""Where a virtual host puts the rows of queues that are not durable, once they outgrow the memory.
+
+Promise     In the host's own store if it has one, as transient rows; else in a store in the directory for temporary
+            files, which is made when it is first needed, and removed by `close`, or after a crash by whoever makes
+            the next one.
+State       `_lock` guards `_journal`, `_is_closed` and `_next_try`, and is held while the store is opened, so that
+            there is one. It is taken under no other lock.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from multiqueue.store import SqliteStore, StoreError
+
+from .._delivery.housekeeping import Housekeeping
+from .._durable.accounted_store import WatchedStore
+from .._durable.journal import DeadLetterSubmission, Journal, QueueJournal
+from .._durable.stored_expiry import StoredExpiry
+from .memory import MemoryManager
+
+_BETWEEN_TRIES: Final = 10.0  # seconds: publishers would try, and log, with every message
+
+
+class Overflow:
+    """One virtual host's. `journal` is that of its own store, None when it lives in memory."""
+
+    def __init__(
+        self,
+        memory: MemoryManager,
+        journal: Journal | None,
+        bury: DeadLetterSubmission,
+        *,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        housekeeping: Housekeeping | None,
+    ) -> None:
+        self._memory = memory
+        self._bury = bury
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._housekeeping = housekeeping
+        self._lock = threading.Lock()
+        self._journal = journal
+        self._is_own = False  # the store was made here
+        self._is_closed = False
+        self._next_try = -math.inf  # on the clock
+
+    def rows(self) -> QueueJournal | None:
+        """A place for the rows of one queue; None when the virtual host is closed, or a try has failed lately.
+
+        Raises:
+            StoreError, OSError: no store can be made, or it is at its end. The next seconds nobody tries again.
+        """
+        with self._lock:
+            if self._is_closed or self._clock() < self._next_try:
+                return None
+            try:
+                self._journal = self._journal or self._make()
+                return QueueJournal(self._journal, self._journal.store.allocate(), self._bury)
+            except (StoreError, OSError):
+                self._next_try = self._clock() + _BETWEEN_TRIES
+                raise
+
+    def close(self) -> None:
+        """Remove the store that was made here. Closing twice is harmless."""
+        with self._lock:
+            self._is_closed = True
+            journal, is_own = self._journal, self._is_own
+            self._is_own = False
+        if journal is not None and is_own:
+            journal.store.close()
+
+    def _make(self) -> Journal:
+        store = WatchedStore(SqliteStore.scratch(), self._memory)
+        journal = Journal(store, clock=self._clock, wall_clock=self._wall_clock)
+        self._memory.expiry = StoredExpiry(journal, self._memory)
+        if self._housekeeping is not None:
+            self._housekeeping.add(self._memory.expiry)
+        self._is_own = True
+        return journal

@@ -1,0 +1,213 @@
+"""Target lists, and what they are lists of: the messages of an area that may be in memory.
+
+An area is one broker queue as the store has it: rows in order of position. Most of its messages are known to the
+store alone. One that a list, a cache or a consumer holds has a slot; its payload is the message, body and all, or
+None when only the store has it. A target list names, in order, the messages that its consumers may have: those
+before its watermark by direct reference (their payload is kept), those from there on by reference to a cache, that
+is, by position alone. Data without behaviour: `_paging/budget` and `_paging/loads` say what happens to it.
+
+Source      "Durable Queue Memory Management" (Apache ActiveMQ), for TargetList, TargetEntry and the watermark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final
+
+from .positions import END, Positions
+
+LEVEL_SHIFT: Final = 48  # a position is level << 48 | number: 2^48 messages are 89 years at 100,000 a second
+NUMBER_MASK: Final = (1 << LEVEL_SHIFT) - 1
+
+
+class Account(IntEnum):
+    """Where bytes of the budget are charged. A body is charged once: to the first that holds it."""
+
+    NOWHERE = 0  # not in memory
+    WRITING = 1  # W: not committed yet, so no other place has it
+    DISPATCHED = 2  # D: with a consumer
+    TARGET = 3  # T: at least one list refers to it directly
+    PENDING = 4  # P: a list refers to it, none directly
+    HEAD = 5  # H: no list refers to it; kept for consumers still to come
+    LOADING = 6  # L: reserved for what a load under way will bring
+    ENTRIES = 7  # E: the lists themselves, and records of what is with consumers
+    UNPAGED = 8  # lent to queues that keep everything in memory, and messages that no store can keep
+
+
+class Share:
+    """What is set aside for one consumer: room for a record of each message that its credit lets it have."""
+
+    __slots__ = ("credit", "held")
+
+    def __init__(self, credit: int) -> None:
+        self.credit = credit  # 0 for one whose credit has no bound, or that has left its list
+        self.held = 0  # records of the messages that it has
+
+    @property
+    def unused(self) -> int:
+        """How many records may still come; those that are there are counted already."""
+        return max(self.credit - self.held, 0)
+
+
+class Slot:
+    """A message of an area that somebody knows of without asking the store."""
+
+    __slots__ = ("account", "area", "cost", "direct", "in_flight", "is_backed", "lists", "payload", "position", "share")
+
+    def __init__(self, area: Area, position: int, cost: int) -> None:
+        self.area = area
+        self.position = position
+        self.cost = cost  # bytes that the payload takes in memory
+        self.payload: Any = None
+        self.account = Account.NOWHERE  # Invariant: NOWHERE if and only if payload is None.
+        self.lists = 0  # Invariant: how many lists name it, to serve or to ask about.
+        self.direct = 0  # Invariant: how many lists name it before their watermark.
+        self.in_flight = False  # Invariant: then no list names it.
+        self.is_backed = True  # the store has it, so the payload can be let go
+        self.share: Share | None = None  # of the consumer that has it; None for whom nothing can be set aside
+
+    @property
+    def level(self) -> int:
+        return self.position >> LEVEL_SHIFT
+
+    def __repr__(self) -> str:
+        return f"<slot {self.position} of {self.area.name!r}, {self.cost} bytes {self.account.name}>"
+
+
+class TargetList:
+    """What the consumers of one area that want the same things are to be given, in order."""
+
+    __slots__ = (
+        "area",
+        "asked_again",
+        "browses",
+        "credit",
+        "direct",
+        "direct_bytes",
+        "entries",
+        "hungry",
+        "is_closed",
+        "label",
+        "loading",
+        "mark",
+        "scans",
+        "selector",
+        "shares",
+    )
+
+    def __init__(self, area: Area, label: str, *, selector: Callable[[Any], bool] | None, browses: bool) -> None:
+        self.area = area
+        self.label = label
+        self.selector = selector  # which only a load may ask; None takes everything
+        self.browses = browses  # does not see what comes back
+        self.shares: dict[Share, None] = {}  # of its consumers
+        self.credit = 0  # Invariant: the sum of its shares' credit
+        self.entries = Positions()
+        # The watermark. Invariant: END, or the position of the first entry that is a cache reference.
+        self.mark = END
+        self.direct = 0  # Invariants: how many entries stand before the mark, and their costs.
+        self.direct_bytes = 0
+        # scans[level]: every message of the level up to this position was looked at. The tail is closed when
+        # that is the level's last, and open otherwise: then the rest is found by scanning.
+        self.scans = [level << LEVEL_SHIFT for level in range(len(area.last))]
+        self.asked_again = Positions()  # came back behind the scan; the selector is to be asked (again)
+        self.hungry = False  # a consumer of this list has credit and wants work
+        self.loading = False  # a load for it is under way
+        self.is_closed = False
+
+    @property
+    def selective(self) -> bool:
+        return self.selector is not None
+
+    @property
+    def open_level(self) -> int | None:
+        """The first level with something that was not looked at, None when the tail is closed."""
+        for level, (scan, last) in enumerate(zip(self.scans, self.area.last, strict=True)):
+            if scan < last:
+                return level
+        return None
+
+    @property
+    def is_starving(self) -> bool:
+        """True when a consumer wants work, and this list has nothing for it in memory."""
+        return self.hungry and (not self.direct or self.is_behind)
+
+    @property
+    def is_behind(self) -> bool:
+        """True when something may stand before the first entry that this list was not asked about."""
+        return not self.is_in_order and self.horizon < self.entries.first
+
+    @property
+    def is_in_order(self) -> bool:
+        """True when entries are found in order, so that nothing turns up before one of them."""
+        return len(self.scans) == 1 and not self.asked_again
+
+    @property
+    def horizon(self) -> int:
+        """The first position where something may stand that this list was not asked about, `END` for none."""
+        level = self.open_level
+        return self.asked_again.first if level is None else min(self.asked_again.first, self.scans[level] + 1)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True when there may be more for this list than its direct references."""
+        return self.mark < END or bool(self.asked_again) or self.open_level is not None
+
+    def __repr__(self) -> str:
+        return f"<target list {self.label!r}: {self.direct} direct of {len(self.entries)}>"
+
+
+class Look:
+    """Somebody reads the area from the store without the lock: what goes meanwhile must not come back."""
+
+    __slots__ = ("area", "gone")
+
+    def __init__(self, area: Area) -> None:
+        self.area = area
+        self.gone: set[int] = set()  # numbers of messages
+
+
+class Area:
+    """One broker queue, as paging sees it."""
+
+    __slots__ = (
+        "head",
+        "head_end",
+        "is_closed",
+        "kept",
+        "last",
+        "lists",
+        "looks",
+        "name",
+        "pending",
+        "slots",
+        "unbacked",
+        "unreadable",
+        "writing",
+    )
+
+    def __init__(self, name: str, levels: int = 1) -> None:
+        self.name = name
+        self.slots: dict[int, Slot] = {}
+        self.lists: list[TargetList] = []
+        self.last = [level << LEVEL_SHIFT for level in range(levels)]  # of each level, the last that arrived
+        self.pending = Positions()  # the PendingCache: slots charged to PENDING
+        self.head = Positions()  # the HeadQueueCache: slots charged to HEAD
+        # Invariant: whatever is ready up to here and named by no list is in `head`: so that is a prefix.
+        self.head_end = -1
+        self.unbacked = Positions()  # slots that the store does not have yet
+        self.writing: set[int] = set()  # those of them that are on their way to it
+        self.kept: set[int] = set()  # those of them that no store can keep
+        self.looks: list[Look] = []
+        self.unreadable: set[int] = set()  # positions of rows that are no messages
+        self.is_closed = False
+
+    def positions_of(self, number: int) -> list[int]:
+        """Where a message of this number may stand: on one of the levels."""
+        return [level << LEVEL_SHIFT | number for level in range(len(self.last))]
+
+    @property
+    def tail(self) -> int:
+        """The last position that anything stood on, -1 when nothing ever did."""
+        return max((last for level, last in enumerate(self.last) if last > level << LEVEL_SHIFT), default=-1)

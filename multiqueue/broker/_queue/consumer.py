@@ -1,0 +1,159 @@
+"""The queue's side of a consumer: what it wants, where it stands in the lists, how far it has read.
+
+State       Everything below the first block of fields is guarded by the lock of the consumer's queue.
+Waiting     A consumer never waits. Its queue calls `notify_work` without any lock when there may be work, and
+            whoever runs the consumer must then call `BrokerQueue.deliver_single_message` until that returns
+            None: being NOTIFIED is an obligation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final
+
+from .cursor import Reader
+
+if TYPE_CHECKING:
+    from .._base.credit import Credit
+    from .._base.message import Message
+    from .consumer_lists import PriorityLists
+    from .entry import Position
+    from .queue import BrokerQueue
+
+Predicate = Callable[["Message"], bool]
+
+
+class ConsumerState(IntEnum):
+    """In which of the manager's lists a consumer is, besides the list of all."""
+
+    REMOVED = 0
+    NOT_INTERESTED = 1
+    NON_ACQUIRING = 2
+    INTERESTED = 3
+    NOTIFIED = 4
+
+
+class Interest(IntEnum):
+    """What can move a consumer from list to list."""
+
+    ADD = 0
+    WANT = 1
+    UNWANT = 2
+    NOTIFY = 3
+    UNNOTIFY = 4
+    REMOVE = 5
+
+
+_C = ConsumerState
+Moves = dict[Interest, dict[ConsumerState, ConsumerState]]
+
+# Who may move where. A move that is not here does not happen, and its caller is told so.
+ACQUIRING_MOVES: Final[Moves] = {
+    Interest.ADD: {_C.REMOVED: _C.NOT_INTERESTED},
+    Interest.WANT: {_C.NOT_INTERESTED: _C.INTERESTED},
+    Interest.UNWANT: {_C.INTERESTED: _C.NOT_INTERESTED, _C.NOTIFIED: _C.NOT_INTERESTED},
+    Interest.NOTIFY: {_C.INTERESTED: _C.NOTIFIED},
+    Interest.UNNOTIFY: {_C.NOTIFIED: _C.INTERESTED},
+    Interest.REMOVE: dict.fromkeys((_C.NOT_INTERESTED, _C.INTERESTED, _C.NOTIFIED), _C.REMOVED),
+}
+BROWSER_MOVES: Final[Moves] = {
+    Interest.ADD: {_C.REMOVED: _C.NOT_INTERESTED},
+    Interest.WANT: {_C.NOT_INTERESTED: _C.NON_ACQUIRING},
+    Interest.UNWANT: {_C.NON_ACQUIRING: _C.NOT_INTERESTED},
+    Interest.NOTIFY: {},
+    Interest.UNNOTIFY: {},
+    Interest.REMOVE: dict.fromkeys((_C.NOT_INTERESTED, _C.NON_ACQUIRING), _C.REMOVED),
+}
+
+
+class QueueConsumer(Reader):
+    """One consumer of one broker queue; made by `BrokerQueue.add_consumer`."""
+
+    __slots__ = (
+        "_on_cancelled",
+        "_on_work",
+        "active",
+        "at_end",
+        "auto_accept",
+        "credit",
+        "desired",
+        "exclusive",
+        "is_willing",
+        "lists",
+        "lock_deliveries",
+        "moves",
+        "priority",
+        "pulling",
+        "queue",
+        "selector",
+        "state",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        queue: BrokerQueue,
+        number: int,
+        start: Position,
+        *,
+        tag: str,
+        on_work: Callable[[QueueConsumer], object],
+        on_cancelled: Callable[[QueueConsumer], object] | None,
+        credit: Credit | None,
+        selector: Predicate | None,
+        priority: int,
+        acquires: bool,
+        auto_accept: bool,
+        exclusive: bool,
+        no_local: bool,
+        connection: object,
+        lock_deliveries: bool,
+    ) -> None:
+        super().__init__(start)
+        self.queue = queue
+        self.number = number
+        self.tag = tag
+        self._on_work = on_work
+        self._on_cancelled = on_cancelled
+        self.credit = credit
+        self.selector = selector
+        self.priority = priority
+        self.acquires = acquires
+        self.auto_accept = auto_accept
+        self.exclusive = exclusive
+        self.no_local = no_local
+        self.connection = connection
+        self.lock_deliveries = lock_deliveries
+        self.moves = ACQUIRING_MOVES if acquires else BROWSER_MOVES
+
+        self.state = ConsumerState.REMOVED
+        self.is_willing = False  # Invariant: True in the lists of those that may be given entries.
+        self.lists: PriorityLists | None = None  # Invariant: None if and only if state is REMOVED.
+        self.desired = False  # what the target last said
+        self.active = True  # False while it waits behind the limit of active consumers
+        self.pulling = False  # a thread is in deliver_single_message for it
+        self.at_end = False  # its last pull found nothing further for it
+
+    def notify_work(self) -> None:
+        """There may be something to take. Called by the queue, on any thread, under no lock."""
+        self._on_work(self)
+
+    def cancelled(self) -> None:
+        """The queue was deleted and the consumer with it. Called on any thread, under no lock."""
+        if self._on_cancelled is not None:
+            self._on_cancelled(self)
+
+    @property
+    def wants_work(self) -> bool:
+        """True when it desires work, is active and has credit. Reads the credit's leaf lock at most."""
+        credit = self.credit
+        return self.desired and self.active and (credit is None or credit.is_open)
+
+    @property
+    def is_closed(self) -> bool:
+        """True once it was removed from its queue."""
+        return self.state is ConsumerState.REMOVED
+
+    def __repr__(self) -> str:
+        return f"<consumer {self.tag!r} of queue {self.queue.name!r}, {self.state.name}>"

@@ -1,0 +1,146 @@
+"""The queue consumer manager: who wants work, who was told of some, in lists per priority.
+
+Promise     A consumer is in All and in exactly one of NonAcquiring, NotInterested, Interested and Notified,
+            the one its state names. A move is one table look-up, one removal and one append, whatever the
+            number of consumers. Whoever returns to a list returns to its end: fairness.
+State       Guarded by the queue's lock; no lock of its own, no callbacks.
+Membership  Priorities come and go with their consumers. Removal works from every list, so a consumer that is
+            closed while NOTIFIED leaves nothing behind; who must be woken instead is the queue's to decide.
+Assumes     OrderedDict for its constant-time first element: a plain dict walks over what was removed before.
+Source      Broker-J, QueueConsumerManagerImpl; its marked-and-swept lists are not needed under a lock.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Final
+
+from .consumer import ConsumerState, Interest, QueueConsumer
+
+ConsumerList = OrderedDict[QueueConsumer, None]
+_IDLE: Final = (ConsumerState.INTERESTED, ConsumerState.NON_ACQUIRING)
+
+
+class PriorityLists:
+    """The consumers of one priority: all of them, the interested and the notified."""
+
+    __slots__ = ("all", "interested", "notified", "priority")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.all: ConsumerList = OrderedDict()
+        self.interested: ConsumerList = OrderedDict()
+        self.notified: ConsumerList = OrderedDict()
+
+
+class QueueConsumerManager:
+    """The lists of one broker queue."""
+
+    __slots__ = ("_by_priority", "idle", "levels", "non_acquiring", "not_interested", "total")
+
+    def __init__(self) -> None:
+        # Invariants: levels holds the values of _by_priority, highest priority first; none of them is empty.
+        self.levels: list[PriorityLists] = []
+        self._by_priority: dict[int, PriorityLists] = {}
+        self.non_acquiring: ConsumerList = OrderedDict()
+        self.not_interested: ConsumerList = OrderedDict()
+        self.total = 0
+        # Invariant: how many are INTERESTED or NON_ACQUIRING, that is, may have to be told of a new entry.
+        self.idle = 0
+
+    def __len__(self) -> int:
+        return self.total
+
+    def __iter__(self) -> Iterator[QueueConsumer]:
+        """All consumers, the highest priority first, those of one priority in order of arrival."""
+        for lists in self.levels:
+            yield from lists.all
+
+    def add(self, consumer: QueueConsumer) -> None:
+        """Put a new consumer into All and NotInterested."""
+        lists = self._by_priority.get(consumer.priority)
+        if lists is None:
+            lists = self._by_priority[consumer.priority] = PriorityLists(consumer.priority)
+            insort(self.levels, lists, key=lambda each: -each.priority)
+        consumer.lists = lists
+        lists.all[consumer] = None
+        self.total += 1
+        self.move(consumer, Interest.ADD)
+
+    def remove(self, consumer: QueueConsumer) -> bool:
+        """Take a consumer out of every list; False when it was not there."""
+        if not self.move(consumer, Interest.REMOVE):
+            return False
+        lists = consumer.lists
+        assert lists is not None
+        del lists.all[consumer]
+        consumer.lists = None
+        self.total -= 1
+        if not lists.all:
+            self.levels.remove(lists)
+            del self._by_priority[lists.priority]
+        return True
+
+    def move(self, consumer: QueueConsumer, interest: Interest) -> bool:
+        """Move a consumer as its table says; False, and nothing changes, when the table says nothing."""
+        state = consumer.moves[interest].get(consumer.state)
+        if state is None:
+            return False
+        current = self._list_of(consumer)
+        if current is not None:
+            del current[consumer]
+        self.idle += (state in _IDLE) - (consumer.state in _IDLE)
+        consumer.state = state
+        consumer.is_willing = state >= ConsumerState.NON_ACQUIRING
+        target = self._list_of(consumer)
+        if target is not None:
+            target[consumer] = None
+        return True
+
+    def interested(self) -> Iterator[QueueConsumer]:
+        """The interested, highest priority first; the lists must not change meanwhile."""
+        for lists in self.levels:
+            yield from lists.interested
+
+    def willing_above(self, priority: int) -> tuple[QueueConsumer, ...]:
+        """Acquiring consumers of a strictly higher priority that want work."""
+        willing: list[QueueConsumer] = []
+        for lists in self.levels:
+            if lists.priority <= priority:
+                break
+            willing += lists.notified
+            willing += lists.interested
+        return tuple(willing)
+
+    def willing(self) -> Iterator[QueueConsumer]:
+        """Acquiring consumers that want work, highest priority first; the lists must not change meanwhile."""
+        for lists in self.levels:
+            yield from lists.notified
+            yield from lists.interested
+
+    def _list_of(self, consumer: QueueConsumer) -> ConsumerList | None:
+        state, lists = consumer.state, consumer.lists
+        if state is ConsumerState.NOT_INTERESTED:
+            return self.not_interested
+        if state is ConsumerState.NON_ACQUIRING:
+            return self.non_acquiring
+        if lists is None or state is ConsumerState.REMOVED:
+            return None
+        return lists.interested if state is ConsumerState.INTERESTED else lists.notified
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when a consumer is in a list that its state does not name, or in none."""
+        everyone = list(self)
+        assert len(everyone) == len(set(everyone)) == self.total
+        assert [lists.priority for lists in self.levels] == sorted(self._by_priority, reverse=True)
+        assert all(lists.all for lists in self.levels), "an empty priority was kept"
+        placed = [*self.non_acquiring, *self.not_interested]
+        for lists in self.levels:
+            placed += [*lists.interested, *lists.notified]
+        assert sorted(map(id, placed)) == sorted(map(id, everyone)), "not in exactly one list each"
+        assert self.idle == sum(consumer.state in _IDLE for consumer in everyone)
+        for consumer in everyone:
+            current = self._list_of(consumer) or ()
+            assert consumer in current, f"{consumer!r} is in a wrong list"

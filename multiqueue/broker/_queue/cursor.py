@@ -1,0 +1,105 @@
+"""How far a consumer has read, and how it learns what became takeable behind its back.
+
+Promise     Every entry that is available at or before a reader's cursor was refused by it, is among its
+            revisits, or is named in the part of the return log it has not merged yet. So nothing that comes
+            back (a release, the end of a hold, an arrival in the middle of a sorted list) is overlooked, and
+            nobody scans again what was refused.
+State       Guarded by the queue's lock.
+Cost        A return costs one append, however many readers there are; each reader merges when it next reads.
+            The log is cut when it is longer than the queue; whoever had not read it starts over from the
+            head, which is then no more work than the returns it missed.
+Memory      Readers and log keep positions, not entries: they pin nothing.
+Source      The lastSeen and released pointers of Broker-J's QueueContext, for the promise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .entry import Entry, Position
+    from .entry_list import EntryList
+
+_LEAST_CUT: Final = 1024  # positions; below this a log is too short to be worth cutting
+
+
+class ReturnLog:
+    """Positions in the order in which they became takeable behind somebody's cursor."""
+
+    __slots__ = ("_base", "_positions", "end")
+
+    def __init__(self) -> None:
+        # Invariant: end == _base + len(_positions). Both only grow.
+        self._positions: list[Position] = []
+        self._base = 0
+        self.end = 0
+
+    def add(self, position: Position) -> None:
+        """Tell every reader that has passed this position."""
+        self._positions.append(position)
+        self.end += 1
+
+    def is_longer_than(self, length: int) -> bool:
+        """True when there is more to forget than `length`, and enough to be worth it."""
+        return len(self._positions) > max(length, _LEAST_CUT)
+
+    def restart_all(self) -> None:
+        """Let every reader start over."""
+        self._positions.clear()
+        self.end += 1
+        self._base = self.end
+
+    def since(self, seen: int) -> Sequence[Position] | None:
+        """What was added after a reader last looked; None when that is forgotten."""
+        return self._positions[seen - self._base :] if seen >= self._base else None
+
+
+class Reader:
+    """A place in a queue: everything up to `cursor` was seen, but for `revisits`."""
+
+    __slots__ = ("acquires", "connection", "cursor", "no_local", "number", "owner_of_get", "returns_seen", "revisits")
+
+    def __init__(self, start: Position, owner_of_get: object = None) -> None:
+        self.cursor: Position = start
+        # A heap of positions at or before the cursor that are to be looked at (again).
+        self.revisits: list[Position] = []
+        self.returns_seen = 0
+        # The rules about what it may have; a consumer sets its own.
+        self.acquires = True
+        self.number = -1
+        self.no_local = False
+        self.connection: object = None
+        self.owner_of_get = owner_of_get
+
+    @property
+    def owner(self) -> object:
+        """Who owns what is read, as message groups see it."""
+        return self.owner_of_get or self
+
+    def revisit(self, entry: Entry) -> None:
+        """Look at an entry again that was passed over; one behind the cursor will be met anyway."""
+        if entry.position <= self.cursor:
+            heappush(self.revisits, entry.position)
+
+    def drop_revisit(self) -> None:
+        """Be done with the first of the revisits."""
+        heappop(self.revisits)
+
+    def merge(self, log: ReturnLog, start: Position) -> None:
+        """Take notice of what came back since the last time."""
+        news = log.since(self.returns_seen)
+        self.returns_seen = log.end
+        if news is None:
+            self.cursor = start
+            self.revisits.clear()
+            return
+        for position in news:
+            if position <= self.cursor:
+                heappush(self.revisits, position)
+
+    def prune(self, entries: EntryList) -> None:
+        """Forget the revisits whose entries are gone, and doubles."""
+        self.revisits = [position for position in set(self.revisits) if entries.get(position) is not None]
+        heapify(self.revisits)

@@ -1,0 +1,243 @@
+"""The entry: one message's stay on one queue, as a table of states and steps.
+
+Promise     A step that the table does not allow, or that comes from a consumer which does not own the entry,
+            raises `IllegalStep`, names the entry's last steps and changes nothing.
+State       Every field but `message`, `queue` and `size` is guarded by the lock of the queue the entry stands
+            on. The table itself knows no lock, clock or queue: steps in, states out.
+Acquired    ACQUIRED is held by no consumer: housekeeping, management, a ring at its limit. LOCKED is held by
+            its owner and nobody may take it away: it is being sent or settled. UNLOCKED is with its owner's
+            client and may be stolen by management.
+Assumes     one caller at a time. The queue's lock is what makes each step atomic, so a transition needs no
+            compare-and-set.
+Source      Apache Qpid Broker-J, QueueEntryImpl and MessageInstance, for the states and who may move them.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from multiqueue.errors import MultiQueueError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .._base.message import Message
+    from .queue import BrokerQueue
+
+
+class EntryState(IntEnum):
+    """Where an entry is in its life. IntEnum, because the states index the compiled table."""
+
+    AVAILABLE = 0
+    HELD = 1  # not valid before its time
+    ACQUIRED = 2  # by no consumer
+    LOCKED = 3  # by its owner; cannot be stolen
+    UNLOCKED = 4  # by its owner; can be stolen
+    DEQUEUED = 5  # logically gone
+    DELETED = 6  # gone
+
+
+class Step(IntEnum):
+    """What can happen to an entry. Each fits in four bits, as the history of an entry is kept."""
+
+    PUT = 1
+    HOLD = 2
+    UNHOLD = 3
+    ACQUIRE = 4
+    SEIZE = 5
+    LOCK = 6
+    UNLOCK = 7
+    STEAL = 8
+    RELEASE = 9
+    DEQUEUE = 10
+    DELETE = 11
+
+
+_S = EntryState
+
+# The whole state machine. LOCK and UNLOCK may be repeated by the owner; every other step moves.
+TRANSITIONS: Final[Mapping[Step, Mapping[EntryState, EntryState]]] = {
+    Step.HOLD: {_S.AVAILABLE: _S.HELD},
+    Step.UNHOLD: {_S.HELD: _S.AVAILABLE},
+    Step.ACQUIRE: {_S.AVAILABLE: _S.LOCKED},
+    Step.SEIZE: {_S.AVAILABLE: _S.ACQUIRED, _S.HELD: _S.ACQUIRED},
+    Step.LOCK: {_S.UNLOCKED: _S.LOCKED, _S.LOCKED: _S.LOCKED},
+    Step.UNLOCK: {_S.LOCKED: _S.UNLOCKED, _S.UNLOCKED: _S.UNLOCKED},
+    Step.STEAL: {_S.UNLOCKED: _S.ACQUIRED},
+    Step.RELEASE: {_S.ACQUIRED: _S.AVAILABLE, _S.LOCKED: _S.AVAILABLE, _S.UNLOCKED: _S.AVAILABLE},
+    Step.DEQUEUE: {_S.ACQUIRED: _S.DEQUEUED, _S.LOCKED: _S.DEQUEUED, _S.UNLOCKED: _S.DEQUEUED},
+    Step.DELETE: {_S.DEQUEUED: _S.DELETED},
+}
+
+# Steps that only the owner may take; of an entry ACQUIRED by no consumer the owner is None.
+OWNERS_STEPS: Final = frozenset({Step.LOCK, Step.UNLOCK, Step.RELEASE, Step.DEQUEUE})
+
+_STEP_BITS: Final = 4
+_HISTORY_MASK: Final = (1 << 7 * _STEP_BITS) - 1  # the last seven steps, in an int of one digit
+
+
+class Move:
+    """One step, or two that are taken together, looked up in the table beforehand: an entry moves in one look."""
+
+    __slots__ = ("acquires", "bits", "code", "keeps_owner", "owners_only", "steps", "targets")
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = steps
+        self.targets = [_target(state, steps) for state in EntryState]
+        self.bits = _STEP_BITS * len(steps)
+        self.code = sum(step << _STEP_BITS * place for place, step in enumerate(reversed(steps)))
+        self.owners_only = steps[0] in OWNERS_STEPS
+        self.acquires = steps[0] is Step.ACQUIRE
+        self.keeps_owner = steps[-1] in (Step.LOCK, Step.UNLOCK)
+
+
+def _target(state: EntryState, steps: tuple[Step, ...]) -> EntryState | None:
+    """Where steps lead from a state; None where one of them cannot be taken."""
+    current: EntryState | None = state
+    for step in steps:
+        current = None if current is None else TRANSITIONS[step].get(current)
+    return current
+
+
+HOLD, UNHOLD = Move(Step.HOLD), Move(Step.UNHOLD)
+ACQUIRE, LOCK, UNLOCK = Move(Step.ACQUIRE), Move(Step.LOCK), Move(Step.UNLOCK)
+SEIZE, STEAL, RELEASE = Move(Step.SEIZE), Move(Step.STEAL), Move(Step.RELEASE)
+# What every message goes through: acquired and sent; settled and gone.
+DELIVER, SETTLE = Move(Step.ACQUIRE, Step.UNLOCK), Move(Step.DEQUEUE, Step.DELETE)
+
+
+class IllegalStep(MultiQueueError, RuntimeError):
+    """A step that the entry's state or owner does not allow: the caller's mistake. Nothing was changed."""
+
+
+class Entry:
+    """A message on a queue. `position` orders it among its queue's entries for its whole life."""
+
+    __slots__ = (
+        "arrived_at",
+        "delivery_count",
+        "expires_at",
+        "group",
+        "held_until",
+        "is_buried",
+        "is_stored",
+        "key",
+        "level",
+        "maybe_delivered",
+        "message",
+        "number",
+        "owner",
+        "position",
+        "queue",
+        "refused_by",
+        "size",
+        "state",
+        "steps",
+        "superseded",
+        "was_stolen",
+    )
+
+    # Invariant: owner is not None if and only if state is LOCKED or UNLOCKED.
+    state: EntryState
+    owner: object | None
+    # Given by the entry list when the entry is added, never changed.
+    position: Position
+
+    def __init__(self, queue: BrokerQueue, message: Message, size: int) -> None:
+        self.queue = queue
+        self.message = message
+        self.size = size
+        self.state = EntryState.AVAILABLE
+        self.owner = None
+        self.steps = 1  # Step.PUT
+        self.delivery_count = 0
+        self.expires_at: float | None = None
+        self.held_until: float | None = None
+        self.arrived_at = 0.0  # kept only where an alert asks for the oldest entry's age
+        self.group: Key = None
+        self.key: Key = None  # what the entry list orders or finds the entry by, made before it is added
+        self.refused_by: set[int] | None = None  # numbers of the consumers that do not want it again
+        self.was_stolen = False  # it was once taken away from a consumer, which may still try to settle it
+        self.superseded = False  # a last-value queue has a later one of its key
+
+        # Of a queue that a store knows: `number` and `level` are given before the entry joins, in rising numbers.
+        self.number = 0  # the store's id, which is the order of arrival; 0 until it has one
+        self.level = 0  # of a priority queue, 0 the highest: where the store pages it
+        self.is_stored = False  # whoever takes it out owes the store a delete
+        self.is_buried = False  # its dead letter and its delete are committed already, by a transaction
+        self.maybe_delivered = False  # a process that crashed may have delivered it
+
+    def apply(self, move: Move, consumer: object | None = None) -> None:
+        """Move as the table says; the queue's lock must be held.
+
+        Raises:
+            IllegalStep: the table has no such step from here, or `consumer` is not the owner.
+        """
+        state = move.targets[self.state]
+        if state is None or (self.owner is not consumer and move.owners_only):
+            raise self.illegal(move, consumer)
+        self.state = state
+        self.steps = (self.steps << move.bits | move.code) & _HISTORY_MASK
+        if move.acquires:
+            self.owner = consumer
+            self.delivery_count += 1
+        elif not move.keeps_owner:
+            self.owner = None
+
+    @property
+    def is_ready(self) -> bool:
+        """True while no one has it: available, or held until its time. What depth limits count."""
+        return self.state <= EntryState.HELD
+
+    @property
+    def is_acquired(self) -> bool:
+        """True while a consumer, or nobody in particular, holds it."""
+        return EntryState.ACQUIRED <= self.state <= EntryState.UNLOCKED
+
+    @property
+    def redelivered(self) -> bool:
+        """True when a consumer had it before the present delivery, or may have had it."""
+        return self.delivery_count > 1 or self.maybe_delivered
+
+    def bury(self) -> None:
+        """Whoever takes it out owes the store nothing any more: what a transaction did is committed."""
+        self.is_buried = True
+
+    def take_after(self, other: Entry) -> None:
+        """Take the place of another entry: its past and its times."""
+        self.delivery_count, self.maybe_delivered = other.delivery_count, other.maybe_delivered
+        self.refused_by, self.group = other.refused_by, other.group
+        self.expires_at, self.held_until = other.expires_at, other.held_until
+
+    @property
+    def history(self) -> list[Step]:
+        """The last seven steps, oldest first."""
+        steps: list[Step] = []
+        packed = self.steps
+        while packed:
+            steps.append(Step(packed & 0xF))
+            packed >>= _STEP_BITS
+        return steps[::-1]
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when owner and state contradict each other."""
+        owned = self.state in (EntryState.LOCKED, EntryState.UNLOCKED)
+        assert (self.owner is not None) == owned, f"{self!r} is owned by {self.owner!r}"
+
+    def illegal(self, move: Move, consumer: object | None) -> IllegalStep:
+        """The error for a move that cannot be made, with the entry's past."""
+        wanted = " and ".join(step.name for step in move.steps)
+        holder = f", owned by {self.owner!r}" if self.owner is not None else ""
+        asker = f" by {consumer!r}" if consumer is not None else ""
+        past = ", ".join(taken.name.lower() for taken in self.history)
+        return IllegalStep(f"{self!r} cannot take step {wanted}{asker}{holder}; its last steps: {past}")
+
+    def __repr__(self) -> str:
+        return f"<entry {self.position} of queue {self.queue.name!r}, {self.state.name}>"
+
+
+# Plain values only, so that comparing and hashing them under the queue's lock runs no user code.
+Key = int | float | str | None
+# Where an entry stands: an int or a tuple, of one type within one list, rising in service order.
+Position = Any

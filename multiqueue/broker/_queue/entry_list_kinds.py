@@ -1,0 +1,322 @@
+"""The four kinds of entry list: standard, priority, sorted, last-value; and the list that settings ask for."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar, Final, cast
+
+from .._base.errors import PreconditionFailed, UnknownQueueKind
+from .._base.kinds import known_queue_kinds, maker_of
+from .._base.settings import QueueKind
+from .entry import Entry, Key, Position
+from .entry_list import EntryList
+from .entry_list_log import EntryLog
+
+if TYPE_CHECKING:
+    from .._base.message import Message
+    from .._base.settings import QueueSettings
+
+
+def plain_key(value: object) -> Key:
+    """A header's value as a key whose comparison and hash run no user code: a number, or else text.
+
+    NaN, which has no place in any order, is None, as is a missing value.
+    """
+    if value is None:
+        return None
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return None if math.isnan(value) else float.__float__(value)
+    return str.__str__(value if isinstance(value, str) else str(value))
+
+
+class StandardEntryList(EntryLog, EntryList):
+    """First in, first out: the log itself, whose numbers are the positions."""
+
+    def __init__(self, settings: QueueSettings) -> None:
+        super().__init__()
+
+    def add(self, entry: Entry) -> Entry | None:
+        entry.position = self.append(entry)
+        return None
+
+    def remove(self, entry: Entry) -> None:
+        self.discard(entry.position)
+
+    def newcomers(self) -> Callable[[Entry], bool]:
+        end = self.next_number
+        return lambda entry: bool(entry.position >= end)
+
+    def check_invariants(self) -> None:
+        EntryList.check_invariants(self)
+        super().check_invariants()
+
+
+_LEVEL_SHIFT: Final = 48  # a level's log may count 2^48 arrivals: 89 years at 100,000 a second
+_NUMBER_MASK: Final = (1 << _LEVEL_SHIFT) - 1
+_AMQP_PRIORITIES: Final = 10
+_AMQP_DEFAULT_PRIORITY: Final = 4
+
+
+def amqp_level(priority: int | None, levels: int) -> int:
+    """Which of `levels` levels, 0 the lowest, a priority of AMQP's ten falls on.
+
+    Fewer levels share out the priorities around the middle, 4 and 5: of three levels the lowest has 0 to 3,
+    the middle one 4, the highest 5 to 9.
+
+    Source: AMQP 0-10, section 26.3.1; the default is Jakarta Messaging's.
+    """
+    wanted = _AMQP_DEFAULT_PRIORITY if priority is None else priority
+    return min(max(wanted - (_AMQP_PRIORITIES // 2 - (levels + 1) // 2), 0), levels - 1)
+
+
+class PriorityEntryList(EntryList):
+    """An ordered list of standard lists: the tail of a level is followed by the head of the next lower one.
+
+    A position is the level, counted from the highest, and the number within the level in one integer.
+    """
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self._scale = settings.max_priority
+        self._levels = settings.priority_levels or _AMQP_PRIORITIES
+        if self._scale is not None:
+            self._levels = self._scale + 1
+        self._logs = [EntryLog() for _ in range(self._levels)]  # [0] is the highest level
+
+    def key_of(self, message: Message) -> int:
+        if self._scale is not None:
+            level = min(max(message.priority or 0, 0), self._scale)
+        else:
+            level = amqp_level(message.priority, self._levels)
+        return self._levels - 1 - level
+
+    def add(self, entry: Entry) -> Entry | None:
+        index = entry.key
+        assert isinstance(index, int)
+        entry.position = index << _LEVEL_SHIFT | self._logs[index].append(entry)
+        return None
+
+    def remove(self, entry: Entry) -> None:
+        position = entry.position
+        self._logs[position >> _LEVEL_SHIFT].discard(position & _NUMBER_MASK)
+
+    def get(self, position: Position) -> Entry | None:
+        return self._logs[position >> _LEVEL_SHIFT].get(position & _NUMBER_MASK) if position >= 0 else None
+
+    def after(self, position: Position) -> Entry | None:
+        index, number = (position >> _LEVEL_SHIFT, position & _NUMBER_MASK) if position >= 0 else (0, -1)
+        entry = self._logs[index].after(number)
+        if entry is not None:
+            return entry
+        for log in self._logs[index + 1 :]:
+            if log:
+                return log.after(-1)
+        return None
+
+    def newcomers(self) -> Callable[[Entry], bool]:
+        ends = [index << _LEVEL_SHIFT | log.next_number for index, log in enumerate(self._logs)]
+        return lambda entry: bool(entry.position >= ends[entry.position >> _LEVEL_SHIFT])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._logs))
+
+    def __iter__(self) -> Iterator[Entry]:
+        for log in self._logs:
+            yield from log
+
+    def least_significant(self) -> Iterator[Entry]:
+        """The lowest level first, the oldest of a level first."""
+        for log in reversed(self._logs):
+            yield from log
+
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        for log in self._logs:
+            log.check_invariants()
+
+
+_BUCKET: Final = 512  # positions; a full bucket is split, so an insertion moves at most 4 KiB
+
+
+class SortedEntryList(EntryList):
+    """By the value of a header: none first, then numbers, then text; equal values by arrival.
+
+    Positions stand in sorted buckets of at most 512, so an insertion costs a bisection and a short move.
+    """
+
+    start: ClassVar[Position] = ()
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self._header = settings.sort_key or ""
+        # Invariants: no bucket is empty; joined they are sorted(_entries); _last[i] is _buckets[i][-1].
+        self._buckets: list[list[Position]] = []
+        self._last: list[Position] = []
+        self._entries: dict[Position, Entry] = {}
+        self._arrivals = 0
+
+    def key_of(self, message: Message) -> Key:
+        return plain_key(message.headers.get(self._header))
+
+    def add(self, entry: Entry) -> Entry | None:
+        key, arrival = entry.key, self._arrivals
+        self._arrivals += 1
+        kind = 0 if key is None else 2 if isinstance(key, str) else 1
+        position = (kind, 0 if key is None else key, arrival)
+        entry.position = position
+        self._entries[position] = entry
+        self._insert(position)
+        return None
+
+    def remove(self, entry: Entry) -> None:
+        del self._entries[entry.position]
+        index = bisect_left(self._last, entry.position)
+        bucket = self._buckets[index]
+        del bucket[bisect_left(bucket, entry.position)]
+        if bucket:
+            self._last[index] = bucket[-1]
+        else:
+            del self._buckets[index], self._last[index]
+
+    def get(self, position: Position) -> Entry | None:
+        return self._entries.get(position)
+
+    def after(self, position: Position) -> Entry | None:
+        index = bisect_right(self._last, position)
+        if index == len(self._buckets):
+            return None
+        bucket = self._buckets[index]
+        return self._entries[bucket[bisect_right(bucket, position)]]
+
+    def newcomers(self) -> Callable[[Entry], bool]:
+        end = self._arrivals
+        return lambda entry: bool(entry.position[2] >= end)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        for bucket in self._buckets:
+            for position in bucket:
+                yield self._entries[position]
+
+    def least_significant(self) -> Iterator[Entry]:
+        """The one that would be served last comes first."""
+        for bucket in reversed(self._buckets):
+            for position in reversed(bucket):
+                yield self._entries[position]
+
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        assert all(self._buckets), "an empty bucket was kept"
+        assert self._last == [bucket[-1] for bucket in self._buckets]
+
+    def _insert(self, position: Position) -> None:
+        if not self._buckets:
+            self._buckets.append([position])
+            self._last.append(position)
+            return
+        index = min(bisect_left(self._last, position), len(self._buckets) - 1)
+        bucket = self._buckets[index]
+        insort(bucket, position)
+        self._last[index] = bucket[-1]
+        if len(bucket) > _BUCKET:
+            upper = bucket[_BUCKET // 2 :]
+            del bucket[_BUCKET // 2 :]
+            self._buckets.insert(index + 1, upper)
+            self._last[index : index + 1] = [bucket[-1], upper[-1]]
+
+
+class LastValueEntryList(StandardEntryList):
+    """First in, first out, of each key the latest; entries without the key are ordinary.
+
+    A new entry stands at the end and supersedes the one of its key. The superseded entry goes at once when no
+    one has it, and otherwise when it is settled or comes back.
+    """
+
+    def __init__(self, settings: QueueSettings) -> None:
+        super().__init__(settings)
+        self._header = settings.lvq_key or ""
+        # Invariant: maps each key to an entry of the log that is not superseded, and holds every such entry.
+        self._latest: dict[Key, Entry] = {}
+
+    def key_of(self, message: Message) -> Key:
+        return plain_key(message.headers.get(self._header))
+
+    def add(self, entry: Entry) -> Entry | None:
+        super().add(entry)
+        if entry.key is None:
+            return None
+        previous = self._latest.get(entry.key)
+        self._latest[entry.key] = entry
+        if previous is not None:
+            previous.superseded = True
+        return previous
+
+    def remove(self, entry: Entry) -> None:
+        super().remove(entry)
+        if entry.key is not None and not entry.superseded:
+            del self._latest[entry.key]
+
+    def check_invariants(self) -> None:
+        super().check_invariants()
+        current = {entry.key: entry for entry in self if entry.key is not None and not entry.superseded}
+        assert current == self._latest, "the map of latest entries differs from the list"
+
+
+# One line per kind of queue.
+KINDS: Final[Mapping[QueueKind, Callable[[QueueSettings], EntryList]]] = {
+    QueueKind.STANDARD: StandardEntryList,
+    QueueKind.PRIORITY: PriorityEntryList,
+    QueueKind.SORTED: SortedEntryList,
+    QueueKind.LAST_VALUE: LastValueEntryList,
+}
+_MEMBERS: Final = (
+    "start",
+    "key_of",
+    "add",
+    "remove",
+    "get",
+    "after",
+    "deliveries",
+    "least_significant",
+    "check_invariants",
+    "__len__",
+    "__iter__",
+)
+
+
+def make_entry_list(settings: QueueSettings, queue: str) -> EntryList:
+    """A new list for a queue; `queue` names it in errors: `queue 'x' in vhost '/'`.
+
+    Raises:
+        UnknownQueueKind: its kind is not registered.
+        PreconditionFailed: the kind does not take the settings, or has made something else than a list.
+    """
+    kind = settings.kind
+    if isinstance(kind, QueueKind):
+        return KINDS[kind](settings)
+    make = maker_of(kind)
+    if make is None:
+        raise UnknownQueueKind(kind, queue, known_queue_kinds())
+    try:
+        made: object = make(settings)
+    except Exception as error:
+        raise PreconditionFailed(f"queue kind '{kind}' makes no list for {queue}: {error}") from error
+    missing = [name for name in _MEMBERS if not hasattr(type(made), name)]
+    if missing:
+        raise PreconditionFailed(
+            f"queue kind '{kind}' has made a {type(made).__name__} for {queue}, which lacks {', '.join(missing)};"
+            " multiqueue.broker.EntryList says what a list has"
+        )
+    return cast(EntryList, made)
+
+
+def newcomers(entries: EntryList) -> Callable[[Entry], bool]:
+    """A test for entries of a list: was one added from now on? Another kind's positions are remembered: a set."""
+    if isinstance(entries, StandardEntryList | PriorityEntryList | SortedEntryList):
+        return entries.newcomers()
+    known = {entry.position for entry in entries}
+    return lambda entry: entry.position not in known

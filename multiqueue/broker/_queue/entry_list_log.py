@@ -1,0 +1,132 @@
+"""The entry log: entries in arrival order, addressed by number, removed anywhere in constant time.
+
+Promise     Numbers rise strictly and are never reused. `append`, `discard` and `get` cost the same whatever
+            the length; `after` skips what was removed a chunk at a time, so a walk costs what is alive plus
+            what died within living chunks.
+State       Guarded by the lock of the queue; the log has none of its own.
+Memory      8 bytes per slot. A chunk goes with its last living entry, so one survivor pins 2 KiB at most.
+            A removed entry leaves nothing behind: readers keep numbers, not entries, and pin nothing.
+Source      Broker-J's OrderedQueueEntryList for the promise. It links nodes and scavenges the dead ones,
+            which CPython pays dearly for; chunks need no scavenger.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from .entry import Entry
+
+_CHUNK_BITS: Final = 8
+_CHUNK: Final = 1 << _CHUNK_BITS  # 256 slots, 2 KiB
+_SLOT_MASK: Final = _CHUNK - 1
+
+
+class _Chunk:
+    """Up to 256 consecutive slots. Invariant: live counts the slots that are not None."""
+
+    __slots__ = ("live", "slots")
+
+    def __init__(self) -> None:
+        self.slots: list[Entry | None] = []
+        self.live = 0
+
+
+class EntryLog:
+    """Numbered entries from 0 upwards."""
+
+    __slots__ = ("_chunks", "_numbers", "_size", "_tail", "next_number")
+
+    def __init__(self) -> None:
+        # Invariant: _numbers is sorted, holds the keys of _chunks, and ends with the one of _tail.
+        self._tail = _Chunk()
+        self._chunks: dict[int, _Chunk] = {0: self._tail}
+        self._numbers: list[int] = [0]
+        self._size = 0
+        self.next_number = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def append(self, entry: Entry) -> int:
+        """Add an entry at the end; returns its number."""
+        number = self.next_number
+        tail = self._tail
+        if len(tail.slots) == _CHUNK:
+            tail = self._new_tail(number >> _CHUNK_BITS)
+        tail.slots.append(entry)
+        tail.live += 1
+        self._size += 1
+        self.next_number = number + 1
+        return number
+
+    def discard(self, number: int) -> None:
+        """Take out the entry with this number; its chunk goes with the last one."""
+        chunk_number = number >> _CHUNK_BITS
+        chunk = self._chunks[chunk_number]
+        slot = number & _SLOT_MASK
+        assert chunk.slots[slot] is not None
+        chunk.slots[slot] = None
+        chunk.live -= 1
+        self._size -= 1
+        if not chunk.live and chunk is not self._tail:
+            self._drop(chunk_number)
+
+    def get(self, number: int) -> Entry | None:
+        """The entry with this number, None when it was removed or never there."""
+        chunk = self._chunks.get(number >> _CHUNK_BITS)
+        slot = number & _SLOT_MASK
+        return chunk.slots[slot] if chunk is not None and slot < len(chunk.slots) else None
+
+    def after(self, number: int) -> Entry | None:
+        """The first entry with a higher number; -1 asks for the first of all."""
+        number += 1
+        if number >= self.next_number:
+            return None
+        chunk_number = number >> _CHUNK_BITS
+        chunk = self._chunks.get(chunk_number)
+        if chunk is not None:
+            entry = chunk.slots[number & _SLOT_MASK]
+            if entry is not None:
+                return entry
+        return self._search(chunk_number, number & _SLOT_MASK)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The entries in order of number; the log must not change while this runs."""
+        for number in self._numbers:
+            for entry in self._chunks[number].slots:
+                if entry is not None:
+                    yield entry
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the counts or the chunk numbers are wrong."""
+        assert self._numbers == sorted(self._chunks), "chunk numbers out of step"
+        assert self._chunks[self._numbers[-1]] is self._tail
+        for chunk in self._chunks.values():
+            assert chunk.live == sum(entry is not None for entry in chunk.slots)
+            assert chunk.live or chunk is self._tail, "an empty chunk was kept"
+        assert self._size == sum(chunk.live for chunk in self._chunks.values())
+
+    def _search(self, chunk_number: int, slot: int) -> Entry | None:
+        index = bisect_left(self._numbers, chunk_number)
+        for number in self._numbers[index : index + 2]:
+            start = slot if number == chunk_number else 0
+            slots = self._chunks[number].slots
+            for position in range(start, len(slots)):
+                entry = slots[position]
+                if entry is not None:
+                    return entry
+        return None
+
+    def _new_tail(self, chunk_number: int) -> _Chunk:
+        full, full_number = self._tail, self._numbers[-1]
+        self._tail = self._chunks[chunk_number] = _Chunk()
+        self._numbers.append(chunk_number)
+        if not full.live:
+            self._drop(full_number)
+        return self._tail
+
+    def _drop(self, chunk_number: int) -> None:
+        del self._chunks[chunk_number]
+        del self._numbers[bisect_left(self._numbers, chunk_number)]

@@ -1,0 +1,1 @@
+"""Exchanges, bindings and the way of a message to its queues."""

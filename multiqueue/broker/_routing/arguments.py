@@ -1,0 +1,337 @@
+"""What users of RabbitMQ and of Qpid write into arguments, as the settings of this broker.
+
+RabbitMQ's names come first; Qpid's are there for what RabbitMQ lacks. Times in arguments are milliseconds, as
+both count. A value that does not fit is refused with the argument's name, the value and what would fit. A name
+that is not known is kept with the queue and otherwise ignored, as RabbitMQ does. A further argument is one
+more row in `_ARGUMENTS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TypeAlias, TypeVar
+
+from .._base.errors import PreconditionFailed
+from .._base.kinds import known_queue_kinds
+from .._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
+from .._selector.selector import SELECTOR_ARGUMENT, Selector
+from .binding import frozen
+
+ALTERNATE_EXCHANGE = "alternate-exchange"
+DEFAULT_LVQ_KEY = "qpid.LVQ_key"
+
+_Convert: TypeAlias = Callable[[object], object]
+_T = TypeVar("_T")
+
+
+class _Unfit(Exception):
+    """A value that does not fit, and why."""
+
+
+def _count(least: int = 0, most: int | None = None) -> Callable[[object], int]:
+    def convert(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _Unfit(f"{value!r} is of type {type(value).__name__}; a whole number is needed")
+        if value < least or (most is not None and value > most):
+            raise _Unfit(f"{value} is out of range; from {least} {f'to {most}' if most else 'upwards'}")
+        return value
+
+    return convert
+
+
+_LONGEST_MS = 315_360_000_000  # ten years: what RabbitMQ takes at most
+
+
+def _seconds(least: int = 0) -> Callable[[object], float]:
+    milliseconds = _count(least, _LONGEST_MS)
+    return lambda value: milliseconds(value) / 1000
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise _Unfit(f"{value!r} is of type {type(value).__name__}; a string is needed")
+    return value
+
+
+def _boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _Unfit(f"{value!r} is of type {type(value).__name__}; true or false is needed")
+    return value
+
+
+def _flag(value: object) -> bool:
+    """A boolean, or what Qpid's clients send for one."""
+    meaning = {"1": True, "true": True, "0": False, "false": False}.get(str(value).lower())
+    if meaning is None:
+        raise _Unfit(f"{value!r} is neither true nor false")
+    return meaning
+
+
+def _one_of(choices: Mapping[str, _T]) -> Callable[[object], _T]:
+    def convert(value: object) -> _T:
+        if not isinstance(value, str) or value not in choices:
+            raise _Unfit(f"{value!r} is not known; one of {', '.join(choices)}")
+        return choices[value]
+
+    return convert
+
+
+def _kind(value: object) -> QueueKind | str:
+    """A kind of queue by its name."""
+    known = known_queue_kinds()
+    if not isinstance(value, str) or value not in known:
+        raise _Unfit(f"{value!r} is not registered; known are {', '.join(known)}")
+    return value
+
+
+def _options(value: object) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise _Unfit(f"{value!r} is of type {type(value).__name__}; a table is needed")
+    return value
+
+
+def _attempts(value: object) -> int:
+    """A limit of n returns is n + 1 deliveries."""
+    return _count()(value) + 1
+
+
+_OVERFLOW = {
+    "drop-head": Overflow.RING,
+    "reject-publish": Overflow.REJECT,
+    "reject-publish-dlx": Overflow.REJECT_DEAD_LETTER,
+}
+_POLICIES = {
+    "none": Overflow.NONE,
+    "ring": Overflow.RING,
+    "reject": Overflow.REJECT,
+    "producer_flow_control": Overflow.FLOW_CONTROL,
+}
+# Both names mean the one kind of broker queue there is: it keeps order like a classic queue and counts
+# deliveries like a quorum queue.
+_QUEUE_TYPES = {"classic": None, "quorum": None}
+
+# The setting that an argument gives ("alerts." for one of the thresholds, "" for none), and its value from the
+# argument's.
+_ARGUMENTS: dict[str, tuple[str, _Convert]] = {
+    "x-message-ttl": ("message_ttl", _seconds()),
+    "x-expires": ("expires", _seconds(least=1)),
+    "x-max-length": ("max_length", _count()),
+    "x-max-length-bytes": ("max_length_bytes", _count()),
+    "x-overflow": ("overflow", _one_of(_OVERFLOW)),
+    "x-dead-letter-exchange": ("dead_letter_exchange", _text),
+    "x-dead-letter-routing-key": ("dead_letter_routing_key", _text),
+    "x-max-priority": ("max_priority", _count(most=255)),
+    "x-single-active-consumer": ("single_active_consumer", _boolean),
+    "x-delivery-limit": ("max_delivery_attempts", _attempts),
+    "x-queue-type": ("", _one_of(_QUEUE_TYPES)),
+    "x-queue-kind": ("kind", _kind),
+    "x-queue-kind-options": ("kind_options", _options),
+    "x-qpid-priorities": ("priority_levels", _count(least=1)),
+    "qpid.queue_sort_key": ("sort_key", _text),
+    "qpid.last_value_queue_key": ("lvq_key", _text),
+    "qpid.last_value_queue": ("", _flag),
+    "qpid.policy_type": ("overflow", _one_of(_POLICIES)),
+    "qpid.max_count": ("max_length", _count()),
+    "qpid.max_size": ("max_length_bytes", _count()),
+    "x-qpid-capacity": ("max_length_bytes", _count(least=1)),
+    "x-qpid-flow-resume-capacity": ("", _count(least=1)),
+    "x-qpid-maximum-delivery-count": ("max_delivery_attempts", _count(least=1)),
+    "qpid.group_header_key": ("group_key", _text),
+    "qpid.shared_msg_group": ("", _flag),
+    "qpid.ensure_nondestructive_consumers": ("browse_only", _flag),
+    "qpid.alert_count": ("alerts.depth", _count()),
+    "qpid.alert_size": ("alerts.depth_bytes", _count()),
+    "qpid.alert_repeat_gap": ("alerts.repeat_gap", _seconds()),
+    "x-qpid-maximum-message-size": ("alerts.message_bytes", _count()),
+    "x-qpid-maximum-message-age": ("alerts.age", _seconds()),
+}
+
+# A queue is of one kind; these settings decide which.
+_KINDS = {
+    "max_priority": QueueKind.PRIORITY,
+    "priority_levels": QueueKind.PRIORITY,
+    "sort_key": QueueKind.SORTED,
+    "lvq_key": QueueKind.LAST_VALUE,
+}
+
+
+def queue_settings(
+    queue: str,
+    arguments: Mapping[str, object],
+    *,
+    durable: bool = False,
+    exclusive: bool = False,
+    auto_delete: bool = False,
+) -> QueueSettings:
+    """The settings that `arguments` ask for. `queue` says in errors which one: `queue 'x' in vhost '/'`.
+
+    Raises:
+        PreconditionFailed: a value does not fit its argument, or two arguments contradict each other.
+    """
+    found: dict[str, object] = {}
+    alerts: dict[str, object] = {}
+    given_by: dict[str, str] = {}
+    for name, (setting, convert) in _ARGUMENTS.items():
+        if name not in arguments:
+            continue
+        value = _converted(queue, name, convert, arguments[name])
+        if not setting:
+            continue
+        if setting in given_by:
+            raise PreconditionFailed(f"args '{given_by[setting]}' and '{name}' for {queue} set the same thing")
+        given_by[setting] = name
+        if setting.startswith("alerts."):
+            alerts[setting.removeprefix("alerts.")] = value
+        else:
+            found[setting] = value
+    _derive(queue, arguments, found)
+    try:
+        return QueueSettings(
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            alerts=AlertThresholds(**alerts) if alerts else None,  # type: ignore[arg-type]
+            **found,  # type: ignore[arg-type]
+        )
+    except ValueError as error:
+        raise PreconditionFailed(f"invalid args for {queue}: {error}") from error
+
+
+def _converted(queue: str, name: str, convert: Callable[[object], _T], value: object) -> _T:
+    try:
+        return convert(value)
+    except _Unfit as unfit:
+        raise PreconditionFailed(f"invalid arg '{name}' for {queue}: {unfit}") from None
+
+
+def _derive(queue: str, arguments: Mapping[str, object], found: dict[str, object]) -> None:
+    """Settings that follow from several arguments, or from one that is not there."""
+    if _is_set(arguments, "qpid.last_value_queue"):
+        found.setdefault("lvq_key", DEFAULT_LVQ_KEY)
+    kinds = {kind for setting, kind in _KINDS.items() if setting in found}
+    if len(kinds) > 1:
+        names = " and ".join(sorted(kind.value for kind in kinds))
+        raise PreconditionFailed(f"invalid args for {queue}: it cannot be {names} at once; choose one")
+    if kinds:
+        found.setdefault("kind", kinds.pop())  # where a kind is named too, the settings say whether the two agree
+    if "group_key" in found:
+        shared = _is_set(arguments, "qpid.shared_msg_group")
+        found["groups"] = MessageGroups.SHARED if shared else MessageGroups.STANDARD
+    if "x-qpid-capacity" in arguments:
+        found.setdefault("overflow", Overflow.FLOW_CONTROL)
+        _derive_resume_ratio(queue, arguments, found)
+    if "max_length" in found or "max_length_bytes" in found:
+        found.setdefault("overflow", Overflow.RING)
+    if "dead_letter_routing_key" in found and "dead_letter_exchange" not in found:
+        problem = "it needs x-dead-letter-exchange beside it"
+        raise PreconditionFailed(f"invalid arg 'x-dead-letter-routing-key' for {queue}: {problem}")
+
+
+def _derive_resume_ratio(queue: str, arguments: Mapping[str, object], found: dict[str, object]) -> None:
+    resume, capacity = arguments.get("x-qpid-flow-resume-capacity"), arguments["x-qpid-capacity"]
+    if isinstance(resume, int) and isinstance(capacity, int):
+        if resume > capacity:
+            problem = f"{resume} is more than x-qpid-capacity, {capacity}"
+            raise PreconditionFailed(f"invalid arg 'x-qpid-flow-resume-capacity' for {queue}: {problem}")
+        found["flow_resume_ratio"] = resume / capacity
+
+
+def _is_set(arguments: Mapping[str, object], name: str) -> bool:
+    return name in arguments and _flag(arguments[name])
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerArguments:
+    """What a consumer's arguments ask for: `x-priority` and `x-filter-jms-selector`."""
+
+    priority: int = 0
+    selector: Selector | None = None
+
+
+def consumer_arguments(queue: str, arguments: Mapping[str, object]) -> ConsumerArguments:
+    """The consumer settings that `arguments` ask for.
+
+    Raises:
+        PreconditionFailed: a value does not fit.
+        SelectorError: the selector does not parse.
+    """
+    priority = _converted(queue, "x-priority", _count(least=-(2**31)), arguments.get("x-priority", 0))
+    return ConsumerArguments(priority, selector_argument(queue, arguments))
+
+
+def selector_argument(where: str, arguments: Mapping[str, object]) -> Selector | None:
+    """The selector in a binding's or a consumer's arguments; blank is none."""
+    if SELECTOR_ARGUMENT not in arguments:
+        return None
+    text = _converted(where, SELECTOR_ARGUMENT, _text, arguments[SELECTOR_ARGUMENT])
+    return Selector(text) if text.strip() else None
+
+
+def alternate_exchange(exchange: str, arguments: Mapping[str, object]) -> str | None:
+    """The name of the alternate exchange in an exchange's arguments."""
+    if ALTERNATE_EXCHANGE not in arguments:
+        return None
+    return _converted(exchange, ALTERNATE_EXCHANGE, _text, arguments[ALTERNATE_EXCHANGE])
+
+
+# Equivalence: what a second declaration must have in common with the first
+
+
+def assert_same(what: str, name: str, received: object, current: object) -> None:
+    """Refuse a redeclaration that differs.
+
+    Raises:
+        PreconditionFailed: in RabbitMQ's words, which its users search for.
+    """
+    if frozen(received) != frozen(current):
+        raise PreconditionFailed(
+            f"inequivalent arg '{name}' for {what}: received {_shown(received)} but current is {_shown(current)}"
+        )
+
+
+def assert_same_arguments(
+    what: str,
+    received: Mapping[str, object],
+    current: Mapping[str, object],
+    names: Iterable[str] = tuple(_ARGUMENTS),
+) -> None:
+    """Refuse arguments that differ in one of the names, by default those that a queue knows."""
+    for name in names:
+        if name in received and name in current:
+            assert_same(what, name, received[name], current[name])
+        elif name in received or name in current:
+            raise PreconditionFailed(
+                f"inequivalent arg '{name}' for {what}:"
+                f" received {_typed(received, name)} but current is {_typed(current, name)}"
+            )
+
+
+def assert_same_settings(what: str, received: QueueSettings, current: QueueSettings) -> None:
+    """Refuse settings that differ."""
+    for field in fields(QueueSettings):
+        mine, other = getattr(received, field.name), getattr(current, field.name)
+        if mine != other:
+            raise PreconditionFailed(
+                f"inequivalent arg '{field.name}' for {what}: received {_shown(mine)} but current is {_shown(other)}"
+            )
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    return f"'{str(value).lower()}'" if isinstance(value, bool) else f"'{value}'"
+
+
+_WIRE_TYPES = {bool: "bool", str: "longstr", float: "double", list: "array", dict: "table"}
+
+
+def _typed(arguments: Mapping[str, object], name: str) -> str:
+    if name not in arguments:
+        return "none"
+    value = arguments[name]
+    if isinstance(value, int) and not isinstance(value, bool):
+        kind = "signedint" if abs(value) < 2**31 else "long"
+    else:
+        kind = _WIRE_TYPES.get(type(value), type(value).__name__)
+    return f"the value {_shown(value)} of type '{kind}'"

@@ -1,0 +1,279 @@
+"""The exchanges, queues and bindings of one virtual host, and a message's way through them.
+
+Promise     A change is whole: whoever routes sees an exchange's bindings before it or after it. A route
+            visits an exchange once, whatever cycles the bindings make, and names a queue once.
+State       One lock guards the three dictionaries here and, in every registered exchange, its bindings, its
+            matcher and its counters.
+Lock order  The lock is a leaf: under it only this module's dictionaries are touched, no queue is called and
+            no condition of a binding is asked. Nothing is dropped under it either: an argument may be an object
+            of the user's, and its end the user's code.
+Membership  A binding lives while both its ends do. Removing an end removes its bindings in the same hold, and
+            an auto-delete exchange with its last binding; that may cost the next one its last, and so on.
+Assumes     Exchanges, bindings and queues are hashed by identity. Looking up one string in a dictionary is atomic,
+            as Python documents for both builds, so finding something by name takes no lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from .._base.errors import AccessRefused, NotFound
+from .binding import Binding, Destination
+from .exchange import Exchange, ExchangeStatistics
+
+if TYPE_CHECKING:
+    from .._base.message import Message
+    from .._queue.queue import BrokerQueue
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeclaredQueue:
+    """A queue as it was declared: with which arguments, and by whom when it is exclusive."""
+
+    queue: BrokerQueue
+    arguments: Mapping[str, object]
+    owner: object = None
+
+    @property
+    def name(self) -> str:
+        return self.queue.name
+
+
+Declared: TypeAlias = "DeclaredQueue | Exchange | Binding"
+
+
+class Topology:
+    """What is declared and bound in one virtual host. Any thread may call any method; none blocks."""
+
+    def __init__(self, virtual_host: str) -> None:
+        self._virtual_host = virtual_host
+        self._lock = threading.Lock()
+        self._exchanges: dict[str, Exchange] = {}
+        self._queues: dict[str, DeclaredQueue] = {}
+        # Invariant: the bindings of all exchanges, by destination; no value is empty.
+        self._leading_to: dict[Destination, dict[Binding, None]] = {}
+
+    # What there is
+
+    def find_exchange(self, name: str) -> Exchange | None:
+        return self._exchanges.get(name)
+
+    def find_queue(self, name: str) -> DeclaredQueue | None:
+        return self._queues.get(name)
+
+    def exchanges(self) -> list[Exchange]:
+        with self._lock:
+            return list(self._exchanges.values())
+
+    def queues(self) -> list[DeclaredQueue]:
+        with self._lock:
+            return list(self._queues.values())
+
+    def bindings(self) -> list[Binding]:
+        with self._lock:
+            return [binding for each in self._exchanges.values() for binding in each.bindings.values()]
+
+    def exchange_statistics(self) -> list[ExchangeStatistics]:
+        with self._lock:
+            return [
+                ExchangeStatistics(each.name, each.type, each.received, each.unroutable, len(each.bindings))
+                for each in self._exchanges.values()
+            ]
+
+    # Coming and going
+
+    def add_exchange(self, exchange: Exchange) -> Exchange:
+        """The exchange that has this name from now on: the one given, or one that was there before."""
+        with self._lock:
+            return self._exchanges.setdefault(exchange.name, exchange)
+
+    def add_queue(self, declared: DeclaredQueue, default: Exchange) -> DeclaredQueue:
+        """The queue that has this name from now on; a new one is bound to the default exchange by it."""
+        binding = Binding(default, declared.queue, declared.name)
+        with self._lock:
+            found = self._queues.setdefault(declared.name, declared)
+            if found is declared:
+                self._add_binding_locked(binding)
+            return found
+
+    def remove_queue(self, queue: BrokerQueue) -> bool:
+        """Forget the queue and its bindings; False when it was gone, or its name is another queue's by now."""
+        return bool(self._take_out_queue(queue))
+
+    def remove_exchange(self, exchange: Exchange, *, if_unused: bool = False) -> bool:
+        """Forget the exchange and its bindings; False when it is to be unused and has bindings."""
+        return self._take_out_exchange(exchange, if_unused) is not None
+
+    def bind(self, binding: Binding) -> bool:
+        """Add the binding unless it is there; False when one of its ends is gone."""
+        with self._lock:
+            if not all(map(self._is_registered_locked, (binding.source, binding.destination))):
+                return False
+            if binding.identity not in binding.source.bindings:
+                self._add_binding_locked(binding)
+            return True
+
+    def is_bound(self, source: Exchange, identity: Hashable) -> bool:
+        """Whether there is this binding now."""
+        with self._lock:
+            return identity in source.bindings
+
+    def unbind(self, source: Exchange, identity: Hashable) -> bool:
+        """Remove the binding; False when there was none."""
+        return bool(self._take_out_binding(source, identity))
+
+    def wait_for_commits(self) -> None:
+        """Block until every change made before is where it is to stay. In memory it is."""
+
+    # What goes, goes with what depended on it; all of it is returned, and let go of when the lock is free
+
+    def _take_out_queue(self, queue: BrokerQueue) -> list[Declared]:
+        gone: list[Declared] = []
+        with self._lock:
+            if self._is_registered_locked(queue):
+                gone.append(self._queues.pop(queue.name))
+                self._remove_bindings_locked(self._leading_to.get(queue, ()), gone)
+        return gone
+
+    def _take_out_exchange(self, exchange: Exchange, if_unused: bool) -> list[Declared] | None:
+        gone: list[Declared] = []
+        with self._lock:
+            if self._exchanges.get(exchange.name) is exchange:
+                if if_unused and exchange.bindings:
+                    return None
+                gone.append(self._exchanges.pop(exchange.name))
+                leading = [*exchange.bindings.values(), *self._leading_to.get(exchange, ())]
+                self._remove_bindings_locked(leading, gone)
+        return gone
+
+    def _take_out_binding(self, source: Exchange, identity: Hashable) -> list[Declared]:
+        gone: list[Declared] = []
+        with self._lock:
+            binding = source.bindings.get(identity)
+            if binding is not None:
+                self._remove_bindings_locked([binding], gone)
+        return gone
+
+    def _is_registered_locked(self, end: Destination) -> bool:
+        if isinstance(end, Exchange):
+            return self._exchanges.get(end.name) is end
+        declared = self._queues.get(end.name)
+        return declared is not None and declared.queue is end
+
+    def _add_binding_locked(self, binding: Binding) -> None:
+        binding.source.bindings[binding.identity] = binding
+        binding.source.matcher.add(binding)
+        self._leading_to.setdefault(binding.destination, {})[binding] = None
+
+    def _remove_bindings_locked(self, bindings: Iterable[Binding], gone: list[Declared]) -> None:
+        """Everything that is removed goes into `gone`, for the caller to let go of when the lock is free."""
+        pending = list(bindings)
+        while pending:
+            binding = pending.pop()
+            source = binding.source
+            if source.bindings.pop(binding.identity, None) is None:
+                continue
+            gone.append(binding)
+            source.matcher.remove(binding)
+            leading = self._leading_to[binding.destination]
+            del leading[binding]
+            if not leading:
+                del self._leading_to[binding.destination]
+            if source.auto_delete and not source.bindings and self._exchanges.get(source.name) is source:
+                gone.append(self._exchanges.pop(source.name))
+                pending += self._leading_to.get(source, ())
+
+    # A message's way
+
+    def route(self, message: Message, further_keys: Sequence[str] = (), *, internal: bool = False) -> list[BrokerQueue]:
+        """The queues that get the message, each once, by its routing key or one of the further ones.
+
+        Where no binding of an exchange matches, its alternate exchange is asked. `internal` lets the message
+        enter at an internal exchange, as dead letters may.
+
+        Raises:
+            NotFound: no exchange has the name `message.exchange`.
+            AccessRefused: the exchange is internal.
+        """
+        key = message.routing_key
+        with self._lock:
+            exchange = self._exchanges.get(message.exchange)
+            if exchange is not None and (internal or not exchange.internal):
+                exchange.received += 1
+                bindings = exchange.matcher.matching(key)
+                if further_keys:
+                    bindings = _matching_any(exchange, [key, *further_keys])
+            else:
+                raise self._closed_to_publishers(exchange, message.exchange)
+        if len(bindings) == 1 and bindings[0].condition is None:  # as the default exchange always has it
+            destination = bindings[0].destination
+            if not isinstance(destination, Exchange):
+                return [destination]
+        found = self._follow(exchange, bindings, message, [key, *further_keys])
+        if not found:
+            with self._lock:
+                exchange.unroutable += 1
+        return found
+
+    def _follow(
+        self, exchange: Exchange, bindings: tuple[Binding, ...], message: Message, keys: Sequence[str]
+    ) -> list[BrokerQueue]:
+        """Walk from exchange to exchange, breadth first, each visited once."""
+        found: dict[BrokerQueue, None] = {}
+        seen = {exchange}
+        pending = [(exchange, bindings)]
+        for at, leading_on in pending:
+            matched = False
+            for binding in leading_on:
+                if binding.condition is not None and not binding.condition(message):
+                    continue
+                matched = True
+                destination = binding.destination
+                if not isinstance(destination, Exchange):
+                    found[destination] = None
+                elif destination not in seen:
+                    seen.add(destination)
+                    pending.append((destination, self._candidates(destination, keys)))
+            if not matched and (alternate := self._alternate_of(at)) is not None and alternate not in seen:
+                seen.add(alternate)
+                pending.append((alternate, self._candidates(alternate, keys)))
+        return list(found)
+
+    def _closed_to_publishers(self, exchange: Exchange | None, name: str) -> NotFound | AccessRefused:
+        if exchange is None:
+            return NotFound(f"no exchange '{name}' in vhost '{self._virtual_host}'")
+        return AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self._virtual_host}'")
+
+    def _candidates(self, exchange: Exchange, keys: Sequence[str]) -> tuple[Binding, ...]:
+        with self._lock:
+            exchange.received += 1
+            return _matching_any(exchange, keys)
+
+    def _alternate_of(self, exchange: Exchange) -> Exchange | None:
+        return None if exchange.alternate is None else self.find_exchange(exchange.alternate)
+
+    # For tests and for whoever doubts
+
+    def check_invariants(self) -> None:
+        """Assert that every binding has both its ends and stands where it should, and nowhere else."""
+        with self._lock:
+            leading: dict[Destination, dict[Binding, None]] = {}
+            for exchange in self._exchanges.values():
+                for identity, binding in exchange.bindings.items():
+                    assert binding.identity == identity
+                    assert binding.source is exchange
+                    assert self._is_registered_locked(binding.destination), binding
+                    assert binding in exchange.matcher.matching(binding.routing_key), binding
+                    leading.setdefault(binding.destination, {})[binding] = None
+            assert leading == self._leading_to, "bindings by source and by destination differ"
+
+
+def _matching_any(exchange: Exchange, keys: Sequence[str]) -> tuple[Binding, ...]:
+    """The bindings that one of the keys matches, each once. The topology's lock is held."""
+    matching = exchange.matcher.matching
+    if len(keys) == 1:
+        return matching(keys[0])
+    return tuple(dict.fromkeys(binding for key in keys for binding in matching(key)))

@@ -1,0 +1,1 @@
+"""SQL-92 conditions on messages: tokens, grammar, operations."""
