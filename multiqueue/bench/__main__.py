@@ -6,8 +6,8 @@ import sys
 
 try:
     from .cli import bench
-except ModuleNotFoundError as error:
-    if error.name != "click":
+except ModuleNotFoundError as _error:
+    if _error.name != "click":
         raise
     sys.exit("the benchmarks' command line needs click: pip install 'blocking-multiqueue[cli]'")
 

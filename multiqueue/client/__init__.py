@@ -7,8 +7,8 @@ frames of `amqp`; the loading dock, the pipeline and the windows know it. Needs 
 
 try:
     import pamqp as _pamqp  # noqa: F401
-except ImportError as missing:
-    raise ImportError("multiqueue.client needs pamqp: pip install 'blocking-multiqueue[amqp]'") from missing
+except ImportError as _missing:
+    raise ImportError("multiqueue.client needs pamqp: pip install 'blocking-multiqueue[amqp]'") from _missing
 
 from .._logs import one_line_each as _one_line_each
 from ._base.address import Address as Address

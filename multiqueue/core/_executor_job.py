@@ -59,6 +59,10 @@ class LaneFuture(Future[T]):
             raise
         return True if left else False  # noqa: SIM210 - a call could be interrupted
 
+    def leave_lane(self) -> None:
+        """Say that the job waits in its lane no more: the caller has taken it out."""
+        self.withdraw = None
+
     def cancel_taken(self) -> None:
         """Cancel the job that the caller took out of its lane."""
         self.withdraw = None

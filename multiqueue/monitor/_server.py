@@ -42,8 +42,10 @@ class HttpServer:
 
     def __init__(self, application: Application, sampler: Sampler, listener: socket.socket, tls: Tls | None) -> None:
         self.application = application
-        self.host, self.port = listener.getsockname()[:2]
-        self.is_tls = tls is not None
+        host, port = listener.getsockname()[:2]
+        self.host: str = host
+        self.port: int = port
+        self.is_tls: bool = tls is not None
         self._sampler = sampler
         self._listener = listener
         options: dict[str, Any] = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}

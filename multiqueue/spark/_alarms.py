@@ -33,9 +33,9 @@ class Alarm:
 
     def __init__(self, alarms: Alarms, at: float, action: Callable[[], object]) -> None:
         self._alarms = alarms
-        self.at = at
+        self.at: float = at
         self.action: Callable[[], object] | None = action
-        self.is_on = True
+        self.is_on: bool = True
 
     def off(self, _: object = None) -> None:
         """Make no call, unless it is being made. Again has no effect. (Fit to be a future's callback.)"""

@@ -67,7 +67,7 @@ class SparkFuture(LaneFuture[T]):
     ) -> None:
         super().__init__()
         self.tag = tag
-        self.submitted_at = monotonic()
+        self.submitted_at: float = monotonic()
         self.attempts = 0  # begun up to now; written by the job's thread alone
         self._cancel_job = cancel_job
         self._ask_progress = ask_progress
@@ -151,7 +151,7 @@ class SparkFuture(LaneFuture[T]):
         withdraw = self.withdraw
         if withdraw is None or not withdraw():
             return  # a worker has it, or it has ended
-        self.withdraw = None
+        self.leave_lane()
         with self._lock:
             cancelled = self._phase is Phase.CANCELLED
             if not cancelled:

@@ -42,8 +42,8 @@ class Dock:
 
     def __init__(self, backend: Backend, name: str) -> None:
         self.backend = backend
-        self.running = Running()
-        self.alarms = Alarms(f"{name}-alarms")
+        self.running: Running = Running()
+        self.alarms: Alarms = Alarms(f"{name}-alarms")
 
 
 class Berth:
@@ -52,8 +52,8 @@ class Berth:
     def __init__(self, dock: Dock, session: SparkSession) -> None:
         self.dock = dock
         self.session = session
-        self.group = Group()
-        self.tally = Tally()
+        self.group: Group = Group()
+        self.tally: Tally = Tally()
 
 
 class SparkJob(Job[T]):

@@ -24,7 +24,7 @@ class Group:
     __slots__ = ("floor",)
 
     def __init__(self) -> None:
-        self.floor = -1  # items with this number or a lower one do not begin any more
+        self.floor: int = -1  # items with this number or a lower one do not begin any more
 
 
 class Running:

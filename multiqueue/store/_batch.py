@@ -23,15 +23,15 @@ class Batch:
     __slots__ = ("bytes", "done", "is_done", "is_urgent", "lock", "operations", "since", "submissions", "work")
 
     def __init__(self, lock: threading.Lock, work: threading.Condition, *, is_urgent: bool) -> None:
-        self.lock = lock  # the store's
-        self.work = work  # the writer's, over that lock
-        self.is_urgent = is_urgent  # something in it does not linger, or somebody waits for it
-        self.since = time.monotonic()
+        self.lock: threading.Lock = lock  # the store's
+        self.work: threading.Condition = work  # the writer's, over that lock
+        self.is_urgent: bool = is_urgent  # something in it does not linger, or somebody waits for it
+        self.since: float = time.monotonic()
         self.submissions: list[Submission] = []
-        self.operations = 0
-        self.bytes = 0
-        self.done = Turnstile()
-        self.is_done = False
+        self.operations: int = 0
+        self.bytes: int = 0
+        self.done: Turnstile = Turnstile()
+        self.is_done: bool = False
 
     def hurry_locked(self) -> None:
         """Somebody waits: let the writer not linger."""
@@ -53,9 +53,9 @@ class Submission:
         committed: Callable[[], object] | None = None,
         failed: Callable[[BaseException], object] | None = None,
     ) -> None:
-        self.operations = operations
-        self.committed = committed
-        self.failed = failed
+        self.operations: tuple[Operation, ...] = operations
+        self.committed: Callable[[], object] | None = committed
+        self.failed: Callable[[BaseException], object] | None = failed
         self.error: StoreError | None = None
         self.callbacks: list[Callable[[BaseException | None], object]] | None = None
 

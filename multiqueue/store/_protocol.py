@@ -57,14 +57,14 @@ class Put:
         transient: bool = False,
         id: int = 0,
     ) -> None:
-        self.queue = queue
-        self.properties = properties
-        self.body = body
-        self.level = level
-        self.expires_at = expires_at
-        self.deliveries = deliveries
-        self.transient = transient
-        self.id = id
+        self.queue: int = queue
+        self.properties: bytes = properties
+        self.body: bytes = body
+        self.level: int = level
+        self.expires_at: float | None = expires_at
+        self.deliveries: int = deliveries
+        self.transient: bool = transient
+        self.id: int = id
 
 
 class Delete(NamedTuple):

@@ -24,7 +24,7 @@ class Turnstile:
     def __init__(self) -> None:
         self._turn = threading.Lock()
         self._turn.acquire()
-        self.is_open = False
+        self.is_open: bool = False
 
     def open(self) -> None:
         """Let everybody through, now and later."""

@@ -45,4 +45,4 @@ class ScheduleFailed(AssertionError):
 
     def __init__(self, message: str, schedule: Sequence[str]) -> None:
         super().__init__(message)
-        self.schedule = list(schedule)
+        self.schedule: list[str] = list(schedule)

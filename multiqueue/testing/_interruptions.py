@@ -39,11 +39,11 @@ class Point:
     def __init__(self, number: int, within: Sequence[str], every_opcode: bool, second: int | None = None) -> None:
         self.number = number
         self.second = second
-        self.place = ""
-        self.second_place = ""
-        self.used = False
-        self.reached = False
-        self.second_reached = False
+        self.place: str = ""
+        self.second_place: str = ""
+        self.used: bool = False
+        self.reached: bool = False
+        self.second_reached: bool = False
         self._within = within
         self._every_opcode = every_opcode
         self._countdown = number

@@ -21,9 +21,9 @@ class ExploredLock:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self.number = run.number_lock()
-        self.held = False
-        self.owner = 0  # the thread that took it, by ident
+        self.number: int = run.number_lock()
+        self.held: bool = False
+        self.owner: int = 0  # the thread that took it, by ident
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """True once the lock is held; False if it was not free, or not in time."""

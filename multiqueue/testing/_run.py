@@ -49,7 +49,7 @@ class Run:
     def __init__(self, walk: Walk, *, max_steps: int, within: Collection[str] = ()) -> None:
         self.log: list[tuple[str, str, Pending]] = []
         self.schedule: list[str] = []
-        self.cut = False
+        self.cut: bool = False
         self._walk = walk
         self._max_steps = max_steps
         self._within = within

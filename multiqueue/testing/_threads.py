@@ -45,7 +45,7 @@ class Handle(Generic[T]):
     """A thread of `Threads`."""
 
     def __init__(self, function: Callable[[], T], name: str | None) -> None:
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread: threading.Thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.error: BaseException | None = None
         self._function = function
         self._result: T | None = None
