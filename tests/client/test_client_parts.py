@@ -26,11 +26,11 @@ from multiqueue.amqp import (
 from multiqueue.client import BadAddress, Confirm, connect, parse_address
 from multiqueue.client._base.settings import settings_for
 from multiqueue.client._base.states import TABLE, Happening, IllegalHappening, State, after
-from multiqueue.client._channel.confirms import Ledger, Unconfirmed
 from multiqueue.client._channel.delivery_tags import DeliveryTags
-from multiqueue.client._connection.topology import Declaration, Topology
-from multiqueue.client._dispatch.intake import Intake
+from multiqueue.client._channel.unconfirmed import Publication, Unconfirmed
+from multiqueue.client._connection.recorded_topology import Declaration, RecordedTopology
 from multiqueue.client._dispatch.outbox import Outbox
+from multiqueue.client._dispatch.receive_buffer import ReceiveBuffer
 from multiqueue.client._dispatch.work_pool import TURNS, WorkPool
 from multiqueue.client._link.assembler import Assembler
 from multiqueue.client._link.heartbeat import Beat, Heart
@@ -172,21 +172,21 @@ def test_frames_out_of_place_are_refused() -> None:
 # ---- confirms
 
 
-def _message(number: int) -> Unconfirmed:
-    return Unconfirmed("", str(number), False, NO_PROPERTIES, b"", None)
+def _message(number: int) -> Publication:
+    return Publication("", str(number), False, NO_PROPERTIES, b"", None)
 
 
-def test_the_ledger_settles_each_once() -> None:
+def test_each_of_the_unconfirmed_is_settled_once() -> None:
     """One number, or all up to one; an answer for nobody settles nobody."""
-    ledger = Ledger()
-    assert [ledger.add(_message(number)) for number in range(1, 7)] == [1, 2, 3, 4, 5, 6]
-    assert ledger.settle(2, False) == [_message(2)]
-    assert ledger.settle(2, False) == []
-    assert ledger.settle(4, True) == [_message(1), _message(3), _message(4)]
-    assert ledger.settle(99, False) == []
-    assert ledger.renew() == [_message(5), _message(6)]
-    assert ledger.add(_message(7)) == 1
-    ledger.check_invariants()
+    unconfirmed = Unconfirmed()
+    assert [unconfirmed.add(_message(number)) for number in range(1, 7)] == [1, 2, 3, 4, 5, 6]
+    assert unconfirmed.settle(2, False) == [_message(2)]
+    assert unconfirmed.settle(2, False) == []
+    assert unconfirmed.settle(4, True) == [_message(1), _message(3), _message(4)]
+    assert unconfirmed.settle(99, False) == []
+    assert unconfirmed.renew() == [_message(5), _message(6)]
+    assert unconfirmed.add(_message(7)) == 1
+    unconfirmed.check_invariants()
 
 
 # ---- delivery tags
@@ -222,43 +222,43 @@ def test_a_delivery_tag_means_the_same_after_a_recovery() -> None:
 def test_a_confirm_cannot_be_cancelled_and_calls_back_elsewhere() -> None:
     """Its callbacks go to the pool, not to whoever brings the answer."""
     dispatched: list[tuple[Any, Any]] = []
-    intake = Intake(1)
-    confirm = Confirm(lambda callback, argument: dispatched.append((callback, argument)), intake.answer_wanted)
+    buffer = ReceiveBuffer(1)
+    confirm = Confirm(lambda callback, argument: dispatched.append((callback, argument)), buffer.answer_wanted)
     confirm.add_done_callback(print)
     assert not confirm.cancel()
     confirm.set_result(None)
     assert dispatched == [(print, confirm)]
 
 
-# ---- the intake and the outbox
+# ---- the receive buffer and the outbox
 
 
 def test_the_reader_goes_on_at_half_and_for_who_waits() -> None:
     """Stopped at the limit, free at half; free at once while an answer is wanted, or when the link is over."""
-    intake = Intake(100)
-    intake.hold(60)
-    intake.wait_until_free(lambda: False)
-    intake.hold(40)
-    reader = threading.Thread(target=intake.wait_until_free, args=(lambda: False,))
+    buffer = ReceiveBuffer(100)
+    buffer.hold(60)
+    buffer.wait_until_free(lambda: False)
+    buffer.hold(40)
+    reader = threading.Thread(target=buffer.wait_until_free, args=(lambda: False,))
     reader.start()
     wait_until_blocked(reader)
-    intake.release(49)
-    assert intake.is_stopped
-    intake.release(1)
+    buffer.release(49)
+    assert buffer.is_stopped
+    buffer.release(1)
     reader.join(PATIENCE)
-    assert intake.held_bytes == 50
-    intake.hold(50)
-    with intake.answer_wanted():
-        intake.wait_until_free(lambda: False)
-        assert not intake.is_stopped or intake.held_bytes == 100
+    assert buffer.held_bytes == 50
+    buffer.hold(50)
+    with buffer.answer_wanted():
+        buffer.wait_until_free(lambda: False)
+        assert not buffer.is_stopped or buffer.held_bytes == 100
     over = threading.Event()
-    reader = threading.Thread(target=intake.wait_until_free, args=(over.is_set,))
+    reader = threading.Thread(target=buffer.wait_until_free, args=(over.is_set,))
     reader.start()
     wait_until_blocked(reader)
     over.set()
-    intake.nudge()
+    buffer.nudge()
     reader.join(PATIENCE)
-    intake.check_invariants()
+    buffer.check_invariants()
 
 
 def test_the_outbox_gives_all_at_once_and_wakes_publishers() -> None:
@@ -283,17 +283,17 @@ def test_the_outbox_gives_all_at_once_and_wakes_publishers() -> None:
     assert not outbox.append(b"c", 1)
 
 
-# ---- topology
+# ---- what was declared
 
 
-def _declare(topology: Topology, queue: str, name: str = "", **fields: Any) -> None:
+def _declare(topology: RecordedTopology, queue: str, name: str = "", **fields: Any) -> None:
     known = {"passive": False, "durable": False, "exclusive": False, "auto_delete": False, "arguments": {}}
     topology.record(commands.Queue.Declare, known | {"queue": queue} | fields, name or queue)
 
 
 def test_topology_is_replayed_in_an_order_that_works() -> None:
     """Exchanges, queues, bindings; what was deleted is not, nor bindings of what was deleted."""
-    topology = Topology()
+    topology = RecordedTopology()
     _declare(topology, "q1")
     _declare(topology, "q2")
     for exchange in ("x1", "x2"):
@@ -321,7 +321,7 @@ def test_topology_is_replayed_in_an_order_that_works() -> None:
 
 def test_a_queue_that_the_server_named_is_renamed_everywhere() -> None:
     """In bindings and for whoever asks by an old name, over several recoveries; a refusal costs only itself."""
-    topology = Topology()
+    topology = RecordedTopology()
     _declare(topology, "", "amq.gen-1", exclusive=True)
     _declare(topology, "broken")
     topology.record(commands.Queue.Bind, {"queue": "amq.gen-1", "exchange": "x", "routing_key": "", "arguments": {}})

@@ -21,8 +21,8 @@ from .._base.states import ENDING, State
 from .._link.link import Event
 from .base import BATCH
 from .calls import ChannelCalls
-from .confirms import Unconfirmed
 from .consumers import Consumer, Inbox
+from .unconfirmed import Publication
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -58,7 +58,7 @@ class ChannelArrivals(ChannelCalls):
         if message is None:
             _log.debug("%r: delivery %d for %r, which is no consumer any more", self, tag, consumer_tag)
             return
-        self.connection.intake.hold(len(body))
+        self.connection.receive_buffer.hold(len(body))
         if inbox is not None:
             inbox.accept(message)
 
@@ -175,5 +175,5 @@ class ChannelArrivals(ChannelCalls):
     }
 
 
-def _label(message: Unconfirmed) -> str:
+def _label(message: Publication) -> str:
     return f"the message of {len(message.body)} bytes to {message.exchange!r} {message.routing_key!r}"

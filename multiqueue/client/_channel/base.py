@@ -27,9 +27,9 @@ from .._base.states import State
 from .._base.statistics import ChannelStatistics
 from .._link.link import Link
 from .call import Call
-from .confirms import Ledger
 from .consumers import Consumer, Inbox
 from .delivery_tags import DeliveryTags
+from .unconfirmed import Unconfirmed
 
 if TYPE_CHECKING:
     from .._connection.connection import Connection
@@ -59,7 +59,7 @@ class ChannelBase(Closing):
         self._error: Exception | None = None
         self._consumers: dict[str, Consumer | Inbox] = {}
         self._tags = DeliveryTags()
-        self._ledger: Ledger | None = None
+        self._ledger: Unconfirmed | None = None
         self._mode: str | None = None  # CONFIRM or TX, to be asked for again after a recovery; the same for _qos
         self._qos: dict[bool, int] = {}  # the prefetch count, by whether it holds for the channel as a whole
         self._is_flowing = True
@@ -128,7 +128,7 @@ class ChannelBase(Closing):
         with self._lock:
             self._queued -= 1
             is_stale = not message.auto_ack and self._tags.is_stale(message.delivery_tag)
-        self.connection.intake.release(len(message.body))
+        self.connection.receive_buffer.release(len(message.body))
         return not is_stale
 
     def drop(self, message: Message) -> None:

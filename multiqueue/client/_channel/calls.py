@@ -24,7 +24,7 @@ from .._base.states import ENDING, Happening, State, after
 from .._link.link import Event, Link
 from .base import ChannelBase
 from .call import Call
-from .confirms import Unconfirmed
+from .unconfirmed import Publication
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -79,7 +79,7 @@ class ChannelCalls(ChannelBase):
 
     def _wait_for(self, call: Call, deadline: float, complaint: str) -> None:
         try:
-            with self.connection.intake.answer_wanted():
+            with self.connection.receive_buffer.answer_wanted():
                 in_time = call.wait(deadline - time.monotonic())
         except BaseException:  # an interrupted call is as dangerous as one that timed out
             self._give_up(call, "a call was interrupted")
@@ -138,7 +138,7 @@ class ChannelCalls(ChannelBase):
         twice, and from several threads, is harmless. After `close_timeout` seconds it is closed without an answer.
         """
         self.abort(reply_code, reply_text)
-        with self.connection.intake.answer_wanted():
+        with self.connection.receive_buffer.answer_wanted():
             if self._ended.wait(self._settings.close_timeout):
                 return
         _log.warning("%r: the server did not answer channel.close; closed without", self)
@@ -193,7 +193,7 @@ class ChannelCalls(ChannelBase):
             self.finish(None if was_asked_for else error)
 
 
-def _fail(messages: list[Unconfirmed], error: Exception) -> None:
+def _fail(messages: list[Publication], error: Exception) -> None:
     for message in messages:
         if message.confirm is not None:
             message.confirm.set_exception(copy.copy(error))

@@ -1,4 +1,4 @@
-"""Exchanges, queues and bindings of a channel. What is made here is made again after a recovery: see `topology`."""
+"""Exchanges, queues and bindings of a channel. They are made again after a recovery: see `recorded_topology`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from .._base.states import State
 from .._link.link import Link
 from .base import CONFIRM
 from .calls import ChannelCalls
-from .confirms import Confirm, Ledger, Unconfirmed
+from .unconfirmed import Confirm, Publication, Unconfirmed
 
 
 class ChannelPublishing(ChannelCalls):
@@ -49,7 +49,7 @@ class ChannelPublishing(ChannelCalls):
             ValueError, TypeError: a name or property does not fit; nothing was sent.
         """
         block = _encode(properties) if properties else NO_PROPERTIES
-        self._publish(Unconfirmed(exchange, routing_key, mandatory, block, body, None), timeout)
+        self._publish(Publication(exchange, routing_key, mandatory, block, body, None), timeout)
 
     def publish_confirmed(
         self,
@@ -68,11 +68,11 @@ class ChannelPublishing(ChannelCalls):
         if self._mode != CONFIRM:
             self.confirm_select()
         block = _encode(properties) if properties else NO_PROPERTIES
-        confirm = Confirm(self.connection.callbacks.dispatch, self.connection.intake.answer_wanted)
-        self._publish(Unconfirmed(exchange, routing_key, mandatory, block, body, confirm), timeout)
+        confirm = Confirm(self.connection.callbacks.dispatch, self.connection.receive_buffer.answer_wanted)
+        self._publish(Publication(exchange, routing_key, mandatory, block, body, confirm), timeout)
         return confirm
 
-    def _publish(self, message: Unconfirmed, timeout: float | None) -> None:
+    def _publish(self, message: Publication, timeout: float | None) -> None:
         if type(message.body) is not bytes:
             message = message._replace(body=_copied(message.body))
         link = self._link
@@ -117,7 +117,7 @@ class ChannelPublishing(ChannelCalls):
         with self._lock:
             if self._ledger is None:  # another thread may have been as fast
                 self._mode = CONFIRM
-                self._ledger = Ledger()
+                self._ledger = Unconfirmed()
 
     def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Block until the server has answered for all that was published; False if it could not take one of them.
@@ -129,7 +129,7 @@ class ChannelPublishing(ChannelCalls):
             ChannelClosed, ConnectionClosed: it ended first; what it had not answered for may be lost.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self.connection.intake.answer_wanted(), self._lock:
+        with self.connection.receive_buffer.answer_wanted(), self._lock:
             while self._ledger is not None and len(self._ledger) and self._state is not State.CLOSED:
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if remaining is not None and remaining <= 0:

@@ -33,10 +33,10 @@ from .._base.statistics import ConnectionStatistics
 from .._channel.base import ChannelBase
 from .._channel.channel import Channel
 from .._dispatch.callbacks import Callbacks
-from .._dispatch.intake import Intake
+from .._dispatch.receive_buffer import ReceiveBuffer
 from .._link.link import Event, Link, Listener
+from .recorded_topology import RecordedTopology
 from .recovery import Recovery
-from .topology import Topology
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -53,8 +53,8 @@ class Connection(Closing):
     def __init__(self, connector: Connector, settings: Settings) -> None:
         self.settings = settings
         self.name: str = settings.name
-        self.intake = Intake(settings.buffer_bytes, settings.name)
-        self.topology = Topology()
+        self.receive_buffer = ReceiveBuffer(settings.buffer_bytes, settings.name)
+        self.topology = RecordedTopology()
         self._connector = connector
         self.callbacks = Callbacks(settings, self._executor_broke)
         self._lock = threading.Lock()
@@ -283,7 +283,7 @@ class Connection(Closing):
             link.send(0, commands.Connection.Close, reply_code=200, reply_text=shortened(reply_text))
         if link is None:
             self._finish(None)
-        with self.intake.answer_wanted():
+        with self.receive_buffer.answer_wanted():
             if not self._ended.wait(limit) and link is not None:
                 link.end(ConnectionClosed(f"{self!r}: the server did not answer connection.close", reply_code=200))
                 self._ended.wait(1.0)
@@ -368,14 +368,14 @@ class Connection(Closing):
             name=self.name,
             state=state,
             channels=tuple(channel.statistics() for channel in channels),
-            buffered_bytes=self.intake.held_bytes,
-            is_reading=not self.intake.is_stopped,
+            buffered_bytes=self.receive_buffer.held_bytes,
+            is_reading=not self.receive_buffer.is_stopped,
             recoveries=recoveries,
         )
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the connection contradicts itself. For tests."""
-        self.intake.check_invariants()
+        self.receive_buffer.check_invariants()
         self.callbacks.check_invariants()
         with self._lock:
             channels = dict(self._channels)

@@ -27,7 +27,7 @@ from .._link.link import Link
 if TYPE_CHECKING:
     from .._channel.channel import Channel
     from .connection import Connection
-    from .topology import Declaration
+    from .recorded_topology import Declaration
 
 _log = logging.getLogger("multiqueue.client")
 

@@ -4,7 +4,7 @@ Promise     What a wire promises: what one channel sends is done in order, answe
             channel or the connection, and the end of the link gives back what is unsettled.
 State       `_channels` belongs to the link's thread, which does everything. `_lock` guards `_error`.
 Waiting     The thread waits on the outbox, where the client appends what it asks for and the broker's threads what they
-            deliver; and for the intake when the client's buffer is full: its consumers are suspended meanwhile.
+            deliver; and for the receive buffer when the client's buffer is full: its consumers are suspended meanwhile.
             `end` closes the one and nudges the other. Publishers wait for room in the outbox, and for that of queues
             that asked for it.
 """
@@ -92,7 +92,7 @@ class DirectLink:
                 return
             self._error = error
         self._outbox.close()
-        self._listener.intake.nudge()
+        self._listener.receive_buffer.nudge()
 
     def join(self, timeout: float | None) -> None:
         if self._thread.ident is not None and self._thread is not threading.current_thread():
@@ -167,11 +167,11 @@ class DirectLink:
         self._attempt(number, lambda channel: channel.settle(verb, tag, multiple, requeue))
 
     def _deliver(self, channel: DirectChannel, served: Served, received: HeldMessage) -> None:
-        intake = self._listener.intake
-        if intake.is_stopped:
+        receive_buffer = self._listener.receive_buffer
+        if receive_buffer.is_stopped:
             for each in self._channels.values():
                 each.suspend(True)
-            intake.wait_until_free(self._is_over)
+            receive_buffer.wait_until_free(self._is_over)
             for each in self._channels.values():
                 each.suspend(False)
         channel.deliver(served, received)

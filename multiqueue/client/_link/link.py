@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from .._dispatch.intake import Intake
+from .._dispatch.receive_buffer import ReceiveBuffer
 
 
 class Event(NamedTuple):
@@ -23,7 +23,7 @@ class Listener(Protocol):
     """Who is told what arrives. Called on the link's reader thread, which must not be made to wait."""
 
     @property
-    def intake(self) -> Intake: ...
+    def receive_buffer(self) -> ReceiveBuffer: ...
     def arrived(self, link: Link, events: list[Event]) -> None:
         """These events, in order."""
 

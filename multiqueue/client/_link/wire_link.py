@@ -6,9 +6,9 @@ Promise     1. The reader runs no code of the user's, so nothing that the user d
                other threads have ended and the socket is closed.
 State       `_lock` guards `_error`, why the link ends; it is a leaf. The socket is read by the reader and written by
             the writer alone; anybody may shut it down.
-Waiting     The reader waits for the socket, and for the intake: `end` shuts the one down and nudges the other. The
-            writer waits for the outbox, which `end` closes, or in `sendall`, which the shut-down ends. The heartbeat
-            thread waits on `_over`. A peer that neither reads nor writes is found dead by the heartbeat thread.
+Waiting     The reader waits for the socket, and for the receive buffer: `end` shuts the one down and nudges the other.
+            The writer waits for the outbox, which `end` closes, or in `sendall`, which the shut-down ends. The
+            heartbeat thread waits on `_over`. A peer that neither reads nor writes is found dead by that thread.
 """
 
 from __future__ import annotations
@@ -143,12 +143,12 @@ class WireLink:
         """The reader thread."""
         error: Exception
         listener, feed, heart = self._listener, self._assembler.feed, self._heart
-        intake = listener.intake
+        receive_buffer = listener.receive_buffer
         try:
             if self._early:
                 listener.arrived(self, self._early)
             while True:
-                intake.wait_until_free(self._over.is_set)
+                receive_buffer.wait_until_free(self._over.is_set)
                 data = self._stream.recv(READ_BYTES)
                 heart.received(time.monotonic())
                 if not data:
@@ -176,7 +176,7 @@ class WireLink:
     def _beat(self) -> None:
         """The heartbeat thread."""
         while not self._over.wait(self.heartbeat / 2):
-            beat = self._heart.look(time.monotonic(), is_listening=not self._listener.intake.is_stopped)
+            beat = self._heart.look(time.monotonic(), is_listening=not self._listener.receive_buffer.is_stopped)
             if beat is Beat.DEAD:
                 silent = 2 * self.heartbeat
                 self.end(ConnectionClosed(f"{self._label} missed its heartbeats: not a byte in {silent:g} s"))
@@ -194,7 +194,7 @@ class WireLink:
         if linger and self._writer is not threading.current_thread():
             self._writer.join(linger)
         self._over.set()
-        self._listener.intake.nudge()
+        self._listener.receive_buffer.nudge()
         try:
             self._stream.shutdown(socket.SHUT_RDWR)
         except OSError:

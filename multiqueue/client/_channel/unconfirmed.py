@@ -2,8 +2,8 @@
 
 Promise     Messages are numbered from 1 in the order they go out. An answer settles one number, or with `multiple` all
             up to it, each once. A `Confirm` runs no callback on the thread that reads the answers.
-State       A `Ledger` is guarded by the lock of its channel, which is also held while the message is handed to the
-            link: number and order on the wire cannot differ.
+State       The lock of the channel guards an `Unconfirmed`; it is also held while the message is handed to the link:
+            number and order on the wire cannot differ.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _tell(loop: asyncio.AbstractEventLoop, answered: asyncio.Event) -> None:
         pass  # the loop has ended, and who waited with it
 
 
-class Unconfirmed(NamedTuple):
+class Publication(NamedTuple):
     """What was published, as it can be published again, and who waits for the answer."""
 
     exchange: str
@@ -74,25 +74,25 @@ class Unconfirmed(NamedTuple):
     confirm: Confirm | None
 
 
-class Ledger:
+class Unconfirmed:
     """The unconfirmed messages of one channel, by number. The channel's lock guards it."""
 
     def __init__(self) -> None:
         self._next = 1
-        self._open: dict[int, Unconfirmed] = {}  # in rising order of numbers
+        self._open: dict[int, Publication] = {}  # in rising order of numbers
         self.has_nack = False  # since somebody last waited for all of them
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, message: Unconfirmed) -> int:
+    def add(self, message: Publication) -> int:
         """The number of the next message to go out."""
         number = self._next
         self._next += 1
         self._open[number] = message
         return number
 
-    def settle(self, number: int, multiple: bool) -> list[Unconfirmed]:
+    def settle(self, number: int, multiple: bool) -> list[Publication]:
         """Take out what an answer is for: nothing, when it is for nobody we know."""
         if not multiple:
             found = self._open.pop(number, None)
@@ -105,7 +105,7 @@ class Ledger:
             settled.append(self._open.pop(first))
         return settled
 
-    def renew(self) -> list[Unconfirmed]:
+    def renew(self) -> list[Publication]:
         """Take out everything, in order, and count from 1 again: the connection is another one."""
         unconfirmed = list(self._open.values())
         self._open.clear()

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 _log = logging.getLogger("multiqueue.client")
 
 
-class Intake:
+class ReceiveBuffer:
     """The reader's brake."""
 
     def __init__(self, limit: int, name: str = "") -> None:

@@ -30,7 +30,7 @@ class Declaration(NamedTuple):
         return f"{self.method.name}({', '.join(f'{name}={value!r}' for name, value in named.items())})"
 
 
-class Topology:
+class RecordedTopology:
     """The record of one connection, over all its channels. Any thread may call anything."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class Topology:
             if matches(binding.fields):
                 del self._bindings[key]
 
-    _RECORDERS: ClassVar[dict[type[Any], Callable[[Topology, Declaration, str], None]]] = {
+    _RECORDERS: ClassVar[dict[type[Any], Callable[[RecordedTopology, Declaration, str], None]]] = {
         commands.Exchange.Declare: _declare_exchange,
         commands.Exchange.Delete: _delete_exchange,
         commands.Exchange.Bind: _bind,
