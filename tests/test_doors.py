@@ -11,8 +11,20 @@ import pytest
 
 import multiqueue
 
-DOORS = ["", ".amqp", ".broker", ".client", ".core", ".errors", ".pipeline", ".spark", ".store", ".testing"]
-NEEDS = {".amqp": "pamqp", ".client": "pamqp", ".pipeline": "rich", ".spark": "pyspark"}
+DOORS = [
+    "",
+    ".amqp",
+    ".amqp.wire",
+    ".broker",
+    ".client",
+    ".core",
+    ".errors",
+    ".pipeline",
+    ".spark",
+    ".store",
+    ".testing",
+]
+NEEDS = {".amqp": "pamqp", ".amqp.wire": "pamqp", ".client": "pamqp", ".pipeline": "rich", ".spark": "pyspark"}
 
 
 @pytest.mark.parametrize("door", DOORS)

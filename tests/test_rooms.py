@@ -41,12 +41,15 @@ SEES_ALL = {"monitor", "cli", "bench", "pytest_plugin", "__init__", "__main__"} 
 # The folders of a room, the lowest first: a module imports from its own folder and from those before it. What stands
 # in no folder (the door, the command) may import from all, and no folder imports from that.
 FOLDERS: dict[str, list[str]] = {
+    "amqp": ["_wire", "_session", "_server"],
     "broker": ["_base", "_selector", "_routing", "_queue", "_paging", "_durable", "_delivery", "_host"],
     "client": ["_base", "_dispatch", "_link", "_channel", "_connection"],
 }
 
 # Imports that go up instead, those for types included.
 UPWARD: set[tuple[str, str]] = {
+    ("amqp._session.channel_base", "amqp._server.connection"),
+    ("amqp._session.consumer", "amqp._server.io_thread"),
     ("broker._durable.journal", "broker._delivery.housekeeping"),
     ("broker._durable.publisher", "broker._host.virtual_host"),
     ("broker._durable.stored_expiry", "broker._delivery.housekeeping"),
@@ -84,19 +87,19 @@ UPWARD: set[tuple[str, str]] = {
 # Modules that import each other in a circle, imports for types included.
 CIRCLES: list[set[str]] = [
     {
-        "amqp._channel",
-        "amqp._channel_base",
-        "amqp._channel_delivering",
-        "amqp._channel_publishing",
-        "amqp._connection",
-        "amqp._connection_base",
-        "amqp._connection_holding",
-        "amqp._connection_reading",
-        "amqp._consumer",
-        "amqp._consuming",
-        "amqp._declaring",
-        "amqp._server",
-        "amqp._transaction",
+        "amqp._session.channel",
+        "amqp._session.channel_base",
+        "amqp._session.delivering",
+        "amqp._session.publishing",
+        "amqp._server.connection",
+        "amqp._server.connection_base",
+        "amqp._server.connection_holding",
+        "amqp._server.connection_reading",
+        "amqp._session.consumer",
+        "amqp._session.consuming",
+        "amqp._session.declaring",
+        "amqp._server.server",
+        "amqp._session.transaction",
     },
     {
         "broker._durable.batch",
@@ -175,8 +178,8 @@ CIRCLES: list[set[str]] = [
 # Classes of more than two bases of our own, counted over the whole line of descent. Three kinds may have more:
 # exceptions, whose tree says whose fault it is; entry lists, which are kinds of one thing; the core.
 MANY_BASES: dict[str, int] = {
-    "amqp._channel.ServerChannel": 3,
-    "amqp._connection.ServerConnection": 3,
+    "amqp._session.channel.ServerChannel": 3,
+    "amqp._server.connection.ServerConnection": 3,
     "broker._host.broker.Broker": 5,
     "broker._host.receiving.HostReceiving": 3,
     "broker._host.virtual_host.VirtualHost": 4,
@@ -198,12 +201,12 @@ MANY_BASES: dict[str, int] = {
 # Methods that only raise NotImplementedError, so that one class can call what another one has. `testing.contracts` may:
 # its users fill them in.
 STUBS: set[str] = {
-    "amqp._connection_holding.ConnectionHolding._end",
-    "amqp._connection_holding.ConnectionHolding._fail",
-    "amqp._connection_holding.ConnectionHolding._process",
-    "amqp._connection_reading.ConnectionReading._call",
-    "amqp._connection_reading.ConnectionReading._new_channel",
-    "amqp._connection_reading.ConnectionReading._start",
+    "amqp._server.connection_holding.ConnectionHolding._end",
+    "amqp._server.connection_holding.ConnectionHolding._fail",
+    "amqp._server.connection_holding.ConnectionHolding._process",
+    "amqp._server.connection_reading.ConnectionReading._call",
+    "amqp._server.connection_reading.ConnectionReading._new_channel",
+    "amqp._server.connection_reading.ConnectionReading._start",
     "bench._amqp_programs.PikaBlocking.publish_confirmed",
     "broker._paging.paged_entries.PagedEntries.after",
     "broker._paging.queue_paging.QueuePaging.recovered",
@@ -294,6 +297,18 @@ def test_the_front_door_opens_the_core_alone() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['core', 'errors'] []"
+
+
+def test_the_client_loads_no_broker() -> None:
+    """`import multiqueue.client` loads neither a broker nor the server: these come with `connect(broker)`."""
+    pytest.importorskip("pamqp")
+    code = (
+        "import sys, multiqueue.client; "
+        "print([m for m in sys.modules if m.startswith(('multiqueue.broker', 'multiqueue.store', 'sqlite3')) "
+        "or m.startswith(('multiqueue.amqp._session', 'multiqueue.amqp._server'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_only_the_loading_dock_imports_pyspark() -> None:

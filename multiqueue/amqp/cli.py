@@ -26,12 +26,12 @@ from .._logs import OneLine, printable
 from .._words import counted, duration
 from ..broker import Broker
 from ..errors import MultiQueueError
-from ._collector import patient_collector
-from ._config import BrokerConfig, HttpSection, load_config
-from ._errors import ServerError
-from ._security import hash_password
-from ._server import Server, serve
-from ._status import fetch_status
+from ._server.access import hash_password
+from ._server.collector import patient_collector
+from ._server.config import BrokerConfig, HttpSection, load_config
+from ._server.server import Server, serve
+from ._server.status import fetch_status
+from ._wire.errors import ServerError
 
 _FILES: Final = 65536
 

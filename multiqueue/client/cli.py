@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import click
 
 from .._words import counted
-from ..amqp import Properties
+from ..amqp.wire import Properties
 from ..errors import Empty, ShutDown
 from ._base.errors import ClientError, Closed, Nacked
 from ._base.message import Message, Returned

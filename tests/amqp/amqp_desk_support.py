@@ -11,9 +11,9 @@ from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import Server
-from multiqueue.amqp._connection import ServerConnection
-from multiqueue.amqp._connection_machine import ConnectionState
-from multiqueue.amqp._io import IoThread
+from multiqueue.amqp._server.connection import ServerConnection
+from multiqueue.amqp._server.connection_machine import ConnectionState
+from multiqueue.amqp._server.io_thread import IoThread
 
 
 class PaperTransport:

@@ -13,7 +13,7 @@ from pamqp import commands
 
 from multiqueue import amqp, client
 from multiqueue.amqp import Server, ServerSettings
-from multiqueue.amqp._io import IoThread
+from multiqueue.amqp._server.io_thread import IoThread
 from multiqueue.broker import Broker, Overflow, QueueSettings
 from multiqueue.testing import wait_until_blocked
 

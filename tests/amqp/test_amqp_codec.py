@@ -15,7 +15,8 @@ from pamqp import body as pamqp_body
 from pamqp import commands, frame, header
 
 from multiqueue import amqp
-from multiqueue.amqp import _hot, _methods
+from multiqueue.amqp._wire import hot as _hot
+from multiqueue.amqp._wire import methods as _methods
 
 channels = st.integers(0, 65535)
 tags = st.integers(0, 2**63 - 1)

@@ -23,9 +23,9 @@ from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import ConfigError, Permissions, ServerError, ServerSettings, hash_password
-from multiqueue.amqp._config import SECTIONS, LimitsSection, load_config
-from multiqueue.amqp._settings import RANGES
-from multiqueue.amqp._status import fetch_status
+from multiqueue.amqp._server.config import SECTIONS, LimitsSection, load_config
+from multiqueue.amqp._server.settings import RANGES
+from multiqueue.amqp._server.status import fetch_status
 from multiqueue.amqp.cli import broker as command
 from multiqueue.broker import Broker
 
@@ -319,7 +319,7 @@ def test_hash_password() -> None:
     """What it prints lets the password in."""
     hashed = CliRunner().invoke(command, ["hash-password"], input="secret\n").output.strip()
     user = amqp.User("anna", hashed)
-    from multiqueue.amqp._security import Access
+    from multiqueue.amqp._server.access import Access
 
     assert Access([user]).verify("anna", b"secret")
 

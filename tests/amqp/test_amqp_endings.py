@@ -15,7 +15,7 @@ from pamqp import commands
 
 from multiqueue import amqp, client
 from multiqueue.amqp import Server
-from multiqueue.amqp._connection import ServerConnection
+from multiqueue.amqp._server.connection import ServerConnection
 from multiqueue.broker import Broker, BrokerQueue, IllegalStep, Message
 from multiqueue.testing import PATIENCE, Threads, switch_interval, wait_until_blocked
 

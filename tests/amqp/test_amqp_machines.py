@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp import _channel, _connection  # noqa: F401 # the connection registers the channel's methods
-from multiqueue.amqp._channel_machine import MOVES, ChannelEvent, ChannelMachine, ChannelState
-from multiqueue.amqp._confirms import Confirms
-from multiqueue.amqp._connection_machine import (
+from multiqueue.amqp._server import connection as _connection  # noqa: F401 # registers the methods of a channel
+from multiqueue.amqp._server.connection_machine import (
     CLOSE,
     DROPS_WHAT_IT_DOES_NOT_KNOW,
     ConnectionMachine,
@@ -25,8 +23,11 @@ from multiqueue.amqp._connection_machine import (
     Tuning,
     tuned,
 )
-from multiqueue.amqp._connection_machine import MOVES as CONNECTION_MOVES
-from multiqueue.amqp._window import ChannelWindow, Window
+from multiqueue.amqp._server.connection_machine import MOVES as CONNECTION_MOVES
+from multiqueue.amqp._session import channel as _channel
+from multiqueue.amqp._session.confirms import Confirms
+from multiqueue.amqp._session.machine import MOVES, ChannelEvent, ChannelMachine, ChannelState
+from multiqueue.amqp._session.window import ChannelWindow, Window
 
 HEADER = b"\0\x3c\0\0" + (3).to_bytes(8) + b"\0\0"
 EVENTS = {

@@ -10,8 +10,8 @@ from amqp_strategies_support import properties
 from hypothesis import given
 
 from multiqueue import amqp
-from multiqueue.amqp import _message
-from multiqueue.amqp._message import Digests, WireMessage, body_of, digest, names_of, properties_of, wire_message
+from multiqueue.amqp._wire import message as _message
+from multiqueue.amqp._wire.message import Digests, WireMessage, body_of, digest, names_of, properties_of, wire_message
 from multiqueue.broker import Message
 
 NAMES = amqp.encode_short_string("e") + amqp.encode_short_string("k")

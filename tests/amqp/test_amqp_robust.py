@@ -17,7 +17,7 @@ from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import Server, ServerSettings
-from multiqueue.amqp._transaction import ChannelTransaction
+from multiqueue.amqp._session.transaction import ChannelTransaction
 from multiqueue.broker import Broker, Message
 from multiqueue.testing import wait_until_blocked
 
@@ -131,7 +131,7 @@ def test_any_methods_in_any_order(server: Server, caplog: pytest.LogCaptureFixtu
             max_size=2,
         ),
     }
-    from multiqueue.amqp._methods import _fields
+    from multiqueue.amqp._wire.methods import _fields
 
     known: list[Any] = list(commands.INDEX_MAPPING.values())
     methods = [method for method in known if method.index >> 16 != 10]
@@ -376,7 +376,7 @@ def test_several_io_threads(broker: Broker) -> None:
 
 def test_an_error_of_ours_costs_one_connection(server: Server, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """What no one thought of is logged with its traceback and answered with 541; the server goes on."""
-    from multiqueue.amqp._channel import HANDLERS
+    from multiqueue.amqp._session.channel import HANDLERS
 
     def fail(channel: object, method: object) -> None:
         raise ZeroDivisionError("nobody thought of this")

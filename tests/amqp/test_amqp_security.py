@@ -20,13 +20,13 @@ from multiqueue.amqp import (
     ServerError,
     ServerSettings,
     User,
-    _connection,
-    _security,
     hash_password,
     server_tls,
 )
-from multiqueue.amqp._newcomers import Newcomers
-from multiqueue.amqp._security import Access, check_hash, guest, is_loopback
+from multiqueue.amqp._server import access as _access
+from multiqueue.amqp._server import connection as _connection
+from multiqueue.amqp._server.access import Access, check_hash, guest, is_loopback
+from multiqueue.amqp._server.newcomers import Newcomers
 from multiqueue.broker import Broker
 
 MINE = {"/": Permissions(configure="^mine", write="^(mine|amq\\.default)", read="^(mine|amq\\.direct)")}
@@ -44,7 +44,7 @@ def test_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = hash_password("secret"), hash_password("secret")
     assert one != two
     assert one.startswith("scrypt$16384$8$1$")
-    monkeypatch.setattr(_security, "_right", {})  # as if the hashes were made elsewhere
+    monkeypatch.setattr(_access, "_right", {})  # as if the hashes were made elsewhere
     access = Access([User("a", one), User("certified")])
     assert access.look("a", b"secret") is None
     assert access.verify("a", b"secret")
@@ -60,7 +60,7 @@ def test_a_password_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     access = Access([User("a", hash_password("secret")), User("b", hash_password("other")), User("certified")])
     assert access.look("a", b"secret") is True  # it was hashed here
     assert access.look("a", b"other") is False
-    monkeypatch.setattr(_security, "_right", {})
+    monkeypatch.setattr(_access, "_right", {})
     assert access.look("a", b"secret") is None
     assert access.look("a", b"wrong") is None
     assert not access.verify("a", b"wrong")
@@ -78,9 +78,9 @@ def test_a_password_is_hashed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest goes for the newest."""
     table: dict[int, bytes] = {}
-    monkeypatch.setattr(_security, "_REMEMBERED", 3)
+    monkeypatch.setattr(_access, "_REMEMBERED", 3)
     for number in range(5):
-        _security._remember(table, number, b"")
+        _access._remember(table, number, b"")
     assert list(table) == [2, 3, 4]
 
 

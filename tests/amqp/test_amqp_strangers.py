@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp import Server, ServerSettings, User, _connection, _security, hash_password
-from multiqueue.amqp._io import IoThread
-from multiqueue.amqp._logins import Logins
-from multiqueue.amqp._newcomers import Newcomer, Newcomers, network_of
-from multiqueue.amqp._quiet_log import LINES, PERIOD, QuietLog
-from multiqueue.amqp._security import Access
+from multiqueue.amqp import Server, ServerSettings, User, hash_password
+from multiqueue.amqp._server import access as _access
+from multiqueue.amqp._server import connection as _connection
+from multiqueue.amqp._server.access import Access
+from multiqueue.amqp._server.io_thread import IoThread
+from multiqueue.amqp._server.logins import Logins
+from multiqueue.amqp._server.newcomers import Newcomer, Newcomers, network_of
+from multiqueue.amqp._server.quiet_log import LINES, PERIOD, QuietLog
 from multiqueue.broker import Broker
 from multiqueue.testing import FakeClock, wait_until_blocked
 
@@ -163,9 +165,9 @@ def hashing(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hashing]:
         return verify(access, name, password)
 
     monkeypatch.setattr(Access, "verify", slow)
-    monkeypatch.setattr(_security, "_matches", lambda password, hashed: password == b"secret")
-    monkeypatch.setattr(_security, "_right", {})  # nobody has logged in since the start
-    monkeypatch.setattr(_security, "_wrong", {})
+    monkeypatch.setattr(_access, "_matches", lambda password, hashed: password == b"secret")
+    monkeypatch.setattr(_access, "_right", {})  # nobody has logged in since the start
+    monkeypatch.setattr(_access, "_wrong", {})
     yield made
     made.gate.set()
 
@@ -210,7 +212,7 @@ def test_what_waits_for_a_hash_is_bounded_in_all(hashing: Hashing) -> None:
 def test_a_hash_that_fails_refuses(hashing: Hashing, monkeypatch: pytest.MonkeyPatch) -> None:
     """No memory for it, for example: the login gets its answer."""
     logins = Logins(Access(hashing.users))
-    monkeypatch.setattr(_security, "_matches", lambda password, hashed: 1 // 0)
+    monkeypatch.setattr(_access, "_matches", lambda password, hashed: 1 // 0)
     hashing.gate.set()
     told: list[bool] = []
     future = logins.verify("10.0.0.1", "anna", b"secret", told.append)

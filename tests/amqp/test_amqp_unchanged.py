@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp._message import digest, properties_of, with_reply_to, without_header
+from multiqueue.amqp._wire.message import digest, properties_of, with_reply_to, without_header
 from multiqueue.broker import Broker, DeadLetterReason, Message
 from multiqueue.broker._base.message_codec import decode_message, encode_message
 from multiqueue.broker._routing.dead_letter import dead_letter

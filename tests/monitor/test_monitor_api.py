@@ -14,7 +14,7 @@ import pytest
 from monitor_support import Client
 
 from multiqueue.amqp import FixedUser, ServerError, User
-from multiqueue.amqp._users_file import UsersFile
+from multiqueue.amqp._server.users_file import UsersFile
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor import MonitorError, serve_http
 

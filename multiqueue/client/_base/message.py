@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...amqp import NO_PROPERTIES, Properties, decode_properties
+from ...amqp.wire import NO_PROPERTIES, Properties, decode_properties
 
 if TYPE_CHECKING:
     from .._channel.channel import Channel

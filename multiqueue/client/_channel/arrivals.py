@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from pamqp import commands
 
-from ...amqp import Ack, Deliver, GetOk, Nack, Return
+from ...amqp.wire import Ack, Deliver, GetOk, Nack, Return
 from .._base.errors import ChannelClosed, ConsumerCancelled, Nacked
 from .._base.message import Message, Returned
 from .._base.states import ENDING, State

@@ -18,7 +18,7 @@ from typing import Any
 
 from pamqp import commands
 
-from ...amqp import shortened
+from ...amqp.wire import shortened
 from .._base.errors import CallTimeout, ChannelClosed
 from .._base.states import ENDING, Happening, State, after
 from .._link.link import Event, Link

@@ -13,7 +13,7 @@ from typing import Any
 
 from pamqp import commands
 
-from ...amqp import GetOk
+from ...amqp.wire import GetOk
 from .._base.errors import UnknownDelivery
 from .._base.message import Message
 from .._base.states import ENDING, State

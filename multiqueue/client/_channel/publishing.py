@@ -16,7 +16,7 @@ from typing import Any, Unpack
 
 from pamqp import commands
 
-from ...amqp import NO_PROPERTIES, Properties, encode_properties
+from ...amqp.wire import NO_PROPERTIES, Properties, encode_properties
 from .._base.errors import ConfirmTimeout, PublishTimeout
 from .._base.states import State
 from .._link.link import Link

@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from .._base.address import parse_address
 from .._base.settings import settings_for
 from .._dispatch.at_exit import close_at_exit
-from .._link.direct_host import Host
-from .._link.direct_link import DirectLink
 from .._link.wire_link import open_wire
 from .connection import Connection
 
@@ -33,7 +31,9 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
     """
     if hasattr(target, "declare_queue"):
         settings = replace(settings_for(None, options), recover=False)  # a broker that was closed stays closed
-        host = cast(Host, target)
+        from .._link.direct_link import DirectLink  # here, because it loads the broker's side of a channel
+
+        host: Any = target
         made = Connection(lambda listener: DirectLink(host, settings, listener), settings)
     else:
         address = parse_address(target)

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from pamqp import commands
 
-from ...amqp import shortened
+from ...amqp.wire import shortened
 from .._base.closing import Closing
 from .._base.errors import ConnectionClosed, ConnectionInterrupted, TooManyChannels
 from .._base.settings import Settings

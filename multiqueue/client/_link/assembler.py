@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...amqp import (
+from ...amqp.wire import (
     FRAME_BODY,
     FRAME_HEADER,
     FRAME_METHOD,

@@ -10,7 +10,7 @@ from typing import Any
 
 from pamqp import commands
 
-from ...amqp import PROTOCOL_HEADER, AmqpError, encode_method, encode_table
+from ...amqp.wire import PROTOCOL_HEADER, AmqpError, encode_method, encode_table
 from .._base.address import Address
 from .._base.errors import ConnectionFailed
 from .._base.settings import Settings

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from ...amqp import HEARTBEAT, AmqpError, encode_ack, encode_method, encode_nack, encode_publish, encode_reject
+from ...amqp.wire import HEARTBEAT, AmqpError, encode_ack, encode_method, encode_nack, encode_publish, encode_reject
 from .._base.address import Address, Endpoint
 from .._base.errors import ConnectionClosed, ConnectionFailed
 from .._base.settings import Settings

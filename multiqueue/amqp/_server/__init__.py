@@ -1,0 +1,48 @@
+"""The server: sockets, threads, logins and settings. The names below are those that `multiqueue.amqp` shows."""
+
+from .._session.ending import end_each
+from .._session.figures import ChannelFigures, ConnectionFigures, ConsumerFigures
+from .._session.replies import REPLY_PREFIX, REPLY_TO, reply_queues
+from .._session.routing import routed, with_reply_address
+from .._wire.errors import ConfigError, FixedUser, ServerError
+from .._wire.message import Digests, properties_of, wire_message
+from .access import RABBITMQ_HASH, Access, Permissions, Rights, User, check_hash, guest, hash_password, is_loopback
+from .logins import Logins
+from .server import Server, listening_socket, memory_used_bytes, open_files_limit, serve
+from .settings import ServerSettings
+from .tls import server_tls
+
+__all__ = [
+    "RABBITMQ_HASH",
+    "REPLY_PREFIX",
+    "REPLY_TO",
+    "Access",
+    "ChannelFigures",
+    "ConfigError",
+    "ConnectionFigures",
+    "ConsumerFigures",
+    "Digests",
+    "FixedUser",
+    "Logins",
+    "Permissions",
+    "Rights",
+    "Server",
+    "ServerError",
+    "ServerSettings",
+    "User",
+    "check_hash",
+    "end_each",
+    "guest",
+    "hash_password",
+    "is_loopback",
+    "listening_socket",
+    "memory_used_bytes",
+    "open_files_limit",
+    "properties_of",
+    "reply_queues",
+    "routed",
+    "serve",
+    "server_tls",
+    "wire_message",
+    "with_reply_address",
+]

@@ -1,0 +1,299 @@
+"""Who may come in, and what they may touch.
+
+Promise     A password is kept as a scrypt hash, and compared in constant time. For `verify` a name that is not
+            known costs as much as a wrong password. What is not permitted is refused with RabbitMQ's words.
+State       `_right` has the password behind a hash, once it was verified or hashed here, as a digest with a key that
+            this process made up: scrypt costs 50 ms by design, and whoever comes after that is right or wrong at once.
+            `_wrong` has those that were wrong while the right one was not known. `_lock` guards both; a leaf.
+            docs/decisions/0881-a-password-is-hashed-once.md
+            The users are one dictionary that is replaced, never changed. `_changing` is held by those who replace it,
+            over the write of the users' file too: nobody else waits for it.
+Who runs    `verify` takes its time and runs on a thread of its own; everything else is a look-up.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import ipaddress
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import Final, Literal, TypeVar
+
+from .._wire.errors import ChannelFault, ConnectionFault, FixedUser
+
+_N, _R, _P = 2**14, 8, 1  # 16 MiB and some 50 ms
+RABBITMQ_HASH: Final = "rabbit_password_hashing_sha256"  # of its definitions: salted SHA-256, with a salt of 4 bytes
+_SALT: Final = 4
+_BYTES: Final = 64  # of what scrypt derives
+_REMEMBERED: Final = 4096  # right ones, and as many wrong ones
+_KEY: Final = os.urandom(32)
+_lock = threading.Lock()
+_right: dict[str, bytes] = {}  # by hash, the digest of its password
+_wrong: dict[bytes, bytes] = {}  # digests, as keys
+
+Operation = Literal["configure", "write", "read"]
+_Key = TypeVar("_Key")
+
+
+def hash_password(password: str) -> str:
+    """A scrypt hash of the password, with a salt of its own, to be kept in a configuration."""
+    salt = os.urandom(16)
+    derived = hashlib.scrypt(password.encode(), salt=salt, n=_N, r=_R, p=_P)
+    hashed = f"scrypt${_N}${_R}${_P}${_text(salt)}${_text(derived)}"
+    _remember(_right, hashed, _digest(hashed, password.encode()))
+    return hashed
+
+
+def _digest(hashed: str, password: bytes) -> bytes:
+    return hashlib.blake2b(hashed.encode() + b"\0" + password, key=_KEY).digest()
+
+
+def _remember(table: dict[_Key, bytes], key: _Key, value: bytes) -> None:
+    """Keep an entry; where there are many, the oldest goes for it."""
+    with _lock:
+        if len(table) >= _REMEMBERED:
+            del table[next(iter(table))]
+        table[key] = value
+
+
+@cache
+def _nobodys_hash() -> str:
+    return hash_password("")
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _matches(password: bytes, hashed: str) -> bool:
+    scheme, _, rest = hashed.partition("$")
+    if scheme == RABBITMQ_HASH:
+        raw = base64.b64decode(rest)
+        derived, expected = hashlib.sha256(raw[:_SALT] + password).digest(), raw[_SALT:]
+        _matches(password, _nobodys_hash())  # or a fast answer would tell how the password is kept
+        return hmac.compare_digest(derived, expected)
+    _, n, r, p, salt, kept = hashed.split("$")
+    derived = hashlib.scrypt(password, salt=base64.b64decode(salt), n=int(n), r=int(r), p=int(p), maxmem=2**27)
+    return hmac.compare_digest(derived, base64.b64decode(kept))
+
+
+def check_hash(hashed: str) -> str:
+    """The hash itself.
+
+    Raises:
+        ValueError: it is none of `hash_password`, and none that RabbitMQ exported.
+    """
+    try:
+        if hashed.startswith(f"{RABBITMQ_HASH}$"):
+            if len(base64.b64decode(hashed.partition("$")[2], validate=True)) == _SALT + 32:
+                return hashed
+            raise ValueError("it is a salt of 4 bytes and 32 bytes, in Base64")
+        scheme, n, r, p, salt, derived = hashed.split("$")
+        is_power = int(n) > 1 and int(n).bit_count() == 1  # or scrypt itself refuses, when somebody logs in
+        fits = scheme == "scrypt" and is_power and 1 <= int(r) <= 2**19 // int(n) and 1 <= int(p) <= 16
+        if fits and base64.b64decode(salt, validate=True) and len(base64.b64decode(derived, validate=True)) == _BYTES:
+            return hashed
+    except ValueError as error:
+        if hashed.startswith(RABBITMQ_HASH):
+            raise ValueError(f"no {RABBITMQ_HASH}: {error}") from None
+    raise ValueError("no scrypt hash; make one with `multiqueue broker hash-password`")
+
+
+@dataclass(frozen=True)
+class Permissions:
+    """Regular expressions for the names that a user may configure, write to and read from in a virtual host.
+
+    As in RabbitMQ an expression matches anywhere in a name, and an empty one matches nothing.
+    """
+
+    configure: str = ".*"
+    write: str = ".*"
+    read: str = ".*"
+
+    def __post_init__(self) -> None:
+        for name in ("configure", "write", "read"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise ValueError(f"{name} = {getattr(self, name)!r} is no regular expression: {error}") from None
+
+    @cached_property
+    def _compiled(self) -> dict[str, re.Pattern[str]]:
+        return {name: re.compile(getattr(self, name) or "^$") for name in ("configure", "write", "read")}
+
+    def allow(self, operation: Operation, name: str) -> bool:
+        """True when the operation is permitted on a queue or exchange of this name."""
+        return self._compiled[operation].search(name) is not None
+
+
+@dataclass(frozen=True)
+class User:
+    """A user: a password's hash (None: no password lets anybody in), and permissions by virtual host, `*` for all.
+
+    `tags` say what the user may see and do over HTTP: `administrator`, `monitoring`, `policymaker`, `management`.
+    """
+
+    name: str
+    password_hash: str | None = None
+    permissions: Mapping[str, Permissions] = field(default_factory=dict)
+    loopback_only: bool = False
+    tags: frozenset[str] = frozenset()
+
+    @classmethod
+    def with_password(
+        cls,
+        name: str,
+        password: str,
+        permissions: Mapping[str, Permissions] | None = None,
+        *,
+        loopback_only: bool = False,
+        tags: Iterable[str] = (),
+    ) -> User:
+        """A user with this password; without permissions, with all of them in every virtual host."""
+        allowed = {"*": Permissions()} if permissions is None else permissions
+        return cls(name, hash_password(password), allowed, loopback_only, frozenset(tags))
+
+    def permissions_in(self, host: str) -> Permissions | None:
+        """What the user may do in a virtual host; None where it has no business."""
+        return self.permissions.get(host) or self.permissions.get("*")
+
+
+@cache
+def guest() -> User:
+    """RabbitMQ's default user: `guest` with the password `guest`, all permissions, from loopback only."""
+    return User.with_password("guest", "guest", loopback_only=True, tags=["administrator"])
+
+
+def is_loopback(address: str) -> bool:
+    """True for an address of this machine's loopback; False for what is no address."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return (mapped or parsed).is_loopback
+
+
+class Access:
+    """The users of a server."""
+
+    def __init__(
+        self, users: Iterable[User], *, fixed: Iterable[User] = (), keep: Callable[[list[User]], None] | None = None
+    ) -> None:
+        self._fixed = {user.name: user for user in fixed}
+        self._users = {user.name: user for user in users} | self._fixed
+        self._keep = keep
+        self._changing = threading.Lock()
+
+    def users(self) -> list[User]:
+        """All users, by name."""
+        return [self._users[name] for name in sorted(self._users)]
+
+    def put(self, user: User) -> None:
+        """Let this user in from now on, in place of any of the same name.
+
+        Raises:
+            FixedUser: the configuration file names it.
+            OSError: it cannot be kept; nothing was changed.
+        """
+        with self._changing:
+            self._check_changeable(user.name)
+            self._replace({**self._users, user.name: user})
+
+    def remove(self, name: str) -> None:
+        """Let nobody of this name in any more; connections that are open stay. Raises as `put`."""
+        with self._changing:
+            self._check_changeable(name)
+            self._replace({each: user for each, user in self._users.items() if each != name})
+
+    def permit(self, name: str, host: str, permissions: Permissions | None) -> None:
+        """Say what a user may do in a virtual host from now on; None for nothing. Raises as `put`, and KeyError."""
+        with self._changing:
+            self._check_changeable(name)
+            user = self._users[name]
+            others = {each: allowed for each, allowed in user.permissions.items() if each != host}
+            allowed = others if permissions is None else {**others, host: permissions}
+            self._replace({**self._users, name: replace(user, permissions=allowed)})
+
+    def _check_changeable(self, name: str) -> None:
+        if name in self._fixed:
+            raise FixedUser(f"user '{name}' is in the configuration of the server; change it there")
+
+    def _replace(self, users: dict[str, User]) -> None:
+        """Keep the users, then let everybody see them: what was answered survives."""
+        if self._keep is not None:
+            self._keep([users[name] for name in sorted(users) if name not in self._fixed])
+        self._users = users
+
+    def user(self, name: str) -> User | None:
+        """The user of this name."""
+        return self._users.get(name)
+
+    def look(self, name: str, password: bytes) -> bool | None:
+        """Whether the password is the user's, where that is known; None where it has to be hashed. Microseconds.
+
+        Whoever tells it to a stranger says no after the same time always, or a name that is not known gives itself
+        away: there is nothing to be hashed for it.
+        """
+        user = self._users.get(name)
+        if user is None or user.password_hash is None:
+            return False
+        digest = _digest(user.password_hash, password)
+        with _lock:
+            right, is_wrong = _right.get(user.password_hash), digest in _wrong
+        if right is not None:
+            return hmac.compare_digest(digest, right)
+        return False if is_wrong else None
+
+    def verify(self, name: str, password: bytes) -> bool:
+        """Whether the password is the user's. Takes some 50 ms, known name or not; `look` knows it afterwards."""
+        user = self._users.get(name)
+        if user is None or user.password_hash is None:
+            _matches(password, _nobodys_hash())
+            return False
+        hashed = user.password_hash
+        is_right = _matches(password, hashed)
+        digest = _digest(hashed, password)
+        if is_right:
+            _remember(_right, hashed, digest)
+        else:
+            _remember(_wrong, digest, b"")
+        return is_right
+
+
+class Rights:
+    """What one user may do in one virtual host; answers are remembered. One thread uses it."""
+
+    _MOST = 1000  # answers that are remembered
+
+    def __init__(self, user: User, host: str) -> None:
+        permissions = user.permissions_in(host)
+        if permissions is None:
+            raise ConnectionFault(530, f"access to vhost '{host}' refused for user '{user.name}'")
+        self.user = user
+        self._host = host
+        self._permissions = permissions
+        self._allowed: set[tuple[Operation, str]] = set()
+
+    def check(self, operation: Operation, kind: Literal["queue", "exchange"], name: str) -> None:
+        """Nothing, when it is permitted.
+
+        Raises:
+            ChannelFault: it is not.
+        """
+        asked = (operation, name)
+        if asked in self._allowed:
+            return
+        called = name or "amq.default"  # RabbitMQ's name for the exchange that has none
+        if not self._permissions.allow(operation, called):
+            where = f"{kind} '{called}' in vhost '{self._host}'"
+            raise ChannelFault(403, f"{operation} access to {where} refused for user '{self.user.name}'")
+        if len(self._allowed) >= self._MOST:
+            self._allowed.clear()
+        self._allowed.add(asked)

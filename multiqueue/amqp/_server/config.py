@@ -1,0 +1,238 @@
+"""The broker's configuration file: its sections as models, and what they come to.
+
+Relative paths start at the directory of the file. Nothing unknown is accepted, and every complaint names the file,
+the key and what would be right; docs/reference/broker-toml.md lists the keys, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from ..._toml import Mistaken, placed_sentences, read_toml, validated
+from .._wire.errors import ConfigError
+from .access import Permissions, User, check_hash, guest
+from .settings import MEBIBYTE, RANGES, ServerSettings
+from .tls import server_tls
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+def _limit(name: str, **options: Any) -> Any:
+    """A key that is a setting of the server's, with its range, and its default unless told otherwise."""
+    least, most = RANGES[name]
+    known = {"default": ServerSettings.__dataclass_fields__[name].default, "ge": least, "le": most}
+    return Field(**{**known, **options})
+
+
+class ListenSection(_Section):
+    """`[listen]`: where clients connect."""
+
+    host: Text = "127.0.0.1"
+    port: int = Field(default=5672, ge=0, le=65535)
+
+
+class HttpSection(_Section):
+    """`[http]`: where tools look in."""
+
+    host: Text = "127.0.0.1"
+    port: int = Field(default=15672, ge=0, le=65535)
+
+
+class DataSection(_Section):
+    """`[data]`: what survives, and how much memory messages may take."""
+
+    directory: Text | None = None
+    durability: Literal["sync", "relaxed", "memory"] = "sync"
+    messages_in_memory_bytes: int | None = Field(default=None, ge=1024 * 1024)
+
+
+class TlsSection(_Section):
+    """`[tls]`: encryption, and who clients are by their certificates. Without a port every connection is TLS."""
+
+    port: int | None = Field(default=None, ge=0, le=65535)
+    certificate: Text
+    key: Text | None = None
+    client_ca: Text | None = None
+    require_client_certificate: bool = True
+
+
+class LimitsSection(_Section):
+    """`[limits]`: what one client, and all of them, may take."""
+
+    max_connections: int = _limit("max_connections")
+    channel_max: int = _limit("channel_max")
+    frame_max: int = _limit("frame_max")
+    heartbeat: int = _limit("heartbeat")
+    max_message_bytes: int = _limit("max_message_bytes")
+    handshake_timeout: float = _limit("handshake_timeout", strict=False)
+    write_buffer_bytes: int = _limit("write_buffer_bytes")
+    memory_limit_bytes: int | None = _limit("memory_limit_bytes")
+    disk_free_limit_bytes: int | None = _limit("disk_free_limit_bytes")
+    io_threads: int = _limit("io_threads")
+
+
+class PermissionsSection(_Section):
+    """`[users.NAME.permissions."VHOST"]`: regular expressions for names of queues and exchanges."""
+
+    configure: str = ".*"
+    write: str = ".*"
+    read: str = ".*"
+
+    @model_validator(mode="after")
+    def _are_expressions(self) -> PermissionsSection:
+        Permissions(self.configure, self.write, self.read)
+        left_out = [name for name in type(self).model_fields if name not in self.model_fields_set]
+        if left_out and self.model_fields_set:
+            raise ValueError(f"{' and '.join(left_out)}: missing; name all three, or none to permit everything")
+        return self
+
+
+class UserSection(_Section):
+    """`[users.NAME]`: somebody who may come in. Without a password, only by certificate."""
+
+    password_hash: str | None = None
+    loopback_only: bool = False
+    tags: list[Literal["administrator", "monitoring", "policymaker", "management"]] = Field(default_factory=list)
+    permissions: dict[Text, PermissionsSection] = Field(default_factory=dict)
+
+    @field_validator("password_hash")
+    @classmethod
+    def _is_hash(cls, value: str | None) -> str | None:
+        return None if value is None else check_hash(value)
+
+
+class ConfigFile(_Section):
+    """The whole file."""
+
+    listen: ListenSection = Field(default_factory=ListenSection)
+    http: HttpSection | None = None
+    data: DataSection = Field(default_factory=DataSection)
+    tls: TlsSection | None = None
+    limits: LimitsSection = Field(default_factory=LimitsSection)
+    virtual_hosts: list[Text] = Field(default_factory=list)
+    users: dict[Text, UserSection] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """What the file comes to on this machine."""
+
+    file: ConfigFile
+    base: Path
+
+    @property
+    def data(self) -> Path | None:
+        """The directory of what survives."""
+        directory = self.file.data.directory
+        return None if directory is None else self.base / directory
+
+    def settings(self) -> ServerSettings:
+        """The limits; without one for memory, 40 % of the machine's, as RabbitMQ has it.
+
+        Without one for the disk, RabbitMQ's 50 MB, or an eighth of a small disk: it would be low for ever.
+        """
+        values = self.file.limits.model_dump()
+        if values["memory_limit_bytes"] is None:
+            values["memory_limit_bytes"] = memory_of_machine() * 2 // 5 or None
+        if values["disk_free_limit_bytes"] is None and self.data is not None:
+            values["disk_free_limit_bytes"] = min(50 * MEBIBYTE, disk_bytes(self.data) // 8) or None
+        return ServerSettings(**values)
+
+    def users(self) -> list[User]:
+        """Those who may come in; `guest` alone where the file names nobody."""
+        if self.file.users is None:
+            return [guest()]
+        return [
+            User(
+                name,
+                section.password_hash,
+                {host: Permissions(**each.model_dump()) for host, each in section.permissions.items()},
+                section.loopback_only,
+                frozenset(section.tags),
+            )
+            for name, section in self.file.users.items()
+        ]
+
+    def tls(self) -> ssl.SSLContext | None:
+        """The server's TLS, None without a section for it.
+
+        Raises:
+            ServerError: a file cannot be used.
+        """
+        section = self.file.tls
+        if section is None:
+            return None
+        key, client_ca = (None if name is None else self.base / name for name in (section.key, section.client_ca))
+        certificate = self.base / section.certificate
+        return server_tls(certificate, key, client_ca=client_ca, required=section.require_client_certificate)
+
+
+def load_config(path: Path | None) -> BrokerConfig:
+    """Read a configuration; without a file, the defaults.
+
+    Raises:
+        ConfigError: it cannot be read, is no TOML, or does not fit; a sentence per mistake.
+    """
+    if path is None:
+        return BrokerConfig(ConfigFile(), Path.cwd())
+    try:
+        values, text = read_toml(path)
+        file = validated(ConfigFile, values, str(path), text)
+    except Mistaken as error:
+        raise ConfigError(str(error)) from error
+    mistakes = list(placed_sentences(_missing_hosts(file), str(path), text))
+    if mistakes:
+        raise ConfigError("\n".join(mistakes))
+    return BrokerConfig(file, path.resolve().parent)
+
+
+def _missing_hosts(file: ConfigFile) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Permissions in a virtual host that the file does not make: most likely a slip of the pen."""
+    known = {"*", "/", *file.virtual_hosts}
+    for name, user in (file.users or {}).items():
+        for host in user.permissions:
+            if host not in known:
+                yield ("users", name, "permissions", host), "there is no such virtual host; name it in virtual_hosts"
+
+
+def memory_of_machine() -> int:
+    """Bytes of memory of this machine; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0
+
+
+def disk_bytes(directory: Path) -> int:
+    """Bytes of the disk on which a directory is, or will be made; 0 where the system does not say."""
+    for path in (directory, *directory.absolute().parents):
+        try:
+            return shutil.disk_usage(path).total
+        except FileNotFoundError:
+            continue
+        except OSError:
+            break
+    return 0
+
+
+SECTIONS: Mapping[str, type[BaseModel]] = {
+    "listen": ListenSection,
+    "http": HttpSection,
+    "data": DataSection,
+    "tls": TlsSection,
+    "limits": LimitsSection,
+    "users.NAME": UserSection,
+    'users.NAME.permissions."VHOST"': PermissionsSection,
+}

@@ -1,0 +1,170 @@
+"""A connection's protocol as a table: the handshake, the running, the closing. No I/O, no threads, no broker.
+
+Promise     A method that the table does not allow in a state raises, in RabbitMQ's words, and changes nothing. While
+            a connection is closing, everything but the end of it is dropped.
+State       `state`; `receive` moves it by what the peer sent, `closed_by_server` by what we did.
+Source      AMQP 0-9-1, section 2.2.4; h11 for the shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from .._wire.errors import ConnectionFault
+
+
+class ConnectionState(Enum):
+    """Where a connection is in its life; the value is RabbitMQ's word for it."""
+
+    HEADER = "pre_init"  # the peer has to send the protocol header
+    STARTING = "starting"  # start was sent: start-ok
+    TUNING = "tuning"  # tune was sent: tune-ok
+    OPENING = "opening"  # tuned: open
+    RUNNING = "running"
+    CLOSING = "closing"  # the server has sent close: close-ok
+    CLOSED = "closed"
+
+
+START_OK: Final = b"\x00\x0a\x00\x0b"
+TUNE_OK: Final = b"\x00\x0a\x00\x1f"
+OPEN: Final = b"\x00\x0a\x00\x28"
+CLOSE: Final = b"\x00\x0a\x00\x32"
+CLOSE_OK: Final = b"\x00\x0a\x00\x33"
+UPDATE_SECRET: Final = b"\x00\x0a\x00\x46"
+
+_S = ConnectionState
+
+# The whole state machine. Credentials that do not suffice end the connection from TUNING; no mechanism has a second
+# step, so secure-ok is never expected.
+MOVES: Final[Mapping[ConnectionState, Mapping[bytes, ConnectionState]]] = {
+    _S.HEADER: {},
+    _S.STARTING: {START_OK: _S.TUNING},
+    _S.TUNING: {TUNE_OK: _S.OPENING},
+    _S.OPENING: {OPEN: _S.RUNNING},
+    _S.RUNNING: {CLOSE: _S.CLOSED, UPDATE_SECRET: _S.RUNNING},
+    _S.CLOSING: {CLOSE: _S.CLOSING, CLOSE_OK: _S.CLOSED},
+    _S.CLOSED: {},
+}
+DROPS_WHAT_IT_DOES_NOT_KNOW: Final = frozenset({_S.CLOSING, _S.CLOSED})
+_EARLY_CLOSE: Final = frozenset({_S.STARTING, _S.TUNING, _S.OPENING})
+
+
+class ConnectionMachine:
+    """The protocol of channel 0. One thread at a time."""
+
+    __slots__ = ("state",)
+
+    def __init__(self) -> None:
+        self.state = _S.HEADER
+
+    def started(self) -> None:
+        """The protocol header has come and start was sent."""
+        self.state = _S.STARTING
+
+    def expects(self, method: bytes) -> bool:
+        """Whether a method (its class and number) may come now, and is looked at."""
+        return self._after(method) is not None
+
+    def _after(self, method: bytes) -> ConnectionState | None:
+        if method == CLOSE and self.state in _EARLY_CLOSE:
+            return _S.CLOSED  # a peer may give up at any time
+        return MOVES[self.state].get(method)
+
+    def receive(self, method: bytes) -> bool:
+        """A method (its class and number) has come; False when it is to be dropped.
+
+        Raises:
+            ConnectionFault: it may not come now.
+        """
+        to = self._after(method)
+        if to is not None:
+            self.state = to
+            return True
+        if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
+            return False
+        raise ConnectionFault(504, f"unexpected method in connection state {self.state.value}")
+
+    def check_channel_frame(self) -> bool:
+        """Whether a frame of another channel is to be looked at now.
+
+        Raises:
+            ConnectionFault: the connection is not open yet.
+        """
+        if self.state is _S.RUNNING:
+            return True
+        if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
+            return False
+        raise ConnectionFault(505, f"unexpected frame in connection state {self.state.value}")
+
+    def check_heartbeat(self, channel: int, payload: bytes) -> None:
+        """A heartbeat has come, or what has its type.
+
+        Raises:
+            ConnectionFault: it is another channel's, or says something.
+        """
+        if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
+            return
+        if payload:
+            raise ConnectionFault(501, f"a heartbeat with {len(payload)} bytes of payload")
+        if channel:
+            raise ConnectionFault(505, f"a heartbeat on channel {channel}; it is channel 0's")
+
+    def closed_by_server(self) -> None:
+        """A close was sent."""
+        self.state = _S.CLOSING
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What both sides keep to. 0 is no limit, and no heartbeat."""
+
+    channel_max: int
+    frame_max: int
+    heartbeat: int
+
+
+def tuned(offered: Tuning, answered: Tuning, least_frame: int) -> Tuning:
+    """What the answer to an offer settles: the peer may lower a limit, and choose its heartbeat.
+
+    Raises:
+        ConnectionFault: it raised a limit, or cannot take the least frame.
+    """
+    for name, ours, theirs in (
+        ("channel_max", offered.channel_max, answered.channel_max),
+        ("frame_max", offered.frame_max, answered.frame_max),
+    ):
+        if ours and (theirs > ours or not theirs):
+            raise ConnectionFault(
+                530, f"negotiated {name} = {theirs or 'no limit'} is higher than the maximum allowed value ({ours})"
+            )
+    if answered.frame_max and answered.frame_max < least_frame:
+        raise ConnectionFault(
+            530, f"negotiated frame_max = {answered.frame_max} is lower than the minimum allowed value ({least_frame})"
+        )
+    return answered
+
+
+class HeartbeatMonitor:
+    """Who was silent for how long, in half periods. Told of time by `tick`, once per half a period.
+
+    Any frame counts as a heartbeat. A peer that sent nothing for two whole periods is gone; we send a heartbeat
+    in a half period in which we sent nothing else.
+    """
+
+    __slots__ = ("_silent", "heard", "said")
+
+    def __init__(self) -> None:
+        self.heard = True  # something came since the last tick
+        self.said = True  # something was sent since the last tick
+        self._silent = 0
+
+    def tick(self, *, listening: bool) -> tuple[bool, bool]:
+        """Whether to send a heartbeat now, and whether the peer is gone. A peer we do not read is not judged."""
+        send = not self.said
+        self.said = False
+        self._silent = 0 if self.heard or not listening else self._silent + 1
+        self.heard = False
+        return send, self._silent >= 4

@@ -1,0 +1,449 @@
+"""The server: its listening sockets, I/O threads, and the connections that come in.
+
+Promise     `serve` returns when clients can connect. `close` tells every client, gives back what it had, and returns
+            when no thread of the server's is left.
+State       `_lock` guards the connections and the alarms. It is a leaf: no queue, socket or callback
+            is called with it held.
+Threads     `multiqueue-amqp-N` run the event loops; N = 0 also accepts, and looks at the alarms. Up to eight of
+            `multiqueue-amqp-aside` wait for commits of transactions, one of `multiqueue-amqp-logins` hashes passwords:
+            neither ever waits for the other. What strangers may have is bounded by `newcomers`, `logins`, `strangers`.
+Waiting     `close` waits for connections to be gone, which each one reports; then it cuts those that are not.
+Membership  A connection is registered before its first byte is read and forgotten after its channels have ended. One
+            that is accepted while the server closes is cut at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import shutil
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
+
+from ...broker import NotAllowed
+from .._session.figures import ConnectionFigures
+from .._wire.errors import ServerError
+from .access import Access, User, guest
+from .catching_up import catch_up
+from .connection import ServerConnection
+from .handshake import server_properties
+from .io_thread import IoThread
+from .logins import Logins
+from .newcomers import Newcomer, Newcomers
+from .quiet_log import QuietLog
+from .settings import ServerSettings
+from .users_file import UsersFile
+
+if TYPE_CHECKING:
+    from ...broker import Broker, VirtualHost
+
+_log = logging.getLogger("multiqueue.amqp")
+_ASIDE = 8  # threads at the most; the commits that are under way at the same time are one sync of the disk
+
+
+class _Listener(NamedTuple):
+    """A socket that clients connect to, and what they speak there: TLS, or None for frames as they are."""
+
+    socket: socket.socket
+    tls: ssl.SSLContext | None
+
+
+class Server:
+    """A broker's door to AMQP 0-9-1 clients; made by `serve` or `Broker.listen`. Any thread may call."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: ServerSettings,
+        access: Access,
+        *,
+        tls: ssl.SSLContext | None,
+        data: Path | None,
+        measure: Callable[[], set[str]] | None,
+    ) -> None:
+        self.broker = broker
+        self.settings = settings
+        self.access = access
+        self.properties = server_properties(_version())
+        self.alarms: frozenset[str] = frozenset()
+        self._tls = tls
+        self._measure = measure or (lambda: low_resources(settings, data))
+        self._lock = threading.Lock()
+        self._is_empty = threading.Condition(self._lock)
+        self._connections: dict[ServerConnection, None] = {}
+        self._is_closed = False
+        self._started = time.monotonic()
+        self._turn = 0
+        self._listeners: list[_Listener] = []
+        self._accepting: list[asyncio.Task[None]] = []
+        self.strangers = QuietLog(_log)
+        self.newcomers = Newcomers(max(8, min(settings.max_connections, open_files_limit()) // 4))
+        self.logins = Logins(self.access)
+        self._aside = ThreadPoolExecutor(_ASIDE, thread_name_prefix="multiqueue-amqp-aside")
+        self._long = ThreadPoolExecutor(2, thread_name_prefix="multiqueue-amqp-long")
+        self._threads = [IoThread(f"multiqueue-amqp-{number}") for number in range(settings.io_threads)]
+
+    # -- what a user sees
+
+    def start(self, host: str, port: int, tls_port: int | None = None) -> None:
+        """Listen, and begin to serve.
+
+        Raises:
+            ServerError: the address cannot be had.
+        """
+        try:
+            if tls_port is None:
+                self._listeners.append(_Listener(listening_socket(host, port), self._tls))
+            else:
+                self._listeners.append(_Listener(listening_socket(host, port), None))
+                self._listeners.append(_Listener(listening_socket(host, tls_port, "--tls-port"), self._tls))
+        except ServerError:
+            self._is_closed = True
+            self.logins.close()
+            self._aside.shutdown()
+            self._long.shutdown()
+            for thread in self._threads:
+                thread.loop.close()
+            for listener in self._listeners:
+                listener.socket.close()
+            raise
+        self.host, self.port = self._listeners[0].socket.getsockname()[:2]
+        with_tls = [listener.socket.getsockname()[1] for listener in self._listeners if listener.tls is not None]
+        self.tls_port: int | None = with_tls[0] if with_tls else None
+        for thread in self._threads:
+            thread.start()
+        self._threads[0].post(self._begin)
+
+    @property
+    def url(self) -> str:
+        """Where a client on this machine connects to, as the user `guest`; without TLS, if there is such a port."""
+        return self._url(self.port, has_tls=self.port == self.tls_port)
+
+    @property
+    def tls_url(self) -> str | None:
+        """The same with TLS, None where the server has none."""
+        return None if self.tls_port is None else self._url(self.tls_port, has_tls=True)
+
+    def _url(self, port: int, *, has_tls: bool) -> str:
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        shown = f"[{host}]" if ":" in host else host
+        return f"{'amqps' if has_tls else 'amqp'}://guest:guest@{shown}:{port}/{quote('/', safe='')}"
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called."""
+        return self._is_closed
+
+    def connections(self) -> list[ServerConnection]:
+        """Those that are open now, or opening."""
+        with self._lock:
+            return list(self._connections)
+
+    def catch_up(self, timeout: float = 5.0) -> list[ServerConnection]:
+        """Wait until what clients have sent up to now is read and done; the connections where it is not in time.
+
+        For tests: a publish that nobody confirms may stand in a socket when the call that made it has returned. A
+        connection that the server holds back itself, at a full queue or an alarm, is not waited for. Not to be called
+        on an I/O thread.
+        """
+        return catch_up(self.connections(), timeout)
+
+    def connection_figures(self) -> list[ConnectionFigures]:
+        """Every connection whose virtual host is open, in figures; each at a moment of its own."""
+        return [each.figures() for each in self.connections() if each.is_open]
+
+    def close_connection(self, connection: ServerConnection, why: str) -> None:
+        """Close a client's connection, as an operator does: it is told `why`. Any thread; does not wait."""
+        connection.io.post(connection.close_by_operator, why)
+
+    def status(self) -> dict[str, Any]:
+        """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""
+        connections = self.connections()
+        hosts = self.broker.virtual_hosts()
+        return {
+            "product": self.properties["product"],
+            "version": self.properties["version"],
+            "uptime_seconds": round(time.monotonic() - self._started, 1),
+            "alarms": sorted(self.alarms),
+            "connections": len(connections),
+            "channels": sum(len(each.channels) for each in connections),
+            "virtual_hosts": {host.name: _host_status(host) for host in hosts},
+        }
+
+    def status_json(self) -> bytes:
+        """`status`, as JSON."""
+        return json.dumps(self.status(), indent=1).encode()
+
+    def close(self, timeout: float = 2.0) -> None:
+        """Tell every client, and end. Twice is harmless. Not to be called on an I/O thread.
+
+        Clients have `timeout` seconds to answer, then they are cut.
+        """
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        self._threads[0].post(self._stop_accepting)
+        self.logins.close()  # nobody logs in any more
+        for connection in self.connections():
+            connection.io.post(connection.shut_down)
+        if not self._wait_until_empty(timeout):
+            for connection in self.connections():
+                connection.io.post(connection.abort)
+            self._wait_until_empty(timeout)
+        self._aside.shutdown()
+        self._long.shutdown(cancel_futures=True)
+        for thread in reversed(self._threads):
+            thread.stop(timeout)
+        for listener in self._listeners:
+            listener.socket.close()
+        self.strangers.flush(everything=True)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- what connections ask for
+
+    def admit(self, connection: ServerConnection) -> bool:
+        """Register a connection; False when there is no place for it."""
+        with self._lock:
+            if self._is_closed or len(self._connections) >= self.settings.max_connections:
+                return False
+            self._connections[connection] = None
+            return True
+
+    def forget(self, connection: ServerConnection) -> None:
+        """A connection has ended."""
+        with self._lock:
+            self._connections.pop(connection, None)
+            if not self._connections:
+                self._is_empty.notify_all()
+
+    def virtual_host(self, name: str) -> VirtualHost:
+        """The virtual host a client asks for.
+
+        Raises:
+            NotAllowed: there is none.
+        """
+        try:
+            return self.broker.virtual_host(name)
+        except NotAllowed:
+            raise NotAllowed(f"vhost {name} not found") from None
+
+    def run_aside(self, work: Callable[[], object]) -> None:
+        """Run what takes its time on a thread that may."""
+        self._aside.submit(work)
+
+    def run_long(self, work: Callable[[], object]) -> None:
+        """Run what may take any time, on a thread that nobody else waits for. It ends soon once the server is closed.
+
+        A connection has one such work at a time.
+        """
+        if not self._is_closed:
+            self._long.submit(work)
+
+    # -- accepting; on the first I/O thread
+
+    def _begin(self) -> None:
+        loop = self._threads[0].loop
+        self._accepting = [loop.create_task(self._accept(listener)) for listener in self._listeners]
+        self._look_at_alarms()
+
+    def _stop_accepting(self) -> None:
+        for listener in self._listeners:
+            try:  # one that is just about to be accepted would meet a cancelled future
+                self._threads[0].loop.remove_reader(listener.socket)
+            except NotImplementedError:  # on Windows
+                pass
+        for task in self._accepting:
+            task.cancel()
+
+    async def _accept(self, listener: _Listener) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, address = await loop.sock_accept(listener.socket)
+            except OSError as error:  # no file descriptors left: some may come back
+                self.strangers.warning("cannot accept a connection: %s", error)
+                self.newcomers.cut_one()
+                await asyncio.sleep(0.1)
+                continue
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._turn = (self._turn + 1) % len(self._threads)
+            io = self._threads[self._turn]
+            io.post(self._hand_over, client, str(address[0]), listener.tls, io)
+
+    def _hand_over(self, client: socket.socket, address: str, tls: ssl.SSLContext | None, io: IoThread) -> None:
+        newcomer = Newcomer(address, lambda: io.post(task.cancel))
+        task = io.loop.create_task(self._make_connection(client, newcomer, tls, io))
+        io.keep(task)
+        if self.newcomers.come(newcomer) is not None:
+            crowd = f"more than {self.newcomers.most_of_one} of one address, or {self.newcomers.most} in all"
+            self.strangers.warning("a client that has not logged in is cut for one that comes: there are %s", crowd)
+
+    async def _make_connection(
+        self, client: socket.socket, newcomer: Newcomer, tls: ssl.SSLContext | None, io: IoThread
+    ) -> None:
+        patience = None if tls is None else self.settings.handshake_timeout
+        try:
+            await io.loop.connect_accepted_socket(
+                lambda: ServerConnection(self, io, newcomer), client, ssl=tls, ssl_handshake_timeout=patience
+            )
+        except (OSError, TimeoutError) as error:
+            self.strangers.warning("a client did not get as far as AMQP: %s", error)
+            self.newcomers.leave(newcomer)
+            client.close()
+        except asyncio.CancelledError:
+            self.newcomers.leave(newcomer)
+            client.close()
+            raise
+
+    def _look_at_alarms(self) -> None:
+        if self._is_closed:
+            return
+        self.strangers.flush()
+        alarms = frozenset(self._measure())
+        if alarms != self.alarms:
+            self.alarms = alarms
+            _log.warning("alarms: %s", ", ".join(sorted(alarms)) or "none")
+            for connection in self.connections():
+                connection.io.post(connection.alarm_changed)
+        self._threads[0].loop.call_later(self.settings.alarm_interval, self._look_at_alarms)
+
+    def _wait_until_empty(self, timeout: float) -> bool:
+        with self._is_empty:
+            return self._is_empty.wait_for(lambda: not self._connections, timeout)
+
+
+def serve(
+    broker: Broker,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    users: Iterable[User] | None = None,
+    tls: ssl.SSLContext | None = None,
+    tls_port: int | None = None,
+    settings: ServerSettings | None = None,
+    data: str | os.PathLike[str] | None = None,
+    measure: Callable[[], set[str]] | None = None,
+) -> Server:
+    """Let AMQP 0-9-1 clients reach a broker; port 0 is a free one. Returns when they can.
+
+    With `tls` every connection is TLS, on `port`. With `tls_port` too, `port` stays without it, and TLS is there.
+
+    Without `users` there is `guest`, from loopback only. `data` is the directory whose file system the disk limit is
+    about, and where users are kept that are made or changed over HTTP; `users` cannot be changed so. `measure` tells
+    what the process is low on (`{"memory", "disk"}`), by default what `settings` say.
+
+    Raises:
+        ServerError: the address cannot be had, or the file of users cannot be read.
+        ValueError: `tls_port` without `tls`.
+    """
+    if tls_port is not None and tls is None:
+        raise ValueError(f"tls_port={tls_port} needs tls=, what server_tls(certificate, key) makes")
+    directory = None if data is None else Path(data)
+    access = _access(users, directory)
+    server = Server(broker, settings or ServerSettings(), access, tls=tls, data=directory, measure=measure)
+    server.start(host, port, tls_port)
+    return server
+
+
+def _access(users: Iterable[User] | None, directory: Path | None) -> Access:
+    """Who may come in: `users`, and those that were made while a server ran on the directory before."""
+    file = None if directory is None else UsersFile(directory)
+    kept = None if file is None else file.load()
+    if kept is None:
+        kept = [guest()] if users is None else []
+    return Access(kept, fixed=users or (), keep=None if file is None else file.save)
+
+
+def low_resources(settings: ServerSettings, data: Path | None) -> set[str]:
+    """What this process is low on, by the limits of the settings."""
+    low: set[str] = set()
+    if settings.memory_limit_bytes is not None and memory_used_bytes() > settings.memory_limit_bytes:
+        low.add("memory")
+    if settings.disk_free_limit_bytes is not None and data is not None:
+        try:
+            if shutil.disk_usage(data).free < settings.disk_free_limit_bytes:
+                low.add("disk")
+        except OSError as error:
+            _log.error("cannot tell how much is free in %s: %s", data, error)
+    return low
+
+
+def memory_used_bytes() -> int:
+    """Bytes of memory this process occupies; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as figures:
+            return int(figures.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def open_files_limit() -> int:
+    """How many files this process may have open."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 2**31
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 2**31
+
+
+def listening_socket(host: str, port: int, option: str = "--port") -> socket.socket:
+    """A socket that listens, and does not block; port 0 is a free one. `option` is what chooses another port.
+
+    Raises:
+        ServerError: the address cannot be had.
+    """
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ServerError(f"cannot listen on {host}: {error.strerror or error}") from error
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        what = (
+            f"is in use; stop what uses it, or choose another with {option}"
+            if error.errno == errno.EADDRINUSE
+            else error.strerror
+        )
+        raise ServerError(f"cannot listen on {host}: port {port} {what}") from error
+    return listener
+
+
+def _host_status(host: VirtualHost) -> dict[str, Any]:
+    figures = host.statistics()
+    return {
+        "queues": {
+            name: {"ready": each.available, "unacked": each.unacked, "consumers": each.consumers}
+            for name, each in figures.queues.items()
+        }
+    }
+
+
+def _version() -> str:
+    return str(sys.modules["multiqueue"].__version__)

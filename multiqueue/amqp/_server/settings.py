@@ -1,0 +1,57 @@
+"""What a server was started with: its limits and its patience."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .._wire.frames import DEFAULT_FRAME_MAX, MIN_FRAME_MAX
+
+MEBIBYTE: Final = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Limits of a server. Times in seconds, sizes in bytes.
+
+    `frame_max`, `channel_max` and `heartbeat` are offered to clients, which may lower them; a heartbeat of 0 is none.
+    Beyond `memory_limit_bytes` of this process, or below `disk_free_limit_bytes` on the file system of the data,
+    publishers are not read from until it is better; None is no limit. A client that reads slowly has
+    `write_buffer_bytes` waiting at most, and its consumers get nothing further meanwhile.
+
+    Raises:
+        ValueError: a value out of range.
+    """
+
+    max_connections: int = 10_000
+    channel_max: int = 2047
+    frame_max: int = DEFAULT_FRAME_MAX
+    heartbeat: int = 60
+    max_message_bytes: int = 128 * MEBIBYTE
+    handshake_timeout: float = 10.0
+    write_buffer_bytes: int = 256 * 1024
+    memory_limit_bytes: int | None = None
+    disk_free_limit_bytes: int | None = None
+    alarm_interval: float = 1.0
+    io_threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name, (least, most) in RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise ValueError(f"{name} is {value!r}; it is from {least} to {most}")
+
+
+RANGES: Final[dict[str, tuple[float, float]]] = {
+    "max_connections": (1, 1_000_000),
+    "channel_max": (1, 65535),
+    "frame_max": (MIN_FRAME_MAX, 2**31),
+    "heartbeat": (0, 65535),
+    "max_message_bytes": (1, 2**40),
+    "handshake_timeout": (0.01, 3600),
+    "write_buffer_bytes": (1024, 2**31),
+    "memory_limit_bytes": (1, 2**50),
+    "disk_free_limit_bytes": (1, 2**60),
+    "alarm_interval": (0.001, 3600),
+    "io_threads": (1, 64),
+}

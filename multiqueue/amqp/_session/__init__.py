@@ -1,0 +1,1 @@
+"""A channel over a virtual host: methods and content in, effects out."""

@@ -1,0 +1,96 @@
+"""A consumer on a channel: what stands between a broker queue and the frames of its deliveries.
+
+Who runs    `deliver` and everything that changes it: the I/O thread of its connection. `on_work` and `on_cancelled` are
+            called by the queue, on any thread, and only pass the word on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .._wire.hot import deliver_prefix
+from .figures import ConsumerFigures
+from .replies import reply_queues
+
+if TYPE_CHECKING:
+    from ...broker import BrokerQueue, QueueConsumer
+    from .._server.io_thread import Sender
+    from .channel import ServerChannel
+    from .window import Window
+
+_RUN_BYTES: Final = 32 * 1024  # of messages in one pull: a slow reader is noticed before the next
+
+
+class ServerConsumer:
+    """One `basic.consume`."""
+
+    __slots__ = ("channel", "consumer", "is_reply", "no_ack", "prefix", "pull", "queue", "sender", "tag", "window")
+
+    # Set once the queue has it; until then the queue calls nobody.
+    consumer: QueueConsumer
+
+    def __init__(
+        self, channel: ServerChannel, tag: str, queue: BrokerQueue, *, no_ack: bool, window: Window | None
+    ) -> None:
+        self.channel = channel
+        self.sender: Sender = channel.connection
+        self.tag = tag
+        self.queue = queue
+        self.no_ack = no_ack
+        self.window = window  # None: no limit, without acks there is nothing to count
+        self.prefix = deliver_prefix(tag)
+        self.pull = queue.deliver_messages
+        self.is_reply = False  # of direct reply-to: its queue is its own, and goes with it
+
+    def deliver(self, most: int) -> int:
+        """Pull up to `most` messages and write their frames; returns how many, 0 when there is none for it now."""
+        entries = self.pull(self.consumer, most, _RUN_BYTES)
+        deliver = self.channel.deliver
+        for entry in entries:
+            deliver(self, entry)
+        return len(entries)
+
+    def on_work(self, consumer: QueueConsumer) -> None:
+        """The queue may have something. Any thread, under no lock."""
+        self.channel.connection.io.notify(self)
+
+    def on_cancelled(self, consumer: QueueConsumer) -> None:
+        """The queue was deleted. Any thread, under no lock."""
+        self.channel.connection.io.post(self.channel.consumer_cancelled, self)
+
+    def want(self, desired: bool) -> None:
+        """Be interested in work, or not."""
+        self.queue.set_notify_work_desired(self.consumer, desired)
+
+    def settled(self, count: int) -> bool:
+        """Acks came in; True when the window of the channel may have been what stopped others too."""
+        if self.window is None or not self.window.settled(count, 0):
+            return False
+        if not self.consumer.is_closed:
+            self.queue.credit_changed(self.consumer)
+        return True
+
+    def stop(self) -> None:
+        """No further delivery. Twice is harmless."""
+        try:
+            self.queue.remove_consumer(self.consumer)
+        finally:
+            if self.is_reply:
+                reply_queues(self.channel.connection.host).close(self.queue)
+
+    def figures(self) -> ConsumerFigures:
+        """The consumer in figures. Any thread."""
+        window, mine = self.window, self.consumer
+        return ConsumerFigures(
+            tag=self.tag,
+            queue=self.queue.name,
+            ack_required=not self.no_ack,
+            exclusive=mine.exclusive,
+            prefetch=0 if window is None else window.limit or 0,
+            priority=mine.priority,
+            active=mine.active,
+            unacked=0 if window is None else window.taken,
+        )
+
+    def __repr__(self) -> str:
+        return f"<consumer {self.tag!r} of {self.channel!r}>"

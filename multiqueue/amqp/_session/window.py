@@ -1,0 +1,68 @@
+"""Prefetch: how many deliveries a consumer, and its channel as a whole, may have unacknowledged.
+
+Promise     As `Credit`, in messages: a consumer's own limit and its channel's both hold.
+Assumes     that everything which changes a window runs on the I/O thread of its connection: a pull takes, an ack gives
+            back. So there is no lock. A publisher's thread that looks at `is_open` meanwhile may see the value of
+            before; whoever changed it then tells the queue, which looks again under its own lock.
+"""
+
+from __future__ import annotations
+
+from ...broker import Credit
+
+
+class ChannelWindow:
+    """The limit over all consumers of a channel (`basic.qos` with global); None is none."""
+
+    __slots__ = ("limit", "taken")
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+        self.taken = 0
+
+    @property
+    def is_open(self) -> bool:
+        """True when one more may be taken."""
+        return self.limit is None or self.taken < self.limit
+
+
+class Window(Credit):
+    """One consumer's limit, within its channel's; None is none."""
+
+    __slots__ = ("_channel", "_limit", "taken")
+
+    def __init__(self, limit: int | None, channel: ChannelWindow) -> None:
+        super().__init__()
+        self._limit = limit
+        self._channel = channel
+        self.taken = 0
+
+    @property
+    def limit(self) -> int | None:
+        """How many messages may be outstanding at once by the consumer's own limit; None is unlimited."""
+        return self._limit
+
+    @property
+    def is_open(self) -> bool:
+        """True when one more may be taken."""
+        limit, channel = self._limit, self._channel
+        return (limit is None or self.taken < limit) and (channel.limit is None or channel.taken < channel.limit)
+
+    def take(self, size: int) -> bool:
+        """Take one; False when there is none."""
+        if not self.is_open:
+            return False
+        self.taken += 1
+        self._channel.taken += 1
+        return True
+
+    def settled(self, messages: int, size_bytes: int) -> bool:
+        """Give back; True when the consumer was at its limit or its channel's, so that somebody must look again."""
+        was_open = self.is_open
+        self.taken -= messages
+        self._channel.taken -= messages
+        return not was_open
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when more was given back than taken."""
+        assert 0 <= self.taken <= self._channel.taken, f"{self.taken} of {self._channel.taken}"

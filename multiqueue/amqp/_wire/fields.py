@@ -1,0 +1,309 @@
+"""Field values: the tables, lists and scalars inside methods and properties.
+
+Promise     Bytes decode to values or raise `MalformedFrame`; nothing is read past its end, and nesting is bounded
+            before it is followed. What is encoded decodes to an equal value, integers and doubles in full.
+Types       Those of RabbitMQ's errata. `S` that is no UTF-8 and `x` are bytes; `L` is signed, as every client writes
+            it; a time that no `datetime` holds is the integer. Integers are written as `I` or `l`, floats as `d`,
+            where the wire did not bring them otherwise: `encode_table` takes what is unchanged as it came.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from struct import Struct
+from typing import Final, NamedTuple
+
+from .errors import MalformedFrame
+
+MAX_DEPTH: Final = 32  # tables within tables; RabbitMQ's own headers need three
+
+_LONG: Final = Struct(">I")
+_LONGLONG: Final = Struct(">Q")
+_DECIMAL: Final = Struct(">BI")
+_EMPTY_TABLE: Final = bytes(4)
+
+Decoded = tuple[object, int]
+
+
+def _scalar(format: str) -> Callable[[bytes, int], Decoded]:
+    codec = Struct(format)
+
+    def decode(data: bytes, at: int) -> Decoded:
+        return codec.unpack_from(data, at)[0], at + codec.size
+
+    return decode
+
+
+def _decode_boolean(data: bytes, at: int) -> Decoded:
+    return data[at] != 0, at + 1
+
+
+def _decode_decimal(data: bytes, at: int) -> Decoded:
+    scale, digits = _DECIMAL.unpack_from(data, at)
+    return Decimal(digits).scaleb(-scale), at + 5
+
+
+def _decode_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    start = at + 4
+    stop = start + _LONG.unpack_from(data, at)[0]
+    if stop > len(data):
+        raise MalformedFrame(f"a value of {stop - start} bytes, where {len(data) - start} are left")
+    return data[start:stop], stop
+
+
+def _decode_string(data: bytes, at: int) -> Decoded:
+    raw, at = _decode_bytes(data, at)
+    try:
+        return raw.decode(), at
+    except UnicodeDecodeError:
+        return raw, at
+
+
+def _decode_time(data: bytes, at: int) -> Decoded:
+    seconds = _LONGLONG.unpack_from(data, at)[0]
+    try:
+        return datetime.fromtimestamp(seconds, UTC), at + 8
+    except (ValueError, OverflowError, OSError):
+        return seconds, at + 8
+
+
+_SCALARS: Final[dict[int, Callable[[bytes, int], Decoded]]] = {
+    ord("t"): _decode_boolean,
+    ord("b"): _scalar(">b"),
+    ord("B"): _scalar(">B"),
+    ord("s"): _scalar(">h"),
+    ord("u"): _scalar(">H"),
+    ord("I"): _scalar(">i"),
+    ord("i"): _scalar(">I"),
+    ord("l"): _scalar(">q"),
+    ord("L"): _scalar(">q"),
+    ord("f"): _scalar(">f"),
+    ord("d"): _scalar(">d"),
+    ord("D"): _decode_decimal,
+    ord("S"): _decode_string,
+    ord("x"): _decode_bytes,
+    ord("T"): _decode_time,
+    ord("V"): lambda data, at: (None, at),
+    0: lambda data, at: (None, at),  # not in the errata, seen in the wild
+}
+_TABLE: Final = ord("F")
+_LIST: Final = ord("A")
+
+
+def decode_short_string(data: bytes, at: int) -> tuple[str, int]:
+    """A string of up to 255 bytes, and where it ends.
+
+    Raises:
+        MalformedFrame: it is cut off, or no UTF-8.
+    """
+    start = at + 1
+    try:
+        stop = start + data[at]
+        if stop > len(data):
+            raise MalformedFrame(f"a short string of {data[at]} bytes, where {len(data) - start} are left")
+        return data[start:stop].decode(), stop
+    except (IndexError, UnicodeDecodeError) as error:
+        raise MalformedFrame(f"a short string does not decode: {error}") from None
+
+
+def decode_table(data: bytes, at: int, depth: int = MAX_DEPTH) -> tuple[dict[str, object], int]:
+    """A field table, and where it ends.
+
+    Raises:
+        MalformedFrame: it does not decode, or is nested deeper than `depth`.
+    """
+    try:
+        return _decode_table(data, at, depth)
+    except (struct.error, IndexError) as error:
+        raise MalformedFrame(f"a field table is cut off: {error}") from None
+
+
+def _decode_table(data: bytes, at: int, depth: int) -> tuple[dict[str, object], int]:
+    at, stop = _bounds(data, at, depth)
+    table: dict[str, object] = {}
+    while at < stop:
+        name, at = decode_short_string(data, at)
+        table[name], at = _decode_value(data, at, depth)
+    _check_end(at, stop)
+    return table, at
+
+
+def _decode_list(data: bytes, at: int, depth: int) -> tuple[list[object], int]:
+    at, stop = _bounds(data, at, depth)
+    values: list[object] = []
+    while at < stop:
+        value, at = _decode_value(data, at, depth)
+        values.append(value)
+    _check_end(at, stop)
+    return values, at
+
+
+def _bounds(data: bytes, at: int, depth: int) -> tuple[int, int]:
+    if depth <= 0:
+        raise MalformedFrame("field tables are nested too deep")
+    stop = at + 4 + _LONG.unpack_from(data, at)[0]
+    if stop > len(data):
+        raise MalformedFrame(f"a table or list of {stop - at - 4} bytes, where {len(data) - at - 4} are left")
+    return at + 4, stop
+
+
+def _check_end(at: int, stop: int) -> None:
+    if at != stop:
+        raise MalformedFrame("a value is longer than the table or list it is in")
+
+
+def _decode_value(data: bytes, at: int, depth: int) -> Decoded:
+    kind = data[at]
+    at += 1
+    if kind == _TABLE:
+        return _decode_table(data, at, depth - 1)
+    if kind == _LIST:
+        return _decode_list(data, at, depth - 1)
+    decode = _SCALARS.get(kind)
+    if decode is None:
+        raise MalformedFrame(f"field type {bytes([kind])!r} is not known")
+    return decode(data, at)
+
+
+# Encoding
+
+
+def encode_short_string(text: str) -> bytes:
+    """Length and UTF-8.
+
+    Raises:
+        ValueError: more than 255 bytes.
+    """
+    raw = text.encode()
+    if len(raw) > 255:
+        raise ValueError(f"{text[:40]!r}... has {len(raw)} bytes; a short string holds 255")
+    return bytes((len(raw),)) + raw
+
+
+def shortened(text: str) -> str:
+    """As much of a text as a short string holds."""
+    return text.encode()[:255].decode(errors="ignore")
+
+
+class Long(int):
+    """An integer that is written as `l`, however small."""
+
+
+class _Came(NamedTuple):
+    """A value as it came over a wire: decoded, and its bytes, the type first."""
+
+    value: object
+    raw: bytes
+
+
+def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE) -> bytes:
+    """A field table with its length; a value that is still the one in the table `came` keeps its bytes.
+
+    Raises:
+        ValueError: a value that no field type holds, or a table that is nested deeper than is ever decoded.
+    """
+    return _encode_table(table, MAX_DEPTH, _pairs(came) if len(came) > len(_EMPTY_TABLE) else {})
+
+
+def _pairs(table: bytes) -> dict[str, _Came]:
+    """The values of an encoded table, which is known to decode, by name."""
+    found: dict[str, _Came] = {}
+    at = 4
+    while at < len(table):
+        name, at = decode_short_string(table, at)
+        start = at
+        value, at = _decode_value(table, at, MAX_DEPTH)
+        found[name] = _Came(value, table[start:at])
+    return found
+
+
+def _elements(array: bytes) -> list[_Came]:
+    """The values of an encoded list, which is known to decode."""
+    found: list[_Came] = []
+    at = 4
+    while at < len(array):
+        start = at
+        value, at = _decode_value(array, at, MAX_DEPTH)
+        found.append(_Came(value, array[start:at]))
+    return found
+
+
+def _encode_table(table: Mapping[str, object], depth: int, came: Mapping[str, _Came]) -> bytes:
+    if depth <= 0:
+        raise ValueError(f"tables are nested deeper than {MAX_DEPTH}")
+    pieces: list[bytes] = []
+    for name, value in table.items():
+        pieces.append(encode_short_string(name))
+        before = came.get(name)
+        pieces.append(_encode_value(value, depth) if before is None else _encode_like(value, before, depth))
+    raw = b"".join(pieces)
+    return _LONG.pack(len(raw)) + raw
+
+
+def _encode_like(value: object, before: _Came, depth: int) -> bytes:
+    """A value with as much as possible of the bytes of the one that came in its place."""
+    if repr(value) == repr(before.value):  # its type too, and NaN
+        return before.raw
+    kind = before.raw[0]
+    if isinstance(value, Mapping) and kind == _TABLE:
+        return b"F" + _encode_table(value, depth - 1, _pairs(before.raw[1:]))
+    if isinstance(value, list | tuple) and kind == _LIST:
+        return _encode_list(value, depth, _elements(before.raw[1:]))
+    return _encode_value(value, depth)
+
+
+def _encode_list(values: list[object] | tuple[object, ...], depth: int, came: list[_Came]) -> bytes:
+    """A list; an element that is among those that came has its bytes from there, wherever it stands now."""
+    if depth <= 1:
+        raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
+    known = {repr(each.value): each.raw for each in came}
+    raw = b"".join(known.get(repr(each)) or _encode_value(each, depth - 1) for each in values)
+    return b"A" + _LONG.pack(len(raw)) + raw
+
+
+def _encode_value(value: object, depth: int) -> bytes:
+    if isinstance(value, str):
+        raw = value.encode()
+        return b"S" + _LONG.pack(len(raw)) + raw
+    if isinstance(value, bool):
+        return b"t\x01" if value else b"t\x00"
+    if isinstance(value, int):
+        return _encode_integer(value)
+    if value is None:
+        return b"V"
+    if isinstance(value, float):
+        return struct.pack(">cd", b"d", value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return b"x" + _LONG.pack(len(value)) + value
+    if isinstance(value, Mapping):
+        return b"F" + _encode_table(value, depth - 1, {})
+    if isinstance(value, list | tuple):
+        if depth <= 1:
+            raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
+        raw = b"".join(_encode_value(each, depth - 1) for each in value)
+        return b"A" + _LONG.pack(len(raw)) + raw
+    if isinstance(value, datetime):
+        return b"T" + _LONGLONG.pack(max(int(value.timestamp()), 0))
+    if isinstance(value, Decimal):
+        return _encode_decimal(value)
+    raise ValueError(f"no field type holds a {type(value).__name__}: {value!r}")
+
+
+def _encode_integer(value: int) -> bytes:
+    if -(2**31) <= value < 2**31 and type(value) is not Long:
+        return struct.pack(">ci", b"I", value)
+    if -(2**63) <= value < 2**63:
+        return struct.pack(">cq", b"l", value)
+    raise ValueError(f"{value} does not fit in 64 bits")
+
+
+def _encode_decimal(value: Decimal) -> bytes:
+    sign, digits, exponent = value.as_tuple()
+    if isinstance(exponent, int) and not sign:
+        whole = int(value.scaleb(max(-exponent, 0)))
+        if whole < 2**32 and -exponent <= 255:
+            return b"D" + _DECIMAL.pack(max(-exponent, 0), whole)
+    raise ValueError(f"decimal {value} ({len(digits)} digits) does not fit; 0 to 4294967295 with 255 places at most")

@@ -1,0 +1,317 @@
+"""The ten frames that every message costs, encoded and decoded by hand.
+
+Publish, deliver, get-ok, ack, nack, reject, return, and the header, body and heartbeat frames (`frames`). Each
+decoder takes the payload of a method frame, the four bytes of class and method included, and returns a
+tuple with names. They are some ten times as fast as a codec that walks a description, and tested against one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from .errors import ConnectionFault, MalformedFrame
+from .fields import decode_short_string, encode_short_string
+from .frames import FRAME_END_BYTE, FRAME_HEAD, FRAME_HEADER, FRAME_METHOD, Frame, content_frames
+
+PUBLISH: Final = b"\x00\x3c\x00\x28"
+RETURN: Final = b"\x00\x3c\x00\x32"
+DELIVER: Final = b"\x00\x3c\x00\x3c"
+GET_OK: Final = b"\x00\x3c\x00\x47"
+ACK: Final = b"\x00\x3c\x00\x50"
+REJECT: Final = b"\x00\x3c\x00\x5a"
+NACK: Final = b"\x00\x3c\x00\x78"
+
+_ACK_FRAME: Final = Struct(">BHI4sQBB")
+_TAG_AND_BITS: Final = Struct(">4xQB")
+_DELIVERY: Final = Struct(">QB")
+_LONG: Final = Struct(">I")
+_HEADER: Final = Struct(">HHQH")  # class, weight, body size, property flags
+
+
+class Publish(NamedTuple):
+    """`basic.publish`."""
+
+    exchange: str
+    routing_key: str
+    mandatory: bool
+    immediate: bool
+
+
+class Deliver(NamedTuple):
+    """`basic.deliver`."""
+
+    consumer_tag: str
+    delivery_tag: int
+    redelivered: bool
+    exchange: str
+    routing_key: str
+
+
+class GetOk(NamedTuple):
+    """`basic.get-ok`."""
+
+    delivery_tag: int
+    redelivered: bool
+    exchange: str
+    routing_key: str
+    message_count: int
+
+
+class Return(NamedTuple):
+    """`basic.return`."""
+
+    reply_code: int
+    reply_text: str
+    exchange: str
+    routing_key: str
+
+
+class Ack(NamedTuple):
+    """`basic.ack`."""
+
+    delivery_tag: int
+    multiple: bool
+
+
+class Nack(NamedTuple):
+    """`basic.nack`."""
+
+    delivery_tag: int
+    multiple: bool
+    requeue: bool
+
+
+class Reject(NamedTuple):
+    """`basic.reject`."""
+
+    delivery_tag: int
+    requeue: bool
+
+
+class ContentHeader(NamedTuple):
+    """A header frame; `properties` are its flags and values as they were on the wire."""
+
+    class_id: int
+    body_size: int
+    properties: bytes
+
+
+# Decoding
+
+
+def _decode_publish(payload: bytes) -> Publish:
+    exchange, at = decode_short_string(payload, 6)  # after class, method and a reserved short
+    routing_key, at = decode_short_string(payload, at)
+    bits = payload[at]
+    _check_end(payload, at + 1)
+    return Publish(exchange, routing_key, bits & 1 != 0, bits & 2 != 0)
+
+
+def _decode_deliver(payload: bytes) -> Deliver:
+    consumer_tag, at = decode_short_string(payload, 4)
+    tag, bits = _DELIVERY.unpack_from(payload, at)
+    exchange, at = decode_short_string(payload, at + 9)
+    routing_key, at = decode_short_string(payload, at)
+    return Deliver(consumer_tag, tag, bits & 1 != 0, exchange, routing_key)
+
+
+def _decode_get_ok(payload: bytes) -> GetOk:
+    tag, bits = _TAG_AND_BITS.unpack_from(payload)
+    exchange, at = decode_short_string(payload, 13)
+    routing_key, at = decode_short_string(payload, at)
+    return GetOk(tag, bits & 1 != 0, exchange, routing_key, _LONG.unpack_from(payload, at)[0])
+
+
+def _decode_return(payload: bytes) -> Return:
+    code = int.from_bytes(payload[4:6])
+    text, at = decode_short_string(payload, 6)
+    exchange, at = decode_short_string(payload, at)
+    routing_key, at = decode_short_string(payload, at)
+    return Return(code, text, exchange, routing_key)
+
+
+def _decode_ack(payload: bytes) -> Ack:
+    tag, bits = _TAG_AND_BITS.unpack_from(payload)
+    _check_end(payload, 13)
+    return Ack(tag, bits & 1 != 0)
+
+
+def _decode_nack(payload: bytes) -> Nack:
+    tag, bits = _TAG_AND_BITS.unpack_from(payload)
+    _check_end(payload, 13)
+    return Nack(tag, bits & 1 != 0, bits & 2 != 0)
+
+
+def _decode_reject(payload: bytes) -> Reject:
+    tag, bits = _TAG_AND_BITS.unpack_from(payload)
+    _check_end(payload, 13)
+    return Reject(tag, bits & 1 != 0)
+
+
+def _check_end(payload: bytes, at: int) -> None:
+    if len(payload) != at:
+        raise MalformedFrame(f"{len(payload) - at} bytes after the last field of method {payload[:4].hex()}")
+
+
+HotMethod = Publish | Deliver | GetOk | Return | Ack | Nack | Reject
+
+_DECODERS: Final[dict[bytes, Callable[[bytes], HotMethod]]] = {
+    PUBLISH: _decode_publish,
+    DELIVER: _decode_deliver,
+    GET_OK: _decode_get_ok,
+    RETURN: _decode_return,
+    ACK: _decode_ack,
+    NACK: _decode_nack,
+    REJECT: _decode_reject,
+}
+
+
+def decode_hot(payload: bytes) -> HotMethod | None:
+    """The hot method in this payload; None when it holds another one.
+
+    Raises:
+        MalformedFrame: it is cut off, a string is no UTF-8, or bytes follow in one that a client sends.
+    """
+    decode = _DECODERS.get(payload[:4])
+    if decode is None:
+        return None
+    try:
+        return decode(payload)
+    except (error, IndexError):
+        raise MalformedFrame(f"method {payload[:4].hex()} is cut off after {len(payload)} bytes") from None
+
+
+def acks_in_a_row(frames: Sequence[Frame], at: int) -> list[int]:
+    """The delivery tags of the acks of single messages, all of one channel, that the frames from `at` on begin with."""
+    tags: list[int] = []
+    channel = frames[at][1]
+    for kind, number, payload in islice(frames, at, None):
+        if kind != FRAME_METHOD or number != channel or payload[:4] != ACK or len(payload) != 13 or payload[12]:
+            break
+        tags.append(_TAG_AND_BITS.unpack_from(payload)[0])
+    return tags
+
+
+def decode_header(payload: bytes) -> ContentHeader:
+    """The header frame's size of body, and its properties as they are.
+
+    Raises:
+        MalformedFrame: it is cut off.  ConnectionFault: its weight is not 0.
+    """
+    if len(payload) < 14:
+        raise MalformedFrame(f"a content header of {len(payload)} bytes; the least is 14")
+    class_id, weight, body_size, _ = _HEADER.unpack_from(payload)
+    if weight:
+        raise ConnectionFault(505, f"expected a content header of weight 0, got one of weight {weight} instead")
+    return ContentHeader(class_id, body_size, payload[12:])
+
+
+# Encoding
+
+
+def _method_frame(channel: int, payload: bytes) -> bytes:
+    return FRAME_HEAD.pack(FRAME_METHOD, channel, len(payload)) + payload + FRAME_END_BYTE
+
+
+def encode_ack(channel: int, delivery_tag: int, multiple: bool = False) -> bytes:
+    """A `basic.ack` frame."""
+    return _ACK_FRAME.pack(FRAME_METHOD, channel, 13, ACK, delivery_tag, multiple, 0xCE)
+
+
+def encode_nack(channel: int, delivery_tag: int, multiple: bool = False, requeue: bool = True) -> bytes:
+    """A `basic.nack` frame."""
+    return _ACK_FRAME.pack(FRAME_METHOD, channel, 13, NACK, delivery_tag, multiple | requeue << 1, 0xCE)
+
+
+def encode_reject(channel: int, delivery_tag: int, requeue: bool = True) -> bytes:
+    """A `basic.reject` frame."""
+    return _ACK_FRAME.pack(FRAME_METHOD, channel, 13, REJECT, delivery_tag, requeue, 0xCE)
+
+
+def encode_publish(
+    channel: int,
+    exchange: str,
+    routing_key: str,
+    properties: bytes,
+    body: bytes,
+    frame_max: int,
+    *,
+    mandatory: bool = False,
+    immediate: bool = False,
+) -> bytes:
+    """All frames of a publish. `properties` come from `encode_properties`.
+
+    Raises:
+        ValueError: a name of more than 255 bytes.
+    """
+    names = encode_short_string(exchange) + encode_short_string(routing_key)
+    payload = PUBLISH + b"\x00\x00" + names + bytes((mandatory | immediate << 1,))
+    return b"".join((_method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
+
+
+def deliver_prefix(consumer_tag: str) -> bytes:
+    """The part of a delivery that is the same for all of a consumer's: keep it."""
+    return DELIVER + encode_short_string(consumer_tag)
+
+
+_CONTENT: Final = Struct(">cBHIHHQ")  # the method frame's end, then the header frame's beginning
+_BODY: Final = Struct(">cBHI")  # the header frame's end, then the body frame's beginning
+
+
+def encode_deliver(
+    channel: int,
+    prefix: bytes,
+    delivery_tag: int,
+    redelivered: bool,
+    names: bytes,
+    properties: bytes,
+    body: bytes,
+    frame_max: int,
+) -> bytes:
+    """All frames of a delivery.
+
+    `prefix` comes from `deliver_prefix`; `names` are exchange and routing key, each from `encode_short_string`.
+    """
+    size = len(body)
+    head = FRAME_HEAD.pack(FRAME_METHOD, channel, len(prefix) + 9 + len(names)) + prefix
+    tag = _DELIVERY.pack(delivery_tag, redelivered)
+    if 0 < size <= frame_max - 8:  # one join for what nearly every delivery is
+        return b"".join(
+            (
+                head,
+                tag,
+                names,
+                _CONTENT.pack(FRAME_END_BYTE, FRAME_HEADER, channel, 12 + len(properties), 60, 0, size),
+                properties,
+                _BODY.pack(FRAME_END_BYTE, 3, channel, size),
+                body,
+                FRAME_END_BYTE,
+            )
+        )
+    return b"".join((head, tag, names, FRAME_END_BYTE, *content_frames(channel, properties, body, frame_max)))
+
+
+def encode_get_ok(
+    channel: int,
+    delivery_tag: int,
+    redelivered: bool,
+    names: bytes,
+    message_count: int,
+    properties: bytes,
+    body: bytes,
+    frame_max: int,
+) -> bytes:
+    """All frames of a `basic.get-ok`; the rest as `encode_deliver`."""
+    payload = GET_OK + _DELIVERY.pack(delivery_tag, redelivered) + names + _LONG.pack(message_count)
+    return b"".join((_method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
+
+
+def encode_return(
+    channel: int, reply_code: int, reply_text: str, names: bytes, properties: bytes, body: bytes, frame_max: int
+) -> bytes:
+    """All frames of a `basic.return`; the rest as `encode_deliver`."""
+    payload = RETURN + reply_code.to_bytes(2) + encode_short_string(reply_text) + names
+    return b"".join((_method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))

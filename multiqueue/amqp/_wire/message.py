@@ -1,0 +1,307 @@
+"""A message that came over a wire: what a broker needs of it, and the rest as the bytes it came in.
+
+Promise     Reads as any `Message`. A property is decoded when somebody first asks for it, so a message that passes
+            from wire to wire is never taken apart, and comes out as it came in, unknown header types included. One
+            that was changed on its way, or read from a store, keeps the bytes of every value that was not changed.
+State       A slot that is not set yet is decoded by `__getattr__`; two threads that do so at once decode the same
+            values. Every block of properties was validated when it came (`digest`), so that never fails. A persistent
+            message has them set from the start: a durable queue writes them down, and a digest has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, cast
+
+from ...broker import Message, WireForm, deaths_of
+from .errors import ChannelFault
+from .fields import Long, encode_short_string, encode_table
+from .properties import (
+    FLAG_CLUSTER_ID,
+    FLAG_DELIVERY_MODE,
+    FLAG_EXPIRATION,
+    FLAG_HEADERS,
+    FLAG_REPLY_TO,
+    FLAG_USER_ID,
+    EncodedTable,
+    Properties,
+    decode_properties,
+    encode_properties,
+    headers_in,
+    property_flags,
+    rewritten,
+)
+
+_LONGEST_LIFE: Final = 10 * 365 * 24 * 3600 * 1000  # milliseconds: ten years, as RabbitMQ
+_DEATHS: Final = "x-death"
+_NO_HEADERS: Final[Mapping[str, object]] = {}
+_TEXTS: Final = (
+    "content_type",
+    "content_encoding",
+    "correlation_id",
+    "reply_to",
+    "message_id",
+    "type",
+    "user_id",
+    "app_id",
+)
+
+
+class _Came(WireForm):
+    """A block of properties that came over a wire. `kept` is found out when somebody first asks."""
+
+    __slots__ = ()
+
+    def __init__(self, block: bytes) -> None:
+        self.block = block
+        self.bcc = ()
+
+    def __getattr__(self, name: str) -> bytes | None:
+        if name != "kept":
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        self.kept = found = self.block if _is_singular(self.block) else None
+        return found
+
+
+def _is_singular(block: bytes) -> bool:
+    """Whether the fields of a `Message` would not give these bytes again."""
+    flags = property_flags(block)
+    if not flags & FLAG_DELIVERY_MODE or flags & FLAG_CLUSTER_ID:
+        return True
+    if not flags & (FLAG_HEADERS | FLAG_EXPIRATION):
+        return False
+    found = decode_properties(block)
+    text = found.get("expiration")
+    if text is not None and str(int(text)) != text:
+        return True
+    headers = found.get("headers")
+    if not headers:
+        return headers is not None
+    try:
+        return encode_table(headers) != headers_in(block)
+    except ValueError:  # a time beyond 2^63, which is an integer here, and none of 64 bits
+        return True
+
+
+class WireMessage(Message):
+    """A message with its properties, exchange and routing key as they were on the wire."""
+
+    __slots__ = ("names", "properties")
+
+    # Set by `wire_message`; not set on a copy that `dataclasses.replace` made.
+    names: bytes
+    properties: bytes
+
+    def __getattr__(self, name: str) -> Any:
+        """A field that was not decoded yet."""
+        if name in _WIRE_SLOTS or name not in Message.__dataclass_fields__:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        _set_rest(self, _rest_of(decode_properties(self.properties)))
+        return object.__getattribute__(self, name)
+
+
+_WIRE_SLOTS: Final = frozenset({"names", "properties"})
+# Setting a slot by its descriptor is what a frozen dataclass leaves us, and twice as fast as the way around.
+_descriptors = Message.__dict__
+_set_body = _descriptors["body"].__set__
+_set_exchange = _descriptors["exchange"].__set__
+_set_routing_key = _descriptors["routing_key"].__set__
+_set_persistent = _descriptors["persistent"].__set__
+_set_expiration = _descriptors["expiration"].__set__
+_set_delay = _descriptors["delay"].__set__
+_set_headers = _descriptors["headers"].__set__
+_set_publisher = _descriptors["publisher"].__set__
+_set_wire = _descriptors["wire"].__set__
+_set_names = cast(Any, WireMessage.__dict__["names"]).__set__
+_set_properties = cast(Any, WireMessage.__dict__["properties"]).__set__
+_REST: Final = (*_TEXTS, "priority", "timestamp")
+_rest_setters: Final = tuple(_descriptors[name].__set__ for name in _REST)
+_new = WireMessage.__new__
+
+
+def _rest_of(found: Properties) -> tuple[object, ...]:
+    """What publishing has no use for, in the order of `_REST`."""
+    return tuple(map(found.get, _REST))
+
+
+def _set_rest(message: WireMessage, rest: tuple[object, ...]) -> None:
+    for put, value in zip(_rest_setters, rest, strict=True):
+        put(message, value)
+
+
+class Digest(NamedTuple):
+    """What publishing has to know of a block of properties."""
+
+    persistent: bool
+    expiration: float | None
+    special: bool  # user-id, reply-to, CC or BCC: somebody has to look
+    headers: Mapping[str, object]
+    rest: tuple[object, ...]
+    wire: WireForm
+
+
+def digest(properties: bytes) -> Digest:
+    """Validate a block, and tell what publishing has to know of it.
+
+    Raises:
+        MalformedFrame: it does not decode.  ChannelFault: its expiration is no number of milliseconds, or its
+            delivery mode neither 1 nor 2.
+    """
+    found = decode_properties(properties)
+    mode = found.get("delivery_mode", 1)
+    if mode not in (1, 2):
+        raise ChannelFault(406, f"invalid delivery mode {mode}: 1 is transient, 2 persistent")
+    flags = property_flags(properties)
+    headers = found.get("headers", _NO_HEADERS) if flags & FLAG_HEADERS else _NO_HEADERS
+    special = bool(flags & (FLAG_USER_ID | FLAG_REPLY_TO)) or "CC" in headers or "BCC" in headers
+    return Digest(mode == 2, _expiration(found), special, headers, _rest_of(found), _Came(properties))
+
+
+def _expiration(found: Properties) -> float | None:
+    text = found.get("expiration")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 18 or int(text) > _LONGEST_LIFE:
+        raise ChannelFault(406, f"invalid expiration '{text}': not milliseconds, a whole number up to {_LONGEST_LIFE}")
+    return int(text) / 1000
+
+
+class Digests:
+    """Digests of the blocks that were seen last: most publishers send the same one again and again."""
+
+    _MOST = 64
+    _LARGEST = 512  # bytes of a block that is worth remembering
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Digest] = {}
+
+    def of(self, properties: bytes) -> Digest:
+        """As `digest`."""
+        known = self._known.get(properties)
+        if known is None:
+            known = digest(properties)
+            if len(properties) <= self._LARGEST:
+                if len(self._known) >= self._MOST:
+                    self._known.clear()
+                self._known[properties] = known
+        return known
+
+
+def wire_message(
+    body: bytes,
+    exchange: str,
+    routing_key: str,
+    names: bytes,
+    properties: bytes,
+    known: Digest,
+    publisher: object,
+) -> WireMessage:
+    """A message from its frames. `names` are exchange and routing key as on the wire."""
+    message: WireMessage = _new(WireMessage)
+    _set_body(message, body)
+    _set_exchange(message, exchange)
+    _set_routing_key(message, routing_key)
+    _set_persistent(message, known.persistent)
+    _set_expiration(message, known.expiration)
+    _set_delay(message, None)
+    _set_headers(message, known.headers)
+    _set_publisher(message, publisher)
+    _set_wire(message, known.wire)
+    _set_names(message, names)
+    _set_properties(message, properties)
+    if known.persistent:
+        _set_rest(message, known.rest)
+    return message
+
+
+def names_of(message: Message) -> bytes:
+    """Exchange and routing key, as on the wire."""
+    if type(message) is WireMessage:
+        try:
+            return message.names
+        except AttributeError:
+            pass  # a copy with another address
+    return encode_short_string(message.exchange) + encode_short_string(message.routing_key)
+
+
+def properties_of(message: Message) -> bytes:
+    """The block of properties, as on the wire.
+
+    Raises:
+        ValueError: a property, or a header, that no wire can carry.
+    """
+    if type(message) is WireMessage:
+        try:
+            return message.properties
+        except AttributeError:
+            pass  # a copy made by `replace`, with fields and no bytes
+    found: dict[str, object] = {name: getattr(message, name) for name in _TEXTS}
+    found["headers"] = _headers_of(message)
+    found["delivery_mode"] = message.delivery_mode
+    found["priority"] = message.priority
+    found["timestamp"] = message.timestamp
+    if message.expiration is not None:
+        found["expiration"] = str(round(message.expiration * 1000))
+    if message.wire is not None and message.wire.kept is not None:
+        _keep(found, message, message.wire.block)
+    return encode_properties(found)
+
+
+def _headers_of(message: Message) -> Mapping[str, object] | None:
+    """Its headers, None for none; deaths are counted in the type that RabbitMQ counts them in."""
+    headers = message.headers
+    deaths = headers.get(_DEATHS)
+    if isinstance(deaths, list):
+        counted = [
+            {**death, "count": Long(count)} if type(count := death.get("count")) is int else death
+            for death in deaths_of(message)
+        ]
+        if len(counted) == len(deaths):
+            return {**headers, _DEATHS: counted}
+    return headers or None
+
+
+def _keep(found: dict[str, object], message: Message, block: bytes) -> None:
+    """Let what fields cannot say, and what was not changed since, be as it came."""
+    came = decode_properties(block)
+    headers = found["headers"]
+    if headers is not None:
+        found["headers"] = EncodedTable(encode_table(cast(Mapping[str, object], headers), headers_in(block)))
+    elif "headers" in came:
+        found["headers"] = {}
+    if not message.persistent and "delivery_mode" not in came:
+        found["delivery_mode"] = None
+    found["cluster_id"] = came.get("cluster_id")
+    text = came.get("expiration")
+    if text is not None and message.expiration == int(text) / 1000:
+        found["expiration"] = text
+
+
+def body_of(message: Message) -> bytes:
+    """The body as bytes.
+
+    Raises:
+        ValueError: it is an object of this process, not bytes and no text.
+    """
+    body = message.body
+    if type(body) is bytes:
+        return body
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    if isinstance(body, str):
+        return body.encode()
+    raise ValueError(f"a body of type {type(body).__name__} stays in its process; publish bytes")
+
+
+def without_header(properties: bytes, name: str) -> bytes:
+    """The block without one of its headers."""
+    headers = dict(decode_properties(properties).get("headers", _NO_HEADERS))
+    headers.pop(name, None)
+    return rewritten(properties, headers=headers)
+
+
+def with_reply_to(properties: bytes, reply_to: str) -> bytes:
+    """The block with another reply-to."""
+    return rewritten(properties, reply_to=reply_to)

@@ -1,0 +1,156 @@
+"""The fifty methods that are not hot: described by pamqp, encoded and decoded by that description.
+
+pamqp (`pamqp.commands`) knows every method's fields and types. The bytes are our own affair (`fields`): strict about
+what is cut off, bounded in depth, in full width for numbers, and without a ban on names that RabbitMQ takes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from .errors import ConnectionFault, MalformedFrame
+from .fields import decode_short_string, decode_table, encode_short_string, encode_table
+from .frames import method_frame
+from .hot import HotMethod, decode_hot
+
+try:
+    from pamqp import commands as commands
+except ImportError as missing:
+    raise ImportError("multiqueue.amqp needs pamqp: pip install 'blocking-multiqueue[amqp]'") from missing
+
+if TYPE_CHECKING:
+    from pamqp.base import Frame as Command
+
+_WANTED: Final = {"shortstr": "a string", "longstr": "text or bytes", "table": "a mapping"}
+_INTEGERS: Final = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
+_ZERO: Final[Mapping[str, object]] = {
+    "bit": False,
+    "octet": 0,
+    "short": 0,
+    "long": 0,
+    "longlong": 0,
+    "shortstr": "",
+    "longstr": b"",
+    "table": {},
+}
+
+
+@cache
+def _fields(method: Any) -> tuple[tuple[str, str], ...]:
+    """Names and types of a method's fields, in wire order."""
+    return tuple((name, method.amqp_type(name)) for name in method.__slots__)
+
+
+def decode_method(payload: bytes) -> HotMethod | Command:
+    """The method in a method frame: a tuple of `hot` for a hot one, else an object of `pamqp.commands`.
+
+    Long strings are bytes. A reserved field has whatever the peer sent.
+
+    Raises:
+        MalformedFrame: it does not decode.  ConnectionFault: there is no such method.
+    """
+    return decode_hot(payload) or _decode_cold(payload)
+
+
+def _decode_cold(payload: bytes) -> Command:
+    method: Any = commands.INDEX_MAPPING.get(int.from_bytes(payload[:4]))
+    if method is None or len(payload) < 4:
+        raise ConnectionFault(503, f"there is no method of {method_name(payload[:4])}")
+    command: Command = method.__new__(method)
+    try:
+        at, bit = 4, 0
+        for name, kind in _fields(method):
+            if kind == "bit":
+                value: object = payload[at] & 1 << bit != 0
+                bit += 1
+            else:
+                at, bit = at + (bit > 0), 0
+                value, at = _DECODERS[kind](payload, at)
+            setattr(command, name, value)
+    except (IndexError, struct.error):
+        raise MalformedFrame(f"{method.name} is cut off after {len(payload)} bytes") from None
+    if at + (bit > 0) != len(payload):
+        raise MalformedFrame(f"{len(payload) - at - (bit > 0)} bytes after the last field of {method.name}")
+    return command
+
+
+def method_name(method: bytes) -> str:
+    """`Queue.DeclareOk`, for its class and number."""
+    known: Any = commands.INDEX_MAPPING.get(int.from_bytes(method))
+    return str(known.name) if known else f"class {int.from_bytes(method[:2])}, method {int.from_bytes(method[2:])}"
+
+
+def encode_method(channel: int, method: Any, /, **fields: Any) -> bytes:
+    """The frame of a method, a class of `pamqp.commands`; a field that is not given is zero, empty or false.
+
+        encode_method(1, commands.Queue.DeclareOk, queue="orders", message_count=3, consumer_count=0)
+
+    Raises:
+        ValueError: a value does not fit its field.  TypeError: it is of the wrong type, or there is no such field.
+    """
+    pieces = [method.index.to_bytes(4)]
+    bits, count = 0, 0
+    for name, kind in _fields(method):
+        value = fields.pop(name, None)
+        if kind == "bit":
+            bits |= bool(value) << count
+            count += 1
+            continue
+        if count:
+            pieces.append(bytes((bits,)))
+            bits = count = 0
+        pieces.append(_encode_field(name, kind, _ZERO[kind] if value is None else value))
+    if fields:
+        raise TypeError(f"{method.name} has no field {', '.join(fields)}")
+    if count:
+        pieces.append(bytes((bits,)))
+    return method_frame(channel, b"".join(pieces))
+
+
+def _encode_field(name: str, kind: str, value: Any) -> bytes:
+    try:
+        return _encode_value(name, kind, value)
+    except (AttributeError, TypeError):
+        wanted = _WANTED.get(kind, "a whole number")
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; {wanted} is needed") from None
+
+
+def _encode_value(name: str, kind: str, value: Any) -> bytes:
+    if kind == "shortstr":
+        return encode_short_string(value)
+    if kind == "table":
+        return encode_table(value)
+    if kind == "longstr":
+        raw = value.encode() if isinstance(value, str) else bytes(value)
+        return len(raw).to_bytes(4) + raw
+    try:
+        return int(value).to_bytes(_INTEGERS[kind])
+    except OverflowError:
+        raise ValueError(f"{name} is {value}; it is from 0 to {256 ** _INTEGERS[kind] - 1}") from None
+
+
+def _decode_long_string(payload: bytes, at: int) -> tuple[bytes, int]:
+    stop = at + 4 + struct.unpack_from(">I", payload, at)[0]
+    if stop > len(payload):
+        raise MalformedFrame(f"a string of {stop - at - 4} bytes, where {len(payload) - at - 4} are left")
+    return payload[at + 4 : stop], stop
+
+
+def _integer(size: int) -> Callable[[bytes, int], tuple[object, int]]:
+    def decode(payload: bytes, at: int) -> tuple[object, int]:
+        if at + size > len(payload):
+            raise IndexError
+        return int.from_bytes(payload[at : at + size]), at + size
+
+    return decode
+
+
+_DECODERS: Final[dict[str, Callable[[bytes, int], tuple[object, int]]]] = {
+    **{kind: _integer(size) for kind, size in _INTEGERS.items()},
+    "shortstr": decode_short_string,
+    "longstr": _decode_long_string,
+    "table": decode_table,
+}

@@ -1,0 +1,180 @@
+"""The properties of a content header: flags, then the values whose flag is set, in one order.
+
+A block of properties stays bytes until somebody must look inside. `decode_properties` gives what is there as a
+dictionary; `encode_properties` makes a block. The words are the specification's, with underscores.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any, Final, TypedDict, cast
+
+from .errors import MalformedFrame
+from .fields import decode_short_string, decode_table, encode_short_string, encode_table
+
+FLAG_HEADERS: Final = 0x2000
+FLAG_DELIVERY_MODE: Final = 0x1000
+FLAG_PRIORITY: Final = 0x0800
+FLAG_REPLY_TO: Final = 0x0200
+FLAG_EXPIRATION: Final = 0x0100
+FLAG_USER_ID: Final = 0x0010
+FLAG_CLUSTER_ID: Final = 0x0004
+NO_PROPERTIES: Final = b"\x00\x00"
+
+_SHORT: Final = Struct(">H")
+_TIMESTAMP: Final = Struct(">Q")
+
+
+class Properties(TypedDict, total=False):
+    """Those that are set. `expiration` is milliseconds as text, `timestamp` seconds since 1970."""
+
+    content_type: str
+    content_encoding: str
+    headers: Mapping[str, object]
+    delivery_mode: int
+    priority: int
+    correlation_id: str
+    reply_to: str
+    expiration: str
+    message_id: str
+    timestamp: int
+    type: str
+    user_id: str
+    app_id: str
+    cluster_id: str
+
+
+def _decode_octet(data: bytes, at: int) -> tuple[int, int]:
+    return data[at], at + 1
+
+
+def _decode_timestamp(data: bytes, at: int) -> tuple[int, int]:
+    return _TIMESTAMP.unpack_from(data, at)[0], at + 8
+
+
+class EncodedTable(bytes):
+    """A field table that is encoded already, in the place of a mapping."""
+
+
+def _encode_headers(value: Any) -> bytes:
+    return value if type(value) is EncodedTable else encode_table(value)
+
+
+def _encode_octet(value: int) -> bytes:
+    if not 0 <= value <= 255:
+        raise ValueError(f"{value} does not fit in an octet: from 0 to 255")
+    return bytes((value,))
+
+
+def _encode_timestamp(value: float) -> bytes:
+    if not 0 <= value < 2**64:
+        raise ValueError(f"{value} is no time: seconds since 1970")
+    return _TIMESTAMP.pack(int(value))
+
+
+_Decode = Callable[[bytes, int], tuple[Any, int]]
+_Encode = Callable[[Any], bytes]
+_TEXT: Final[tuple[_Decode, _Encode]] = (decode_short_string, encode_short_string)
+_OCTET: Final[tuple[_Decode, _Encode]] = (_decode_octet, _encode_octet)
+
+_WANTED: Final[Mapping[_Encode, str]] = {
+    encode_short_string: "a string",
+    _encode_headers: "a mapping",
+    _encode_octet: "a whole number",
+    _encode_timestamp: "a number of seconds since 1970",
+}
+# Flag, name, decoder and encoder, in wire order.
+_FIELDS: Final[tuple[tuple[int, str, _Decode, _Encode], ...]] = (
+    (0x8000, "content_type", *_TEXT),
+    (0x4000, "content_encoding", *_TEXT),
+    (FLAG_HEADERS, "headers", decode_table, _encode_headers),
+    (FLAG_DELIVERY_MODE, "delivery_mode", *_OCTET),
+    (FLAG_PRIORITY, "priority", *_OCTET),
+    (0x0400, "correlation_id", *_TEXT),
+    (FLAG_REPLY_TO, "reply_to", *_TEXT),
+    (FLAG_EXPIRATION, "expiration", *_TEXT),
+    (0x0080, "message_id", *_TEXT),
+    (0x0040, "timestamp", _decode_timestamp, _encode_timestamp),
+    (0x0020, "type", *_TEXT),
+    (FLAG_USER_ID, "user_id", *_TEXT),
+    (0x0008, "app_id", *_TEXT),
+    (FLAG_CLUSTER_ID, "cluster_id", *_TEXT),
+)
+
+
+def property_flags(data: bytes) -> int:
+    """The flags of a block, without a look at the values."""
+    return int.from_bytes(data[:2])
+
+
+def decode_properties(data: bytes) -> Properties:
+    """What is set in a block.
+
+    Raises:
+        MalformedFrame: it is cut off, does not decode, or goes on after its last value.
+    """
+    found: dict[str, object] = {}
+    try:
+        flags = _SHORT.unpack_from(data)[0]
+        at = 2
+        if flags & 0x3:  # a second word of flags would follow, of properties that do not exist
+            raise MalformedFrame(f"property flags {flags:#06x} are not known")
+        for flag, name, decode, _ in _FIELDS:
+            if flags & flag:
+                found[name], at = decode(data, at)
+    except (struct.error, IndexError):
+        raise MalformedFrame(f"properties are cut off after {len(data)} bytes") from None
+    if at != len(data):
+        raise MalformedFrame(f"{len(data) - at} bytes after the last property")
+    return cast(Properties, found)
+
+
+def encode_properties(properties: Mapping[str, object]) -> bytes:
+    """A block of these properties; None is not set.
+
+    Raises:
+        ValueError: a value does not fit.  TypeError: it is of the wrong type, or there is no property of a name.
+    """
+    flags = 0
+    pieces = [b""]
+    left = len(properties)
+    for flag, name, _, encode in _FIELDS:
+        if name in properties:
+            left -= 1
+            value = properties[name]
+            if value is not None:
+                flags |= flag
+                try:
+                    pieces.append(encode(value))
+                except ValueError as error:
+                    raise ValueError(f"property {name}: {error}") from None
+                except (AttributeError, TypeError):
+                    found = f"property {name} is {value!r}, a {type(value).__name__}"
+                    raise TypeError(f"{found}; {_WANTED[encode]} is needed") from None
+    if left:
+        unknown = properties.keys() - Properties.__annotations__.keys()
+        raise TypeError(f"there is no property {', '.join(sorted(unknown))}")
+    pieces[0] = _SHORT.pack(flags)
+    return b"".join(pieces)
+
+
+def headers_in(data: bytes) -> bytes:
+    """The encoded table of headers in a block that is known to decode; an empty one where there is none."""
+    flags, at = property_flags(data), 2
+    if not flags & FLAG_HEADERS:
+        return bytes(4)
+    for flag in (0x8000, 0x4000):  # content type and encoding stand before it
+        if flags & flag:
+            at += 1 + data[at]
+    return data[at : at + 4 + int.from_bytes(data[at : at + 4])]
+
+
+def rewritten(data: bytes, **changes: object) -> bytes:
+    """The block with other values for some properties, None for none. The headers keep their bytes where they can."""
+    found: dict[str, object] = {**decode_properties(data), **changes}
+    headers = found.get("headers")
+    if headers is not None:
+        found["headers"] = EncodedTable(encode_table(cast(Mapping[str, object], headers), headers_in(data)))
+    return encode_properties(found)
