@@ -71,7 +71,7 @@ def broker_room(host: Host) -> Any:
     """The room that a broker is from. It is loaded: somebody has made the broker."""
     for cls in type(host).__mro__:
         if cls.__name__ == "VirtualHost":
-            return sys.modules[cls.__module__.rpartition(".")[0]]
+            return sys.modules[".".join(cls.__module__.split(".")[:2])]
     raise TypeError(f"{host!r} is no broker of this process, and no address; connect() takes either")
 
 
