@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 _EXTRAS = {
+    "adlfs": "azure",
     "click": "cli",
+    "gcsfs": "gs",
     "pydantic": "cli",
     "rich": "cli",
     "pamqp": "amqp",
     "prometheus_client": "monitor",
     "pyarrow": "spark",
     "pyspark": "spark",
+    "s3fs": "s3",
     "starlette": "monitor",
     "uvicorn": "monitor",
 }

@@ -19,6 +19,7 @@ import pytest
 
 if TYPE_CHECKING:
     from rabbitmq_support import Peer
+    from s3_support import Store
 
 SLOW = ("none", "selected", "all")
 
@@ -156,6 +157,18 @@ def rabbitmq_peer() -> Iterator[Peer]:
         except NoPeer as missing:
             do_without(str(missing))
         yield peer
+
+
+@pytest.fixture(scope="session")
+def s3_store() -> Iterator[Store]:
+    """A server of S3's protocol for all tests of a run; without moto or s3fs a test skips at a desk."""
+    for name in ("moto", "s3fs", "boto3"):
+        if find_spec(name) is None:
+            do_without(f"{name} is not installed: pip install 'blocking-multiqueue[test]'")
+    from s3_support import s3_server
+
+    with s3_server() as store:
+        yield store
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ MAY_KNOW: dict[str, set[str]] = {
     "amqp": {"broker", "core", "errors", "_extras", "_toml", "_logs", "_words"},
     "client": {"core", "amqp", "errors", "_logs", "_words"},
     "spark": {"core", "client", "errors", "_logs"},
-    "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_toml", "_words"},
+    "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_extras", "_toml", "_words"},
     "testing": {"core", "errors"},
 }
 SEES_ALL = {"monitor", "cli", "bench", "pytest_plugin", "__init__", "__main__"}  # and nobody imports them

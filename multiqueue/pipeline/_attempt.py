@@ -13,6 +13,7 @@ from ._items import Item
 from ._mailbox import Message, Met, Started
 from ._publish import Publisher, beside
 from ._read import met
+from ._storage import Storage
 
 Work = Callable[[Any, Item, Path], bool]
 """What is done with the session and an item; whether it wrote something into the directory it was given."""
@@ -50,6 +51,7 @@ class Attempts:
     publisher: Publisher
     post: Callable[[Message], None]
     clock: Callable[[], float]
+    storage: Storage = dataclasses.field(default_factory=Storage)
 
     def at(self, item: Item) -> Attempt:
         return Attempt(item, self)
@@ -72,7 +74,7 @@ class Attempt:
     def __call__(self, spark: Any) -> Met:
         by = self._by
         by.post(Started(self.item.seq, by.clock()))
-        item = dataclasses.replace(self.item, files=met(self.item))
+        item = dataclasses.replace(self.item, files=met(self.item, by.storage))
         with by.publisher.attempt(item) as staged:
             has_output = by.work(spark, item, staged)
             corrupt = count_records(beside(staged))

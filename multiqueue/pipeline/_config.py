@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ._graph import in_order, mistakes
 from ._items import ALLOW, ERROR, Lane, Step
 from ._scan import PassedOver
 from ._sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
+from ._storage import Storage
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,11 @@ class PipelineConfig:
     """Absolute."""
     source: str = "configuration"
     """Where the settings were read: a path, or what a program calls them."""
+
+    @cached_property
+    def storage(self) -> Storage:
+        """What lies at the places of this configuration."""
+        return Storage(self.settings.storage)
 
     @property
     def output(self) -> Path:

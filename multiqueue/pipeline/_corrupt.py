@@ -20,8 +20,8 @@ from typing import Any
 
 from ._errors import JobError
 from ._items import ERROR, SET_ASIDE
-from ._place import lines_of
-from ._reading import CORRUPT, FILE, NOTHING, Reading, path_in
+from ._place import Place
+from ._reading import CORRUPT, FILE, NOTHING, Reading, place_in
 
 DataFrame = Any
 
@@ -39,7 +39,7 @@ _SIGNS = ("FAILED_READ_FILE", "MALFORMED_RECORD_IN_PARSING", "INVALID_JSON_RECOR
 class Record:
     """A record that is not as configured."""
 
-    path: Path
+    path: Place
     line: int | None
     """From 1; None where the record is not a line of its own."""
     text: str
@@ -93,8 +93,8 @@ def explained(reading: Reading, error: Exception, read: Any) -> Exception:
     text = str(error)
     if reading.lane.corrupt != ERROR or not any(sign in text for sign in _SIGNS):
         return error
-    named = [path for path in reading.item.paths if path.name in text] or list(reading.item.paths)
-    files = tuple(seen for seen, path in zip(reading.item.files, reading.item.paths, strict=True) if path in named)
+    named = [path for path in reading.item.places if path.name in text] or list(reading.item.places)
+    files = tuple(seen for seen, path in zip(reading.item.files, reading.item.places, strict=True) if path in named)
     again = dataclasses.replace(
         reading,
         lane=dataclasses.replace(reading.lane, corrupt=SET_ASIDE),
@@ -130,24 +130,24 @@ def _goes_on(reading: Reading, record: Record) -> str:
 
 def _records(reading: Reading, rows: Sequence[Any]) -> list[Record]:
     """The records with their lines: each equal text is the next such line of its file."""
-    by_file: dict[Path, dict[str, list[int]]] = {}
+    by_file: dict[Place, dict[str, list[int]]] = {}
     for file, text in rows:
-        by_file.setdefault(path_in(file), {}).setdefault(text, [])
+        by_file.setdefault(place_in(file), {}).setdefault(text, [])
     for path, texts in by_file.items():
         _find_lines(reading, path, texts)
     records = []
     for file, text in rows:
-        path = path_in(file)
+        path = place_in(file)
         numbers = by_file[path][text]
         records.append(Record(path, numbers.pop(0) if numbers else None, text))
     return records
 
 
-def _find_lines(reading: Reading, path: Path, texts: dict[str, list[int]]) -> None:
+def _find_lines(reading: Reading, path: Place, texts: dict[str, list[int]]) -> None:
     """Note for each text the lines of the file that are it."""
     encoding = reading.option("encoding") or reading.option("charset") or "utf-8"
     with contextlib.suppress(OSError, LookupError):
-        for number, line in enumerate(lines_of(path), 1):
+        for number, line in enumerate(reading.storage.lines_of(path), 1):
             text = line.decode(encoding, "replace").removeprefix("\ufeff")
             if text in texts:
                 texts[text].append(number)

@@ -15,12 +15,11 @@ Left        `enforceSchema = true` in a lane's options is Spark's own way: colum
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ._errors import JobError
 from ._items import ALLOW
-from ._place import start_of
+from ._place import Place
 from ._reading import CORRUPT, FILE, Reading, quoted
 from ._schema import columns_of, other_names
 
@@ -51,7 +50,7 @@ class Headers:
         """
         groups = self._groups(reading)
         if not groups:
-            return reading.load(reading.item.paths)
+            return reading.load(reading.item.places)
         wanted, first = self._wanted(reading, groups)
         for header, paths in groups:
             if wrong := other_names(wanted, header.names):
@@ -71,15 +70,15 @@ class Headers:
         return whole
 
     def _wanted(
-        self, reading: Reading, groups: Sequence[tuple[StructType, list[Path]]]
-    ) -> tuple[list[str], Path | None]:
+        self, reading: Reading, groups: Sequence[tuple[StructType, list[Place]]]
+    ) -> tuple[list[str], Place | None]:
         """The names that every file is to have, and the file that has set them; None for the lane's schema."""
         if reading.schema is None:
             header, paths = groups[0]
             return header.names, paths[0]
         return [name for name in reading.schema.names if name.lower() != reading.corrupt_column.lower()], None
 
-    def _frame(self, reading: Reading, header: StructType, paths: list[Path]) -> DataFrame:
+    def _frame(self, reading: Reading, header: StructType, paths: list[Place]) -> DataFrame:
         """The rows of files with one header."""
         options = {} if _is_exact(header.names) else {"enforceSchema": "true"}
         if reading.schema is None:
@@ -92,10 +91,10 @@ class Headers:
         names = [*reading.schema.names, *([CORRUPT, FILE] if reading.sets_aside else [])]
         return frame.select(*map(quoted, names))
 
-    def _groups(self, reading: Reading) -> list[tuple[StructType, list[Path]]]:
+    def _groups(self, reading: Reading) -> list[tuple[StructType, list[Place]]]:
         """The files by what their headers say, in order; without those that have none, where that is allowed."""
-        by_line: dict[bytes | Path, list[Path]] = {}
-        for path in reading.item.paths:
+        by_line: dict[bytes | Place, list[Place]] = {}
+        for path in reading.item.places:
             line = _first_line(reading, path)
             if line == b"":
                 if reading.lane.corrupt != ALLOW:
@@ -104,16 +103,16 @@ class Headers:
                     )
                 continue
             by_line.setdefault(path if line is None else line, []).append(path)
-        groups: dict[tuple[str, ...], tuple[StructType, list[Path]]] = {}
+        groups: dict[tuple[str, ...], tuple[StructType, list[Place]]] = {}
         for key, paths in by_line.items():
             header = self._header(reading, key, paths[0])
             names = tuple(name.lower() for name in header.names)
             groups.setdefault(names, (header, []))[1].extend(paths)
         return list(groups.values())
 
-    def _header(self, reading: Reading, line: bytes | Path, path: Path) -> StructType:
+    def _header(self, reading: Reading, line: bytes | Place, path: Place) -> StructType:
         """The columns that the file's header names, each a string."""
-        if isinstance(line, Path):
+        if isinstance(line, Place):
             return reading.header(path)
         key = (reading.lane.section, line)
         if key not in self._known:
@@ -124,7 +123,7 @@ class Headers:
         return self._known[key]
 
 
-def _check_encoding(reading: Reading, line: bytes, path: Path) -> None:
+def _check_encoding(reading: Reading, line: bytes, path: Place) -> None:
     """Return if the header is UTF-8, or the lane names another encoding: Spark would make columns of anything.
 
     Raises:
@@ -141,7 +140,7 @@ def _check_encoding(reading: Reading, line: bytes, path: Path) -> None:
         ) from error
 
 
-def _first_line(reading: Reading, path: Path) -> bytes | None:
+def _first_line(reading: Reading, path: Place) -> bytes | None:
     """The line that has the header, without its end; empty when there is none, None when only Spark can find it.
 
     Raises:
@@ -151,7 +150,7 @@ def _first_line(reading: Reading, path: Path) -> bytes | None:
     custom = reading.option("lineSep").encode()
     for most_bytes in _LOOKS_BYTES:
         try:
-            start = start_of(path, most_bytes)
+            start = reading.storage.start_of(path, most_bytes)
         except OSError as error:
             raise JobError(f"cannot read {reading.item.shown(path)}: {error.strerror or error}") from error
         if start is None:

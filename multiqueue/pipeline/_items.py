@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ._place import Place, scheme_of
+
 STEP = "step://"
 """Before the name of a part in the path of what a step works on."""
 MESSAGE = "message://"
@@ -22,7 +24,7 @@ ALLOW = "allow"
 
 @dataclass(frozen=True, slots=True)
 class FileSeen:
-    """A file as a scan met it. `path` is relative to the base directory when it lies below it.
+    """A file as a scan met it. `path` is relative to the base directory when it lies below it, and an object's URL.
 
     Of a message `path` is `message://KEY`. A step's item has one that is no file either: `path` is `step://PART`,
     `size_bytes` the number of items it reads, and `mtime_ns` a digest of which those are. So what has changed is found
@@ -36,7 +38,7 @@ class FileSeen:
     @property
     def is_file(self) -> bool:
         """False for a message, or what a step reads."""
-        return "://" not in self.path  # no path that was normalized has two slashes
+        return not self.path.startswith((STEP, MESSAGE))  # no path that was normalized has two slashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,13 +147,28 @@ class Item:
     """What an item of a queue lane is made of."""
 
     @property
-    def paths(self) -> tuple[Path, ...]:
+    def places(self) -> tuple[Place, ...]:
         """The files, absolute; none for an item of a step."""
-        return tuple(self.base / seen.path for seen in self.files if seen.is_file)
+        return tuple(self.place(seen) for seen in self.files if seen.is_file)
 
-    def shown(self, path: Path) -> str:
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The local files, absolute."""
+        return tuple(place.path for place in self.places if place.is_local)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The files as URLs: `file:///PATH`, `s3://BUCKET/KEY`."""
+        return tuple(f"file://{place}" if place.is_local else place.text for place in self.places)
+
+    def place(self, seen: FileSeen) -> Place:
+        """Where one of its files is."""
+        return place_seen(seen.path, self.base)
+
+    def shown(self, place: Place) -> str:
         """One of its files, for people: as the scan named it."""
-        return repr(str(path.relative_to(self.base) if path.is_relative_to(self.base) else path))
+        below = place.is_local and place.path.is_relative_to(self.base)
+        return repr(str(place.path.relative_to(self.base)) if below else place.text)
 
     @property
     def part(self) -> str | None:
@@ -169,6 +186,11 @@ class Item:
     def size_bytes(self) -> int:
         """Bytes of all its files together."""
         return sum(seen.size_bytes for seen in self.files)
+
+
+def place_seen(path: str, base: Path) -> Place:
+    """The place of a `FileSeen`'s path."""
+    return Place(path if scheme_of(path) else str(base / path))
 
 
 def shown(path: str) -> str:

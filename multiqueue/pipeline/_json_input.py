@@ -15,13 +15,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ._errors import JobError
 from ._items import ALLOW
-from ._place import start_of
-from ._reading import FILE, Reading, path_in, quoted
+from ._place import Place
+from ._reading import FILE, Reading, place_in, quoted
 
 DataFrame = Any
 
@@ -42,7 +41,7 @@ def check_documents(reading: Reading) -> None:
     """
     if reading.lane.corrupt == ALLOW:
         return
-    for path in reading.item.paths:
+    for path in reading.item.places:
         text = _start(reading, path)
         if text is None:
             continue
@@ -60,7 +59,7 @@ def check_documents(reading: Reading) -> None:
             )
 
 
-def _check_lines(reading: Reading, path: Path, text: str) -> None:
+def _check_lines(reading: Reading, path: Place, text: str) -> None:
     """Return if no line of the text has anything behind its document."""
     separator = re.escape(reading.option("lineSep")) or r"\r\n?|\n"
     for number, line in enumerate(re.split(separator, text), 1):
@@ -77,15 +76,15 @@ def check_expected(reading: Reading, frame: DataFrame, expected: Sequence[str]) 
     Raises:
         JobError: one has no record with such a column.
     """
-    if len(reading.item.paths) == 1 and reading.schema is None:
+    if len(reading.item.places) == 1 and reading.schema is None:
         return
-    doubtful = [path for path in reading.item.paths if not _has(reading, path, expected)]
+    doubtful = [path for path in reading.item.places if not _has(reading, path, expected)]
     if not doubtful:
         return
     files = frame if reading.sets_aside else frame.selectExpr("*", f"_metadata.file_path AS {FILE}")
     there = (f"CAST({quoted(name)} IS NOT NULL AS INT) AS c{place}" for place, name in enumerate(expected))
     rows = files.selectExpr(FILE, *there).groupBy(FILE).max(*(f"c{place}" for place in range(len(expected)))).collect()
-    found = {path_in(row[0]): row[1:] for row in rows}
+    found = {place_in(row[0]): row[1:] for row in rows}
     for path in doubtful:
         values = found.get(path, (0,) * len(expected))
         if missing := [name for name, value in zip(expected, values, strict=True) if not value]:
@@ -95,7 +94,7 @@ def check_expected(reading: Reading, frame: DataFrame, expected: Sequence[str]) 
             )
 
 
-def _has(reading: Reading, path: Path, expected: Sequence[str]) -> bool:
+def _has(reading: Reading, path: Place, expected: Sequence[str]) -> bool:
     """Whether the file's first record has all of this."""
     text = _start(reading, path)
     record = None if text is None else _first(text)[0]
@@ -104,14 +103,14 @@ def _has(reading: Reading, path: Path, expected: Sequence[str]) -> bool:
     return isinstance(record, dict) and {name.lower() for name in expected} <= {name.lower() for name in record}
 
 
-def _start(reading: Reading, path: Path) -> str | None:
+def _start(reading: Reading, path: Place) -> str | None:
     """The start of a file; None where only Spark can read it.
 
     Raises:
         JobError: it cannot be read.
     """
     try:
-        start = start_of(path, _LOOK_BYTES)
+        start = reading.storage.start_of(path, _LOOK_BYTES)
     except OSError as error:
         raise JobError(f"cannot read {reading.item.shown(path)}: {error.strerror or error}") from error
     if start is None:

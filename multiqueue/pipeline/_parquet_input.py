@@ -7,10 +7,11 @@ Spark's own way. pyarrow reads a footer in a millisecond; where it is not instal
 
 from __future__ import annotations
 
-from pathlib import Path
+import dataclasses
 from typing import Any
 
 from ._errors import JobError
+from ._place import Place
 from ._reading import Reading
 from ._schema import columns_of, other_names
 
@@ -23,7 +24,7 @@ def read_parquet(reading: Reading) -> DataFrame:
     Raises:
         JobError: a file has other columns than the first, or than the lane's `schema`, or is no Parquet file.
     """
-    paths = reading.item.paths
+    paths = reading.item.places
     if reading.is_true("mergeSchema"):
         return reading.load(paths)
     if len(paths) == 1 and reading.schema is None:
@@ -46,7 +47,7 @@ def read_parquet(reading: Reading) -> DataFrame:
     return reading.load(paths)
 
 
-def _alone(reading: Reading, path: Path) -> DataFrame:
+def _alone(reading: Reading, path: Place) -> DataFrame:
     """The rows of one file: there is nothing to compare it with, so its footer is looked at where Spark fails."""
     try:
         return reading.load([path])
@@ -55,12 +56,13 @@ def _alone(reading: Reading, path: Path) -> DataFrame:
         raise
 
 
-def _columns(reading: Reading, path: Path) -> dict[str, str]:
+def _columns(reading: Reading, path: Place) -> dict[str, str]:
     """The type of each column; of one with parts, the types of all its leaves."""
     try:
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
-        schema = parquet.ParquetFile(path).schema
+        with reading.storage.open(path) as stream:
+            schema = parquet.ParquetFile(stream).schema
     except Exception as error:  # noqa: BLE001 - not installed, not readable or not for pyarrow: Spark has the last word
         return _asked(reading, path, error)
     columns: dict[str, str] = {}
@@ -72,9 +74,9 @@ def _columns(reading: Reading, path: Path) -> dict[str, str]:
     return columns
 
 
-def _asked(reading: Reading, path: Path, why: Exception) -> dict[str, str]:
+def _asked(reading: Reading, path: Place, why: Exception) -> dict[str, str]:
     try:
-        return dict(columns_of(type(reading)(reading.spark, reading.lane, reading.item, None).load([path]).schema))
+        return dict(columns_of(dataclasses.replace(reading, schema=None).load([path]).schema))
     except Exception as error:
         if type(why).__name__ in ("ImportError", "ModuleNotFoundError") or isinstance(error, JobError):
             raise

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,9 @@ from ._errors import JobError, PipelineError
 from ._items import FileSeen, Item, Lane
 from ._json_input import check_documents
 from ._parquet_input import read_parquet
-from ._place import is_in_blocks, local
+from ._place import Place, place_of
 from ._reading import Reading, schema_of, spark_path
+from ._storage import Storage
 
 DataFrame = Any
 SparkSession = Any
@@ -28,27 +28,29 @@ _PATHS_SCHEMA = "array<struct<path:string,size_bytes:bigint,modified:double>>"
 _MESSAGES_SCHEMA = "array<struct<message_id:string,routing_key:string,headers:map<string,string>,body:string>>"
 
 
-def met(item: Item) -> tuple[FileSeen, ...]:
+def met(item: Item, storage: Storage) -> tuple[FileSeen, ...]:
     """The item's files as they are now; call it before reading them. What is no file stays as it is.
 
     Raises:
         JobError: one of them is gone.
+        PipelineError: a store does not answer.
     """
-    return tuple(_met(seen, item.base / seen.path) if seen.is_file else seen for seen in item.files)
+    return tuple(_met(seen.path, item.place(seen), storage) if seen.is_file else seen for seen in item.files)
 
 
-def _met(seen: FileSeen, path: Path) -> FileSeen:
+def _met(path: str, place: Place, storage: Storage) -> FileSeen:
     try:
-        status = os.stat(path)
+        status = storage.status(place)
     except OSError as error:
-        raise JobError(
-            f"cannot read {str(path)!r}: {error.strerror}; "
+        may_pass = not place.is_local and not isinstance(error, FileNotFoundError | PermissionError)
+        raise (PipelineError if may_pass else JobError)(
+            f"cannot read {place.text!r}: {error.strerror}; "
             "`multiqueue pipeline retry` tries again and forgets files that are gone"
         ) from error
-    return FileSeen(seen.path, status.st_size, status.st_mtime_ns)
+    return FileSeen(path, status.size_bytes, status.mtime_ns)
 
 
-def named_files(item: Item) -> Item:
+def named_files(item: Item, storage: Storage) -> Item:
     """The item of a queue lane with the files that its messages name, a path each.
 
     Raises:
@@ -57,12 +59,12 @@ def named_files(item: Item) -> Item:
     files = []
     for payload in item.messages:
         try:
-            path = local(payload.body.decode().strip())
+            place = place_of(payload.body.decode().strip(), item.base)
         except UnicodeDecodeError as error:
             raise JobError(f'the body of message {payload.id!r} is no path; format = "message" takes bodies') from error
         except ValueError as error:
             raise JobError(f"the message {payload.id!r}: {error}") from error
-        files.append(_met(FileSeen(path, 0, 0), item.base / path))
+        files.append(_met(place.text, place, storage))
     return replace(item, files=tuple(files))
 
 
@@ -84,24 +86,27 @@ def read_messages(spark: SparkSession, item: Item) -> DataFrame:
     )
 
 
-def unchanged(item: Item) -> None:
+def unchanged(item: Item, storage: Storage) -> None:
     """Return if the item's files are still those that were met: while it was read, nobody wrote to them.
 
     Raises:
         PipelineError: one has changed; what was read may be half of the one and half of the other.
     """
     for seen in item.files:
-        path = item.base / seen.path
-        with contextlib.suppress(FileNotFoundError):  # it was read whole before; and what is no file is never found
-            status = os.stat(path)
-            if (status.st_size, status.st_mtime_ns) != (seen.size_bytes, seen.mtime_ns):
-                raise PipelineError(f"{item.shown(path)} has changed while it was read")
+        if not seen.is_file:
+            continue
+        place = item.place(seen)
+        with contextlib.suppress(FileNotFoundError):  # it was read whole before
+            status = storage.status(place)
+            if (status.size_bytes, status.mtime_ns) != (seen.size_bytes, seen.mtime_ns):
+                raise PipelineError(f"{item.shown(place)} has changed while it was read")
 
 
 class Inputs:
     """How the files of items are read, and what was learnt of them. Threads of running items share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
         self._headers = Headers()
         self._schemas: dict[tuple[str, str | None], StructType | None] = {}
 
@@ -110,7 +115,7 @@ class Inputs:
         key = (lane.format, lane.schema)
         if key not in self._schemas:
             self._schemas[key] = schema_of(spark, lane, item)
-        return Reading(spark, lane, item, self._schemas[key])
+        return Reading(spark, lane, item, self._schemas[key], self.storage)
 
     def read(self, reading: Reading) -> DataFrame:
         """The item's files as one DataFrame: rows of the format.
@@ -126,7 +131,7 @@ class Inputs:
             return read_parquet(reading)
         if reading.lane.format in ("json", "jsonl"):
             check_documents(reading)
-        return reading.load(reading.item.paths)
+        return reading.load(reading.item.places)
 
 
 def _check_packed(reading: Reading) -> None:
@@ -135,9 +140,9 @@ def _check_packed(reading: Reading) -> None:
     Raises:
         JobError: one is packed in another way than its name says to Spark.
     """
-    for path in reading.item.paths:
+    for path in reading.item.places:
         try:
-            is_good = is_in_blocks(path)
+            is_good = reading.storage.is_in_blocks(path)
         except OSError as error:
             raise JobError(f"cannot read {reading.item.shown(path)}: {error.strerror or error}") from error
         if not is_good:
@@ -166,14 +171,14 @@ def read_output(
     reader = spark.read.format(output_format).options(**options).option("basePath", "file://" + str(root))
     if schema is not None:
         reader = reader.schema(schema)
-    return reader.load([spark_path(directory) for directory in present]).drop("item")
+    return reader.load([spark_path(Place(str(directory))) for directory in present]).drop("item")
 
 
 def read_paths(spark: SparkSession, item: Item) -> DataFrame:
     """A row per file."""
     # A literal in the plan: half the time of createDataFrame, which ships pickled rows through an RDD.
     rows = [
-        {"path": str(path), "size_bytes": seen.size_bytes, "modified": seen.mtime_ns / 1e9}
-        for path, seen in zip(item.paths, item.files, strict=True)
+        {"path": place.text, "size_bytes": seen.size_bytes, "modified": seen.mtime_ns / 1e9}
+        for place, seen in zip(item.places, item.files, strict=True)
     ]
     return spark.sql(f"SELECT inline(from_json(:files, '{_PATHS_SCHEMA}'))", args={"files": json.dumps(rows)})

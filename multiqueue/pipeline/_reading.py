@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from ._errors import JobError
 from ._items import ERROR, SET_ASIDE, Item, Lane
+from ._place import Place, place_of
+from ._storage import Storage
 
 DataFrame = Any
 SparkSession = Any
@@ -43,6 +44,7 @@ class Reading:
     item: Item
     schema: StructType | None
     """The columns in the lane's `schema`."""
+    storage: Storage
 
     @property
     def sets_aside(self) -> bool:
@@ -64,12 +66,12 @@ class Reading:
 
     def load(
         self,
-        paths: Sequence[Path],
+        files: Sequence[Place],
         schema: StructType | None = None,
         options: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """The rows of these files; their columns are those of the lane's schema, unless others are given."""
-        places = [spark_path(path) for path in paths]
+        places = [spark_path(place) for place in files]
         reader = self._reader(options or {})
         columns = schema if schema is not None else self.schema
         if not self.sets_aside:
@@ -85,9 +87,9 @@ class Reading:
             self._reader(options or {}).schema(columns).load(places).selectExpr("*", f"_metadata.file_path AS {FILE}")
         )
 
-    def header(self, path: Path) -> StructType:
+    def header(self, file: Place) -> StructType:
         """The columns that the header of a CSV file names, as Spark reads it; each a string."""
-        return self._reader({"inferSchema": "false", "mode": "PERMISSIVE"}).load([spark_path(path)]).schema
+        return self._reader({"inferSchema": "false", "mode": "PERMISSIVE"}).load([spark_path(file)]).schema
 
     def _reader(self, options: Mapping[str, str]) -> Any:
         name, preset = _READERS[self.lane.format]
@@ -110,23 +112,25 @@ def schema_of(spark: SparkSession, lane: Lane, item: Item) -> StructType | None:
         return None
     name, preset = _READERS[lane.format]
     reader = spark.read.format(name).options(**{**preset, **lane.options}).schema(lane.schema)
-    return reader.load([spark_path(path) for path in item.paths[:1]]).schema
+    return reader.load([spark_path(place) for place in item.places[:1]]).schema
 
 
-def spark_path(path: Path) -> str:
-    """The path as Spark takes it literally: it reads a glob where we mean a name.
+def spark_path(place: Place) -> str:
+    """The place as Spark takes it literally: it reads a glob where we mean a name.
 
     Raises:
         JobError: the name has a colon, which Hadoop cannot read.
     """
-    if ":" in str(path):
-        raise JobError(f'Spark cannot read {str(path)!r}: its name has a colon; rename it, or use format = "paths"')
-    return "file://" + "".join("\\" + c if c in "\\*?[]{}" else c for c in str(path))
+    if any(":" in part for part in place.parts[0 if place.is_local else 1 :]):
+        raise JobError(f'Spark cannot read {place.text!r}: its name has a colon; rename it, or use format = "paths"')
+    return "".join("\\" + c if c in "\\*?[]{}" else c for c in place.spark_url)
 
 
-def path_in(file_path: str) -> Path:
-    """The path in Spark's `_metadata.file_path`."""
-    return Path(unquote(urlsplit(file_path).path))
+def place_in(file_path: str) -> Place:
+    """The place in Spark's `_metadata.file_path`."""
+    if file_path.startswith("file:"):
+        return Place(unquote(urlsplit(file_path).path))
+    return place_of(unquote(file_path))
 
 
 def quoted(name: str) -> str:

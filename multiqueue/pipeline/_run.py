@@ -103,7 +103,7 @@ def run_pipeline(
             ledger,
             Intake(lanes, config.base, config.written, ledger, following, lost),
             lambda: _dispatcher(config, scheduled, session, work, reporter, stack),
-            Attempts(work, publisher, mailbox.post, clock),
+            Attempts(work, publisher, mailbox.post, clock, config.storage),
             Settlement(ledger, publisher, _backoff(config), DeadLetters(config.dead_letters)),
             Steps(steps, lanes, ledger),
             queues,

@@ -5,12 +5,14 @@ Nothing unknown is accepted. docs/reference/pipeline-toml.md lists the keys; a t
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ._place import local
+from ._place import Place, local, place_of
 from ._source import split_source
 
 InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "paths", "message"]
@@ -207,6 +209,82 @@ class StateSection(_Section):
         return None if value is None else local(value)
 
 
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+# The arguments of fsspec's file systems, by scheme and by the key here.
+_S3 = {"key": "key", "secret": "secret", "token": "token", "endpoint": "endpoint_url", "anonymous": "anon"}
+_AZURE = {"account": "account_name", "secret": "account_key", "token": "sas_token", "anonymous": "anon"}
+_ARGUMENTS = {
+    "s3": _S3,
+    "gs": {"account": "project", "token": "token", "endpoint": "endpoint_url"},
+    "abfss": _AZURE,
+    "az": _AZURE,
+}
+
+
+class StorageSection(_Section):
+    """`[storage.NAME]`: how the places below a URL are reached; what is not said here the environment says."""
+
+    url: str = Field(min_length=1)
+    endpoint: str | None = None
+    region: str | None = None
+    account: str | None = Field(default=None, repr=False)
+    key: str | None = Field(default=None, repr=False)
+    secret: str | None = Field(default=None, repr=False)
+    token: str | None = Field(default=None, repr=False)
+    anonymous: bool = False
+    options: dict[str, Any] = Field(default_factory=dict, repr=False)
+
+    @field_validator("endpoint", "region", "account", "key", "secret", "token")
+    @classmethod
+    def _from_the_environment(cls, value: str | None) -> str | None:
+        return None if value is None else _VARIABLE.sub(_variable, value)
+
+    @field_validator("url")
+    @classmethod
+    def _is_in_a_store(cls, value: str) -> str:
+        place = place_of(value)
+        if place.is_local:
+            raise ValueError(f'{value!r} is local; [storage] is for stores, as in url = "s3://BUCKET"')
+        return place.text
+
+    @model_validator(mode="after")
+    def _fits_the_store(self) -> StorageSection:
+        known = {*_ARGUMENTS[self.place.scheme], *(("region",) if self.place.scheme == "s3" else ())}
+        known |= {"url", "options", "anonymous"}
+        if odd := sorted(name for name in self.model_fields_set if name not in known):
+            raise ValueError(
+                f"{odd[0]} means nothing to {self.place.scheme}://, which takes {', '.join(sorted(known))}"
+            )
+        return self
+
+    @property
+    def place(self) -> Place:
+        """What it is about."""
+        return Place(self.url)
+
+    def fsspec_arguments(self) -> dict[str, Any]:
+        """The arguments of fsspec's file system, secrets among them."""
+        names = _ARGUMENTS[self.place.scheme]
+        values = {names[one]: getattr(self, one) for one in names if getattr(self, one)}
+        if self.region is not None:
+            values["client_kwargs"] = {"region_name": self.region}
+        if self.anonymous and self.place.scheme == "gs":
+            values["token"] = "anon"
+        return {**values, **self.options}
+
+    def secrets(self) -> list[str]:
+        """What nobody is to read."""
+        named = [one for one in (self.key, self.secret, self.token) if one]
+        return named + [one for one in self.options.values() if isinstance(one, str) and len(one) >= 8]
+
+
+def _variable(found: re.Match[str]) -> str:
+    if found[1] not in os.environ:
+        raise ValueError(f"there is no environment variable {found[1]}")
+    return os.environ[found[1]]
+
+
 class Settings(_Section):
     """The whole file."""
 
@@ -218,6 +296,7 @@ class Settings(_Section):
     retry: RetrySection = Field(default_factory=RetrySection)
     follow: FollowSection = Field(default_factory=FollowSection)
     state: StateSection = Field(default_factory=StateSection)
+    storage: dict[str, StorageSection] = Field(default_factory=dict)
 
 
 def strings(globs: str | Iterable[str]) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from ._put_out import note_columns, require_alike
 from ._read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
 from ._reading import Reading
 from ._schema import Schemas
+from ._storage import Storage
 
 DataFrame = Any
 SparkSession = Any
@@ -75,7 +76,7 @@ class SparkWork:
     """By the name of a step; `""` for all lanes."""
     lanes: dict[str, Lane] = field(default_factory=dict)
     schemas: Schemas = field(default_factory=Schemas)
-    inputs: Inputs = field(default_factory=Inputs)
+    inputs: Inputs = field(default_factory=lambda: Inputs(Storage()))
 
     def __call__(self, spark: SparkSession, item: Item, staged: Path) -> bool:
         """Whether the job returned something, which is then in `staged`, complete.
@@ -89,14 +90,14 @@ class SparkWork:
             return self._put_out(spark, item, task, frames, staged)
         lane = self.lanes[item.lane]
         if item.messages and lane.format != "message":
-            item = named_files(item)
+            item = named_files(item, self.inputs.storage)
         if lane.format in ("message", "paths"):
             frame = read_messages(spark, item) if lane.format == "message" else read_paths(spark, item)
             self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
             has_output = self._put_out(spark, item, task, {INPUT: frame}, staged)
         else:
             has_output = self._of_files(self.inputs.reading(spark, lane, item), task, staged)
-        unchanged(item)
+        unchanged(item, self.inputs.storage)
         return has_output
 
     def add(self, lane: Lane) -> None:
@@ -173,7 +174,7 @@ def work_of(config: PipelineConfig, lanes: Sequence[Lane]) -> SparkWork:
             output.format, options, section.partition_by, section.files_per_item, step.expect, f"{place}.expect"
         )  # fmt: skip
         tasks[step.name] = Task(job_of(place, section.sql, section.python, base), sink, step)
-    return SparkWork(Places(config.output), tasks, {lane.name: lane for lane in lanes})
+    return SparkWork(Places(config.output), tasks, {lane.name: lane for lane in lanes}, inputs=Inputs(config.storage))
 
 
 def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> None:

@@ -20,6 +20,7 @@ from multiqueue.pipeline._sections import (
     SparkSection,
     StateSection,
     StepSection,
+    StorageSection,
 )
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -42,6 +43,7 @@ def table(text: str) -> list[list[str]]:
         ("## `[retry]`", RetrySection),
         ("## `[follow]`", FollowSection),
         ("## `[state]`", StateSection),
+        ("## `[storage.NAME]`", StorageSection),
     ],
 )
 def test_every_key_is_in_the_reference(heading: str, model: type[BaseModel]) -> None:

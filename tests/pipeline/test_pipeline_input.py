@@ -20,6 +20,7 @@ from multiqueue.pipeline._items import Lane
 from multiqueue.pipeline._job import sql_job
 from multiqueue.pipeline._publish import Places, beside
 from multiqueue.pipeline._read import met
+from multiqueue.pipeline._storage import Storage
 from multiqueue.pipeline._work import Sink, SparkWork, Task
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -82,7 +83,7 @@ class Reader:
         item = Item("i", "lane", tuple(write(self.base, files)), self.base)
         import dataclasses
 
-        self.work(self.spark, dataclasses.replace(item, files=met(item)), self.staged)
+        self.work(self.spark, dataclasses.replace(item, files=met(item, Storage())), self.staged)
         return rows_in(self.staged)
 
     def error(self, files: Files, format: str = "csv", **lane: Any) -> str:

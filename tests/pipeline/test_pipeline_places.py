@@ -13,8 +13,9 @@ from click.testing import CliRunner
 from multiqueue.cli import main
 from multiqueue.pipeline import ConfigError, Item, JobError, Payload, load_config
 from multiqueue.pipeline._items import FileSeen
-from multiqueue.pipeline._place import local, start_of
+from multiqueue.pipeline._place import Place, local, place_of
 from multiqueue.pipeline._read import named_files
+from multiqueue.pipeline._storage import Storage
 
 PLACES = {
     "lanes.a.files": 'files = "{}"',
@@ -45,18 +46,23 @@ def test_every_command_refuses_the_same_places(tmp_path: Path, place: str, comma
     path.write_text(configuration(place, "hdfs:/x"))
     asked = CliRunner().invoke(main, ["pipeline", command, str(path)])
     assert asked.exit_code == 2
-    assert f"{place.removesuffix('.1')}: 'hdfs:/x' is not a local path but a place in HDFS; " in asked.output
+    assert f"{place.removesuffix('.1')}: 'hdfs:/x' is a place in HDFS, which is not reached; take " in asked.output
     assert [one.name for one in tmp_path.iterdir()] == ["p.toml"]
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("s3://b/x", "'s3://b/x' is not a local path but a place in S3; this version takes local or mounted paths: "),
-        ("s3a://b/x", "a place in S3"),
-        ("S3://b/x", "a place in S3"),
-        ("gs://b/x", "a place in Google Cloud Storage"),
-        ("abfss://c@a.dfs.core.windows.net/x", "a place in Azure Storage"),
+        (
+            "s3://b/x",
+            "'s3://b/x' is a place in an object store, and a local one is needed here: PATH, ~/PATH or file:///",
+        ),
+        ("s3a://b/x", "a place in an object store"),
+        ("S3://b/x", "a place in an object store"),
+        ("gs://b/x", "a place in an object store"),
+        ("abfss://c@a.dfs.core.windows.net/x", "a place in an object store"),
+        ("wasbs://c@a/x", "a place in Azure's old storage, whose successor is abfss://"),
+        ("s3:/x", "'s3:/x' names no bucket: one is s3://BUCKET/KEY"),
         ("hdfs:/x", "a place in HDFS"),
         ("hdfs://namenode:8020/x", "a place in HDFS"),
         ("dbfs:/x", "a place in the Databricks File System, which Databricks mounts at /dbfs"),
@@ -97,6 +103,37 @@ def test_what_is_local(monkeypatch: pytest.MonkeyPatch, text: str, path: str) ->
     assert local(text) == path
 
 
+@pytest.mark.parametrize(
+    ("text", "url", "spark_url"),
+    [
+        ("s3://b/k/*.csv", "s3://b/k/*.csv", "s3a://b/k/*.csv"),
+        ("s3a://b/k/", "s3://b/k", "s3a://b/k"),
+        ("S3N://b", "s3://b", "s3a://b"),
+        ("gcs://b/a%20b?", "gs://b/a%20b?", "gs://b/a%20b?"),
+        (
+            "abfs://c@a.dfs.core.windows.net/x",
+            "abfss://c@a.dfs.core.windows.net/x",
+            "abfss://c@a.dfs.core.windows.net/x",
+        ),
+    ],
+)
+def test_what_is_in_a_store(text: str, url: str, spark_url: str) -> None:
+    """An object has one text, however its scheme is spelled, and Spark is given the one that it knows."""
+    place = place_of(text)
+    assert (place.text, place.spark_url, place.is_local) == (url, spark_url, False)
+
+
+def test_the_parts_of_a_place() -> None:
+    """A bucket is one part, as `/` is; what lies below another place is told by parts, not by characters."""
+    place = place_of("s3://b/k/a.csv.gz")
+    assert (place.parts, place.name, place.suffix) == (("s3://b", "k", "a.csv.gz"), "a.csv.gz", ".gz")
+    assert place.parent / "a.csv.gz" == place
+    assert place.parent.parent.parent == Place("s3://b")
+    assert place.is_below(Place("s3://b/k"))
+    assert not Place("s3://bb/k").is_below(Place("s3://b"))
+    assert Place("/a/b") / "c" == Place("/a/b/c")
+
+
 def test_the_places_of_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The output, the state, the dead letters and the lanes all take `~` and `file:`."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -114,16 +151,16 @@ def test_the_places_of_a_configuration(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_message_that_names_a_place(tmp_path: Path) -> None:
-    """The path in a message is a place as any other: a URL is an error of that message, `file:` is a file."""
+    """The path in a message is a place as any other: one that is not reached is that message's error."""
     (tmp_path / "a.csv").write_text("a")
 
     def item(body: str) -> Item:
         files = (FileSeen("message://1", 1, 0),)
         return Item("i", "a", files, tmp_path, messages=(Payload("1", "", {}, body.encode()),))
 
-    assert named_files(item(f"file://{tmp_path}/a.csv")).paths == (tmp_path / "a.csv",)
-    with pytest.raises(JobError, match=r"the message '1': 's3://b/a\.csv' is not a local path but a place in S3"):
-        named_files(item("s3://b/a.csv"))
+    assert named_files(item(f"file://{tmp_path}/a.csv"), Storage()).paths == (tmp_path / "a.csv",)
+    with pytest.raises(JobError, match=r"the message '1': 'hdfs://b/a\.csv' is a place in HDFS, which is not reached"):
+        named_files(item("hdfs://b/a.csv"), Storage())
 
 
 def test_two_sections_over_the_same_directories(tmp_path: Path) -> None:
@@ -182,9 +219,9 @@ def test_the_start_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.csv.bz2").write_bytes(bz2.compress(b"head\nrow\n"))
     (tmp_path / "a.csv.zst").write_bytes(b"?")
     for name in ("a.csv", "a.csv.gz", "a.csv.bz2"):
-        assert start_of(tmp_path / name, 4) == b"head"
-    assert start_of(tmp_path / "a.csv.zst", 4) is None
+        assert Storage().start_of(Place(f"{tmp_path}/{name}"), 4) == b"head"
+    assert Storage().start_of(Place(f"{tmp_path}/a.csv.zst"), 4) is None
     for bad in (gzip.compress(os.urandom(100))[:12], b"no gzip"):
         (tmp_path / "a.csv.gz").write_bytes(bad)
         with pytest.raises(OSError, match=r"ended before|Not a gzipped file"):
-            start_of(tmp_path / "a.csv.gz", 4)
+            Storage().start_of(Place(f"{tmp_path}/a.csv.gz"), 4)

@@ -1,0 +1,162 @@
+"""What lies at a place is asked for in the same words, whether it is a local file or an object of a store."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from s3_support import KEYS, Store
+
+from multiqueue.pipeline import ConfigError, Unprepared, parse_config
+from multiqueue.pipeline._place import Place, place_of
+from multiqueue.pipeline._sections import StorageSection
+from multiqueue.pipeline._storage import Storage
+
+BODY = b"one\ntwo\r\nthree"
+
+
+@pytest.fixture(params=["local", "s3"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Storage, Place]]:
+    """Somewhere with an object `in/a.txt`, a packed one, and an empty one."""
+    objects = {"in/a.txt": BODY, "in/b.txt.gz": gzip.compress(BODY), "in/deep/c.txt": b""}
+    if request.param == "local":
+        for key, body in objects.items():
+            (tmp_path / key).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / key).write_bytes(body)
+        yield Storage(), Place(str(tmp_path))
+    else:
+        store: Store = request.getfixturevalue("s3_store")
+        bucket = store.bucket(objects)
+        yield Storage({"s": StorageSection(**store.section(bucket))}), Place(f"s3://{bucket}")
+
+
+def test_bytes_of_files_and_objects(place: tuple[Storage, Place]) -> None:
+    """Size, first bytes and lines are the same of a file and of an object, packed or empty."""
+    storage, root = place
+    assert storage.status(root / "in/a.txt").size_bytes == len(BODY)
+    assert storage.start_of(root / "in/a.txt", 5) == storage.start_of(root / "in/b.txt.gz", 5) == b"one\nt"
+    assert storage.start_of(root / "in/a.txt", 500) == BODY
+    assert storage.start_of(root / "in/deep/c.txt", 5) == b""
+    assert list(storage.lines_of(root / "in/b.txt.gz")) == [b"one", b"two", b"three"]
+    with storage.open(root / "in/a.txt") as stream:
+        stream.seek(4)
+        assert stream.read(3) == b"two"
+
+
+def test_listings(place: tuple[Storage, Place]) -> None:
+    """A listing has the files with their sizes, and directories without."""
+    storage, root = place
+    found = {one.name: one for page in storage.pages(root / "in") for one in page}
+    assert {name: one.status and one.status.size_bytes for name, one in found.items()} == {
+        "a.txt": len(BODY),
+        "b.txt.gz": storage.status(root / "in/b.txt.gz").size_bytes,
+        "deep": None,
+    }
+    assert found["a.txt"].place == root / "in/a.txt"
+    assert found["a.txt"].status == storage.status(root / "in/a.txt")
+
+
+def test_what_is_not_there(place: tuple[Storage, Place]) -> None:
+    """A missing file or object is a FileNotFoundError, and does not exist; a directory does."""
+    storage, root = place
+    with pytest.raises(FileNotFoundError):
+        storage.status(root / "in/x")
+    with pytest.raises(FileNotFoundError):
+        storage.start_of(root / "in/x", 1)
+    assert not storage.exists(root / "in/x")
+    assert storage.exists(root / "in/deep")
+    assert storage.exists(root / "in/a.txt")
+
+
+def test_written_and_removed(place: tuple[Storage, Place]) -> None:
+    """What is put is there as a whole, replaces what was there, and can be removed twice."""
+    storage, root = place
+    letter = root / "out/lane=a/i.json"
+    for body in (b"1", b"22"):
+        storage.put(letter, body)
+        assert storage.start_of(letter, 9) == body
+    storage.remove(letter)
+    storage.remove(letter)
+    assert not storage.exists(letter)
+
+
+def test_an_object_written_twice_within_a_second(s3_store: Store) -> None:
+    """An object of the same size and second with another content has another version, and the same second."""
+    bucket = s3_store.bucket({"a": b"1"})
+    storage, place = Storage({"s": StorageSection(**s3_store.section(bucket))}), Place(f"s3://{bucket}/a")
+    before = storage.status(place)
+    s3_store.client.put_object(Bucket=bucket, Key="a", Body=b"2")
+    assert storage.status(place) != before
+    assert abs(storage.status(place).mtime_ns - before.mtime_ns) < 60e9
+
+
+def test_thousands_of_objects_come_in_pages(s3_store: Store) -> None:
+    """A store's listing is read page by page: no more than a page of it is in memory."""
+    bucket = s3_store.bucket({f"k{number:04}": b"" for number in range(1001)})
+    storage = Storage({"s": StorageSection(**s3_store.section(bucket))})
+    assert [len(page) for page in storage.pages(Place(f"s3://{bucket}"))] == [1000, 1]
+
+
+def test_the_section_of_a_place() -> None:
+    """The section with the longest URL above a place is its own; others have what the environment says."""
+    sections = {
+        "all": StorageSection(url="s3://b", key="1"),
+        "part": StorageSection(url="s3a://b/part/", key="2"),
+    }
+    storage = Storage(sections)
+    assert storage.section(Place("s3://b/x")) is sections["all"]
+    assert storage.section(Place("s3://b/part/x")) is sections["part"]
+    assert storage.section(Place("s3://bb/x")) is None
+    assert storage.fsspec(Place("s3://b/part/x")) == ("s3", {"key": "2"}, "b/part/x")
+    assert storage.fsspec(place_of("abfss://c@acc.dfs.core.windows.net/x")) == ("abfs", {"account_name": "acc"}, "c/x")
+
+
+def config_of(storage: dict[str, object]) -> None:
+    lanes = {"a": {"files": "*", "format": "text"}}
+    values = {"lanes": lanes, "job": {"sql": "SELECT 1"}, "output": {"path": "out"}, "storage": {"lake": storage}}
+    parse_config(values, Path("/"))
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"url": "in"}, "storage.lake.url: 'in' is local; [storage] is for stores"),
+        ({"url": "s3://b", "account": "x"}, "storage.lake: account means nothing to s3://, which takes "),
+        ({"url": "gs://b", "key": "x"}, "storage.lake: key means nothing to gs://"),
+        (
+            {"url": "s3://b", "key": "${NOT_SET_HERE}"},
+            "storage.lake.key: there is no environment variable NOT_SET_HERE",
+        ),
+    ],
+)
+def test_a_section_that_is_wrong(section: dict[str, object], said: str) -> None:
+    """What a section of a store cannot mean is refused by its name."""
+    with pytest.raises(ConfigError) as caught:
+        config_of(section)
+    assert said in str(caught.value)
+
+
+def test_secrets_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`${NAME}` stands for a variable of the environment."""
+    monkeypatch.setenv("THE_SECRET", "x" * 20)
+    assert StorageSection(url="s3://b", secret="${THE_SECRET}").secret == "x" * 20
+
+
+def test_secrets_are_not_shown(s3_store: Store) -> None:
+    """Neither a section nor an error of its store shows a secret."""
+    bucket = s3_store.bucket()
+    section = StorageSection(**{**s3_store.section(bucket), "options": {"username_": "hidden-in-options"}})
+    assert not any(secret in repr(section) for secret in (KEYS["key"], KEYS["secret"], "hidden-in-options"))
+    storage = Storage({"s": section})
+    with pytest.raises(OSError, match=r"TypeError") as caught:  # the library names the argument, and its value
+        storage.status(Place(f"s3://{bucket}/a"))
+    assert "hidden-in-options" not in str(caught.value)
+
+
+def test_a_store_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A place in a store whose library is not installed is refused with the extra that has it."""
+    monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)
+    with pytest.raises(Unprepared, match=r"a place in gs:// needs gcsfs: pip install 'blocking-multiqueue\[gs\]'"):
+        Storage().status(Place("gs://b/x"))
