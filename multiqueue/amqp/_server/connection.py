@@ -74,26 +74,22 @@ class ServerConnection(ConnectionReading):
         self._pending_bytes = 0
         self._out.clear()
         if self._is_aside:
-            self._end_channels()  # those that are ours, so that nobody's messages wait for the other thread
+            # Those that are ours, so that nobody's messages wait for the other thread.
+            self._piecework.add(self._end_channels(), lambda _: None)
         else:
             self._end()
 
     def pause_writing(self) -> None:
         """The peer reads slowly: its consumers want nothing for now."""
         self.is_held_back = True
-        self._want(False)
+        self._want_or_not()
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
         self.is_held_back = False
         self._unread_bytes = 0
-        self._want(True)
+        self._want_or_not()
         self._let_go("replies")
-
-    def _want(self, desired: bool) -> None:
-        for channel in list(self.channels.values()):
-            for consumer in list(channel.consumers.values()):
-                consumer.want(desired)
 
     def _new_channel(self, number: int) -> ServerChannel:
         most = self._channel_max  # open at a time: as RabbitMQ, whatever their numbers are
@@ -261,21 +257,24 @@ class ServerConnection(ConnectionReading):
         self._transport.abort()
 
     def _closed_by_client(self) -> None:
-        end_each(self, [("end its channels", self._end_channels), ("delete its exclusive queues", self._release_owner)])
-        self._reply(commands.Connection.CloseOk)
-        self.flush()
-        self._is_deaf = True
-        self._close_transport()
+        def close(_: Exception | None) -> None:
+            end_each(self, [("delete its exclusive queues", self._release_owner)])
+            self._reply(commands.Connection.CloseOk)
+            self.flush()
+            self._is_deaf = True
+            self._close_transport()
+
+        self._piecework.add(self._end_channels(), close)
 
     def _end(self) -> None:
-        end_each(
-            self,
-            [
-                ("end its channels", self._end_channels),
+        def end(_: Exception | None) -> None:
+            steps = (
                 ("delete its exclusive queues", self._release_owner),
                 ("be forgotten", lambda: self.server.forget(self)),
-            ],
-        )
+            )
+            end_each(self, steps)
+
+        self._piecework.add(self._end_channels(), end)
 
     def _release_owner(self) -> None:
         if hasattr(self, "host"):

@@ -4,7 +4,8 @@ State       All of a connection belongs to its I/O thread. Other threads come in
             `post_committed`, whose list is guarded by `_commits_lock` (a leaf).
 Ending      `fault` sends a close and ends the channels; what keeps the connection from reading no longer matters, for
             only the answer does. `_end` is the last thing: channels, then exclusive queues, then the server forgets;
-            each of them even if another raises (`_session.ending`).
+            each of them even if another raises (`_session.ending`). Where much is unacked that takes many turns
+            (`_session.piecework`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from ...broker import BrokerError
 from .._session.ending import Step, end_each
 from .._session.figures import ConnectionFigures
+from .._session.piecework import Piecework
 from .._wire.errors import AmqpError, ConnectionFault
 from .._wire.fields import shortened
 from .._wire.frames import MIN_FRAME_MAX, Frame, FrameSplitter
@@ -99,6 +101,7 @@ class ConnectionBase(asyncio.Protocol):
         self._channel_aside: ServerChannel | None = None  # which is that thread's meanwhile
         self._put_off: tuple[AmqpError | BrokerError, bytes] | None = None  # a fault that waits for it
         self._is_lost = False
+        self._piecework = Piecework(io.do_piece, self.flush)
         self._monitor = HeartbeatMonitor()
         self._heartbeat = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -211,8 +214,10 @@ class ConnectionBase(asyncio.Protocol):
             self.server.strangers.warning("%s: closed before its login: %s", self.name, error)
         else:
             _log.log(logging.INFO if error.reply_code == 320 else logging.WARNING, "%s: closed: %s", self.name, error)
-        self._end_channels()
         self.machine.closed_by_server()
+        self._piecework.add(self._end_channels(), partial(self._say_close, error, method))
+
+    def _say_close(self, error: AmqpError | BrokerError, method: bytes, _: Exception | None) -> None:
         self._reply(
             commands.Connection.Close,
             reply_code=error.reply_code,
@@ -220,12 +225,13 @@ class ConnectionBase(asyncio.Protocol):
             class_id=int.from_bytes(method[:2]),
             method_id=int.from_bytes(method[2:4]),
         )
-        self._set_timer(self.settings.handshake_timeout, self._transport.abort)
         # What keeps us from reading no longer matters: only the answer does.
         self._holds.clear()
         self._pending.clear()
         self._pending_bytes = 0
-        self._read_or_not()
+        if not self._is_lost:
+            self._set_timer(self.settings.handshake_timeout, self._transport.abort)
+            self._read_or_not()
 
     def _set_timer(self, seconds: float, action: Callable[[], object]) -> None:
         self._cancel_timer()
@@ -243,19 +249,31 @@ class ConnectionBase(asyncio.Protocol):
             # A peer that does not read would keep what is left to be written, and us, for ever.
             self._set_timer(self.settings.handshake_timeout, self._transport.abort)
 
-    def _end_channels(self) -> None:
-        """End the channels, but for one that is another thread's: its consumers want nothing, and it ends later."""
+    def _want_or_not(self) -> None:
+        """Have consumers served, but not while the peer reads slowly, or something is done in pieces."""
+        desired = not (self.is_held_back or self._piecework.is_under_way)
+        for channel in list(self.channels.values()):
+            for consumer in list(channel.consumers.values()):
+                consumer.want(desired)
+
+    def _end_channels(self) -> Iterator[None]:
+        """Deliver nothing further; what is returned ends the channels, a piece at each step.
+
+        But for one that is another thread's: it ends later.
+        """
         channels, self.channels = self.channels, {}
         aside = self._channel_aside
+        endings: list[Iterator[None]] = []
         steps: list[Step] = []
         for channel in channels.values():
             if channel is not aside:
-                steps.append((f"end {channel!r}", channel.end))
+                endings.append(channel.end())
                 continue
             self.channels[channel.number] = channel
             for consumer in channel.consumers.values():
                 steps.append((f"stop {consumer!r}", partial(consumer.want, False)))
         end_each(self, steps)
+        return itertools.chain.from_iterable(endings)
 
     def __repr__(self) -> str:
         return f"<connection {self.name}>"

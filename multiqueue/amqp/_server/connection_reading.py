@@ -79,7 +79,7 @@ class ConnectionReading(ConnectionHolding):
     @property
     def is_behind(self) -> bool:
         """Whether something that the peer has sent is still to be done. On its I/O thread."""
-        if self._is_aside:
+        if self._is_aside or self._piecework.is_under_way:
             return True
         if self._is_lost or self._is_deaf or self._transport.is_closing():
             return False

@@ -2,6 +2,7 @@
 
 Promise     A consumer with work is served on its connection's thread until it has none: publishers never write to a
             socket of somebody else's. While several have work, each gets one message in turn; a single one, runs.
+            Of long work one piece is done between two looks at the sockets, however many connections have some.
 State       `_lock` guards the set of ready consumers and `_scheduled`. It is a leaf: nothing is called under it.
 Waiting     The loop waits for sockets, timers and `post`. A queue's notification puts its consumer into the set; the
             one that finds no turn scheduled schedules one. A turn takes the whole set out, and clears the flag
@@ -59,6 +60,8 @@ class IoThread:
         self._ready: dict[Puller, None] = {}
         self._scheduled = False
         self._tasks: set[asyncio.Task[None]] = set()
+        # Invariant: if it is not empty, `_do_first_piece` is scheduled or running. This thread's.
+        self._pieces: deque[Callable[[], object]] = deque()
 
     def start(self) -> None:
         """Begin to run."""
@@ -85,6 +88,20 @@ class IoThread:
         """Hold on to a task until it is done, as its loop does not. On this thread."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def do_piece(self, piece: Callable[[], object]) -> None:
+        """Do a piece of something long, soon. On this thread, which does one piece between two looks at its sockets."""
+        self._pieces.append(piece)
+        if len(self._pieces) == 1:
+            self.loop.call_soon(self._do_first_piece)
+
+    def _do_first_piece(self) -> None:
+        try:
+            self._pieces[0]()
+        finally:
+            self._pieces.popleft()
+            if self._pieces:
+                self.loop.call_soon(self._do_first_piece)
 
     def notify(self, puller: Puller) -> None:
         """A consumer may have work. Any thread, under no lock of a queue."""
@@ -136,7 +153,9 @@ class IoThread:
             self.loop.close()
 
     async def _end_tasks(self) -> None:
-        """Handshakes that are under way are broken off."""
+        """Long work that has begun is done to its end, handshakes that are under way are broken off."""
+        while self._pieces:
+            await asyncio.sleep(0)
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

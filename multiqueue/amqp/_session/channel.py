@@ -5,13 +5,15 @@ Promise     What was delivered and not acked goes back to its place, flagged, wh
 Layers      `channel_base` has the state, `publishing` and `delivering` the two directions;
             `declaring` and `consuming` register the methods that are called by `HANDLERS`.
 Effects     Frames go to `connection.send`; the connection writes them when its turn ends.
-Membership  `end` is the one way out: consumers first, so that nothing comes back to a channel that ends, then what is
-            unacked, in order of delivery.
+Membership  `end` is the one way out. 1. Consumers want nothing further, so that nothing comes back to a channel that
+            ends.  2. What is unacked goes back, in order of delivery.  3. Consumers leave their queues: the next single
+            active or exclusive consumer finds everything at its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .._wire.errors import ConnectionFault
@@ -27,6 +29,7 @@ from .publishing import ChannelPublishing
 
 if TYPE_CHECKING:
     from ...broker import Run
+    from .consumer import ServerConsumer
 
 
 class ServerChannel(ChannelPublishing, ChannelDelivering):
@@ -61,9 +64,7 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
         if method == CHANNEL_OPEN:
             self.reply(commands.Channel.OpenOk)
         elif method == CHANNEL_CLOSE:
-            self.end()
-            self.connection.forget_channel(self)
-            self.reply(commands.Channel.CloseOk)
+            self.connection.do_in_pieces(self.end(), self, method, self._ended_by_client)
         elif method == CHANNEL_CLOSE_OK:
             self.connection.forget_channel(self)
         else:
@@ -88,21 +89,23 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
             self._call(payload)
 
     def fault(self, code: int, text: str, method: bytes) -> None:
-        """Close the channel for a fault of the client's."""
-        self.end()
+        """Close the channel for a fault of the client's, and say so when it has ended."""
+        ending = self.end()
         self.machine.close()
-        self.reply(
+        close = partial(
+            self.reply,
             commands.Channel.Close,
             reply_code=code,
             reply_text=shortened(text),
             class_id=int.from_bytes(method[:2]),
             method_id=int.from_bytes(method[2:4]),
         )
+        self.connection.do_in_pieces(ending, self, method, close)
 
     # -- the end
 
-    def end(self) -> None:
-        """Stop the consumers, give back what is unacked, forget what is not committed. Twice is harmless.
+    def end(self) -> Iterator[None]:
+        """Deliver nothing further; what is returned ends the channel, a piece at each step. Twice is harmless.
 
         Publishes that are done are confirmed before it.
         """
@@ -114,11 +117,20 @@ class ServerChannel(ChannelPublishing, ChannelDelivering):
         steps: list[Step] = []
         if confirms is not None and confirms.is_waiting:
             steps.append(("confirm its publishes", lambda: self.connection.send(confirms.frames(self.number))))
-        steps += [(f"stop {consumer!r}", consumer.stop) for consumer in consumers.values()]
-        if self.transaction is not None:
-            steps.append(("roll back its transaction", self.transaction.rollback))
+        steps += [(f"stop deliveries to {each!r}", partial(each.want, False)) for each in consumers.values()]
         end_each(self, steps)
-        self.give_back()
+        return self._end_in_pieces(list(consumers.values()))
+
+    def _end_in_pieces(self, consumers: list[ServerConsumer]) -> Iterator[None]:
+        """Forget what is not committed, give back what is unacked, then make room for other consumers."""
+        if self.transaction is not None:
+            yield from self.transaction.roll_back()
+        yield from self.give_back()
+        end_each(self, [(f"stop {each!r}", each.stop) for each in consumers])
+
+    def _ended_by_client(self) -> None:
+        self.connection.forget_channel(self)
+        self.reply(commands.Channel.CloseOk)
 
 
 _Handler = Callable[[ServerChannel, Any], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ...broker import consumer_arguments
@@ -147,12 +148,15 @@ def _qos(channel: ServerChannel, method: Any) -> None:
 
 @handles(commands.Basic.Recover)
 def _recover(channel: ServerChannel, method: Any) -> None:
-    _recover_async(channel, method)
-    channel.reply(commands.Basic.RecoverOk)
+    _recover_all(channel, method, lambda: channel.reply(commands.Basic.RecoverOk))
 
 
 @handles(commands.Basic.RecoverAsync)
 def _recover_async(channel: ServerChannel, method: Any) -> None:
+    _recover_all(channel, method, lambda: None)
+
+
+def _recover_all(channel: ServerChannel, method: Any, answer: Callable[[], object]) -> None:
     if not method.requeue:
         raise ConnectionFault(540, "requeue=false")
-    channel.recover()
+    channel.connection.do_in_pieces(channel.recovering(), channel, method.index.to_bytes(4), answer)

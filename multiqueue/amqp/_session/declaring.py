@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from .._wire.errors import ChannelFault, ConnectionFault
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _FEW: Final = 256  # messages that are purged at once: half a millisecond, where a thread takes a tenth
 _NAP: Final = 0.0002  # seconds, between two slices of long work: a slice takes about as long
 _PURGE: Final = commands.Queue.Purge.index.to_bytes(4)
+_COMMIT: Final = commands.Tx.Commit.index.to_bytes(4)
+_ROLLBACK: Final = commands.Tx.Rollback.index.to_bytes(4)
 
 
 def queue_name(channel: ServerChannel, name: str) -> str:
@@ -223,21 +226,24 @@ def _select_transactions(channel: ServerChannel, method: Any) -> None:
 def _commit(channel: ServerChannel, method: Any) -> None:
     transaction = _transaction(channel)
 
-    def committed(outcome: Committed) -> None:
-        transaction.committed()
+    def answer(outcome: Committed) -> None:
         for message in outcome.returned:
             channel.send_return(message, 312)
         if not outcome.is_complete:
             raise ChannelFault(406, "partial tx completion")
         channel.reply(commands.Tx.CommitOk)
 
-    channel.connection.run_aside(transaction.commit, committed, channel)
+    def committed(outcome: Committed) -> None:
+        connection.do_in_pieces(transaction.committed(), channel, _COMMIT, partial(answer, outcome))
+
+    connection = channel.connection
+    connection.run_aside(transaction.commit, committed, channel)
 
 
 @handles(commands.Tx.Rollback)
 def _roll_back(channel: ServerChannel, method: Any) -> None:
-    _transaction(channel).rollback()
-    channel.reply(commands.Tx.RollbackOk)
+    work = _transaction(channel).roll_back()
+    channel.connection.do_in_pieces(work, channel, _ROLLBACK, lambda: channel.reply(commands.Tx.RollbackOk))
 
 
 def _transaction(channel: ServerChannel) -> ChannelTransaction:

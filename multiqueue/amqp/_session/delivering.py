@@ -1,7 +1,9 @@
 """Delivering and settling: who has what until it is acked.
 
 Promise     A message that was delivered and not acked stands in `unacked` under its delivery tag, in order of delivery,
-            and is settled once. Those of one consumer are settled in one step of their queue.
+            and is settled once. Those of one consumer are settled in one step of their queue, but for very many: they
+            are settled in order, piece by piece, and other connections have their turns in between (`piecework`).
+            Nothing of this connection is read or delivered meanwhile.
 """
 
 from __future__ import annotations
@@ -9,21 +11,23 @@ from __future__ import annotations
 import base64
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import takewhile
-from typing import TYPE_CHECKING
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, cast
 
 from ...broker import IllegalStep
 from .._wire.errors import ChannelFault
-from .._wire.hot import Ack, Nack, Reject, encode_deliver
+from .._wire.hot import ACK, NACK, Ack, Nack, Reject, encode_deliver
 from .._wire.message import body_of, names_of, properties_of
 from .._wire.methods import commands
 from .channel_base import ChannelBase, Held
 from .ending import end_each
+from .piecework import PIECE
 
 if TYPE_CHECKING:
     from ...broker import BrokerQueue, Entry
+    from .channel import ServerChannel
     from .consumer import ServerConsumer
 
 _log = logging.getLogger("multiqueue.amqp")
@@ -82,8 +86,11 @@ class ChannelDelivering(ChannelBase):
     # -- settling
 
     def _on_ack(self, ack: Ack) -> None:
-        if ack.multiple or self.transaction is not None:
-            self._settle(ack.delivery_tag, ack.multiple, accept)
+        if ack.multiple:
+            self._settle_all(ack.delivery_tag, accept, ACK)
+            return
+        if self.transaction is not None:
+            self._settle(ack.delivery_tag, accept)
             return
         held = self.unacked.pop(ack.delivery_tag, None)
         if held is None:
@@ -105,7 +112,7 @@ class ChannelDelivering(ChannelBase):
         """
         if self.transaction is not None:
             for tag in tags:
-                self._settle(tag, False, accept)
+                self._settle(tag, accept)
             return
         taken: list[Held] = []
         try:
@@ -118,33 +125,51 @@ class ChannelDelivering(ChannelBase):
             self.settle(taken, accept)
 
     def _on_nack(self, nack: Nack) -> None:
-        self._settle(nack.delivery_tag, nack.multiple, release if nack.requeue else reject)
+        how = release if nack.requeue else reject
+        if nack.multiple:
+            self._settle_all(nack.delivery_tag, how, NACK)
+        else:
+            self._settle(nack.delivery_tag, how)
 
     def _on_reject(self, rejected: Reject) -> None:
-        self._settle(rejected.delivery_tag, False, release if rejected.requeue else reject)
+        self._settle(rejected.delivery_tag, release if rejected.requeue else reject)
 
-    def _settle(self, tag: int, multiple: bool, how: Settle) -> None:
-        taken = self.take_unacked(tag, multiple)
+    def _settle(self, tag: int, how: Settle) -> None:
+        held = self.unacked.pop(tag, None)
+        if held is None:
+            raise _unknown_tag(tag)
+        self._settle_taken({tag: held}, how)
+
+    def _settle_all(self, tag: int, how: Settle, method: bytes) -> None:
+        """Settle everything up to a tag, 0 being everything."""
+        if tag and tag not in self.unacked:
+            raise _unknown_tag(tag)
+        last = tag or self._last_tag
+        if self._settle_some(last, how):
+            self.connection.do_in_pieces(self._settling(last, how), cast("ServerChannel", self), method)
+
+    def _settling(self, last: int, how: Settle) -> Iterator[None]:
+        """Settle what is left up to a tag, a piece at each step but the first."""
+        yield
+        while self._settle_some(last, how):
+            yield
+
+    def _settle_some(self, last: int, how: Settle) -> bool:
+        """Settle a piece of what is unacked up to a tag; True when there may be more."""
+        taken = self._take_some(last)
+        self._settle_taken(taken, how)
+        return len(taken) == PIECE
+
+    def _settle_taken(self, taken: dict[int, Held], how: Settle) -> None:
         if self.transaction is not None:
             self.transaction.settle(taken, how)
         else:
             self.settle(taken.values(), how)
 
-    def take_unacked(self, tag: int, multiple: bool) -> dict[int, Held]:
-        """Take out what a tag means: one, or with `multiple` everything up to it, 0 being everything.
-
-        Raises:
-            ChannelFault: nothing unacked has this tag.
-        """
+    def _take_some(self, last: int) -> dict[int, Held]:
+        """Take out a piece of what is unacked up to a tag."""
         unacked = self.unacked
-        if multiple and tag == 0:
-            self.unacked = {}
-            return unacked
-        if tag not in unacked:
-            raise _unknown_tag(tag)
-        if not multiple:
-            return {tag: unacked.pop(tag)}
-        taken = {each: unacked[each] for each in takewhile(lambda each: each <= tag, unacked)}
+        taken = {each: unacked[each] for each in islice(takewhile(last.__ge__, unacked), PIECE)}
         for each in taken:
             del unacked[each]
         return taken
@@ -172,18 +197,28 @@ class ChannelDelivering(ChannelBase):
             if consumer is not but:
                 consumer.queue.credit_changed(consumer.consumer)
 
-    def recover(self) -> None:
-        """Everything unacked goes back."""
-        unacked, self.unacked = self.unacked, {}
-        self.settle(unacked.values(), release)
+    def recovering(self) -> Iterator[None]:
+        """Everything unacked goes back, a piece at each step."""
+        last = self._last_tag
+        while taken := self._take_some(last):
+            self.settle(taken.values(), release)
+            if len(taken) < PIECE:
+                return
+            yield
 
-    def give_back(self) -> None:
-        """Everything unacked goes back, as the channel ends.
+    def give_back(self) -> Iterator[None]:
+        """Everything unacked goes back, as the channel ends, a piece at each step.
 
         What cannot go back keeps nothing else from it, and what the channel does not have any more is left alone.
         """
-        unacked, self.unacked = self.unacked, {}
-        for (queue, owner), group in _by_owner(unacked.values()).items():
+        while taken := self._take_some(self._last_tag):
+            self._give_back_each(taken.values())
+            if len(taken) < PIECE:
+                return
+            yield
+
+    def _give_back_each(self, held: Iterable[Held]) -> None:
+        for (queue, owner), group in _by_owner(held).items():
             entries = [each.entry for each in group]
             try:
                 release(queue, entries, owner)

@@ -10,10 +10,11 @@ Waiting     A commit may wait for a disk, so it runs on a thread of the server's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...broker import MessageRefused, Received, Unroutable
+from .piecework import PIECE
 
 if TYPE_CHECKING:
     from ...broker import BrokerQueue, Entry, Message
@@ -99,15 +100,29 @@ class ChannelTransaction:
         self._committed, self._settled = self._settled, {}
         return Committed(returned, is_complete)
 
-    def committed(self) -> None:
-        """After a commit, on the channel's thread: windows open."""
+    def committed(self) -> Iterator[None]:
+        """After a commit, on the channel's thread: windows open, a piece at each step."""
         settled, self._committed = self._committed, {}
-        for held in settled.values():
-            if held.consumer is not None and held.consumer.settled(1):
-                self._channel.look_again(held.consumer)
+        while settled:
+            for _ in range(min(PIECE, len(settled))):
+                _, held = settled.popitem()
+                if held.consumer is not None and held.consumer.settled(1):
+                    self._channel.look_again(held.consumer)
+            if settled:
+                yield
 
-    def rollback(self) -> None:
-        """Forget everything; what was settled is unacked again."""
-        self._transaction.rollback()
+    def roll_back(self) -> Iterator[None]:
+        """Forget everything; what was settled is unacked again, in order of delivery. A piece at each step."""
+        while self._transaction.forget_some(PIECE):
+            yield
         settled, self._settled = self._settled, {}
-        self._channel.unacked = dict(sorted({**settled, **self._channel.unacked}.items()))
+        if not settled:
+            return
+        channel = self._channel
+        unacked, channel.unacked = channel.unacked, {}
+        tags = sorted((*settled, *unacked))
+        for begin in range(0, len(tags), PIECE):
+            if begin:
+                yield
+            for tag in tags[begin : begin + PIECE]:
+                channel.unacked[tag] = settled.pop(tag) if tag in settled else unacked.pop(tag)

@@ -137,6 +137,16 @@ class Transaction:
         """Forget everything, and begin anew."""
         self._published, self._settled = [], {}
 
+    def forget_some(self, most: int) -> bool:
+        """`rollback` of what may be much: forget up to `most` publishes, and settlements of a kind; is more left?"""
+        del self._published[-most:]
+        for key, deliveries in list(self._settled.items()):
+            for _ in range(min(most, len(deliveries))):
+                deliveries.popitem()
+            if not deliveries:
+                del self._settled[key]
+        return bool(self._published or self._settled)
+
     def __len__(self) -> int:
         """How many publishes and settlements wait for the commit."""
         return len(self._published) + sum(map(len, self._settled.values()))

@@ -3,13 +3,17 @@
 Promise     Entries are settled together or not at all: ownership is checked for every one before any is changed.
             What was taken away from the owner meanwhile (a steal) is left aside, not an error.
             What a store has of an accepted entry is deleted by one of the next commits; nobody waits for that here.
-Lock        One hold of the queue's lock per call, however many entries. What the entries come out of (a caller's
-            generator) is used up before.
+            Of more than 512, some that another thread settles meanwhile are found too late: others are settled then.
+Lock        One hold of the queue's lock per call; of more than 512 entries, one to check and one to settle 512 of them,
+            with others' turns in between. What the entries come out of (a caller's generator) is used up before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
 
 from .._base.outcome import DeadLetterReason
 from .base import QueueBase
@@ -18,6 +22,8 @@ from .entry import LOCK, SETTLE, UNLOCK, Entry, Move
 from .stock import After
 
 Entries = Entry | Iterable[Entry]
+_SLICE: Final = 512  # entries in one hold of the lock: a millisecond
+_NAP: Final = 0.0002  # seconds, between two slices: without it this thread would have the lock again first
 
 
 class QueueSettlement(QueueBase):
@@ -34,6 +40,8 @@ class QueueSettlement(QueueBase):
         """
         if not isinstance(entries, Entry):
             entries = tuple(entries)
+            if len(entries) > _SLICE:
+                return self._settle_slices(entries, consumer, self.accept)
         after: After = []
         with self._lock:
             core = self._core
@@ -60,6 +68,8 @@ class QueueSettlement(QueueBase):
         """
         if not isinstance(entries, Entry):
             entries = tuple(entries)
+            if len(entries) > _SLICE:
+                return self._settle_slices(entries, consumer, partial(self.release, refused=refused, counted=counted))
         after: After = []
         with self._lock:
             core = self._core
@@ -80,6 +90,8 @@ class QueueSettlement(QueueBase):
         """
         if not isinstance(entries, Entry):
             entries = tuple(entries)
+            if len(entries) > _SLICE:
+                return self._settle_slices(entries, consumer, self.reject)
         after: After = []
         with self._lock:
             core = self._core
@@ -97,6 +109,23 @@ class QueueSettlement(QueueBase):
     def unlock(self, entries: Entries, consumer: object) -> int:
         """End a `lock`, or the one a delivery came with."""
         return self._step(entries, consumer, UNLOCK)
+
+    def _settle_slices(
+        self, entries: tuple[Entry, ...], consumer: object, settle: Callable[[Entries, object], int]
+    ) -> int:
+        """Check all of very many entries, then settle them in order, slice by slice."""
+        distinct: dict[Entry, None] = {}
+        for each in _slices_of(entries):
+            distinct |= dict.fromkeys(each)
+        slices = _slices_of(list(distinct))
+        for each in slices:
+            with self._lock:
+                self._owned_locked(tuple(each), consumer)
+        count = 0
+        for each in slices:
+            count += settle(each, consumer)
+            time.sleep(_NAP)
+        return count
 
     def _owned_locked(self, entries: Entry | tuple[Entry, ...], consumer: object) -> Sequence[Entry]:
         """Those of the entries that the consumer has; raises before anything is changed."""
@@ -122,3 +151,7 @@ class QueueSettlement(QueueBase):
             for entry in owned:
                 entry.apply(move, consumer)
         return len(owned)
+
+
+def _slices_of(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
+    return [entries[begin : begin + _SLICE] for begin in range(0, len(entries), _SLICE)]
