@@ -27,6 +27,7 @@ SLOW = ("none", "selected", "all")
 # test goes to the process that is free. Here by their names, for the process that distributes them knows nothing else.
 SHARED = {
     "rabbitmq": re.compile("::.*rabbitmq|test_interop_differential", re.IGNORECASE),
+    "browser": re.compile("test_monitor_page"),
     "spark": re.compile("tests/(spark/|pipeline/test_pipeline_cluster)"),
 }
 

@@ -8,28 +8,33 @@ Who runs    The event loop parses and answers; handlers run on the pool's thread
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 import anyio
 import anyio.to_thread
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..amqp import is_loopback
-from ._access import Authenticator
-from ._asking import LARGEST_BODY, Answer, Ask, MethodNotAllowed, Table
+from ._access import Authenticator, Caller
+from ._asking import LARGEST_BODY, Answer, Ask, MethodNotAllowed, Table, as_json
 from ._errors import Refused, not_found
+from ._events import Events, looks_of
 from ._metrics import CONTENT_TYPE, Metrics
+from ._page import page_files
 
 _log = logging.getLogger("multiqueue.monitor")
 _REALM: Final = 'Basic realm="multiqueue"'
 _HEADERS: Final = {
     "cache-control": "no-cache",
-    "content-security-policy": "default-src 'self'; object-src 'none'; frame-ancestors 'none'",
+    "content-security-policy": (
+        "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
 _THREADS: Final = 8  # handlers that run at once
@@ -38,10 +43,12 @@ _THREADS: Final = 8  # handlers that run at once
 class Application:
     """The windows of one broker, to be served by any ASGI server."""
 
-    def __init__(self, table: Table, authenticator: Authenticator, metrics: Metrics) -> None:
+    def __init__(self, table: Table, authenticator: Authenticator, metrics: Metrics, events: Events) -> None:
         self._table = table
         self._authenticator = authenticator
         self._metrics = metrics
+        self._events = events
+        self._files = page_files()
         self._threads: anyio.CapacityLimiter | None = None  # belongs to the event loop, so made there
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,6 +67,10 @@ class Application:
             response = _refusal(Refused(500, "internal_server_error", "see the broker's log"))
         await response(scope, receive, send)
 
+    def end_streams(self) -> None:
+        """Let every stream of events come to its end. Any thread may call."""
+        self._events.close()
+
     def close(self) -> None:
         """Hash no further passwords."""
         self._authenticator.close()
@@ -69,21 +80,40 @@ class Application:
         if path == "/metrics" or path.startswith("/metrics/"):
             return await self._exposition(request, path)
         if not path.startswith("/api/"):
-            raise not_found()
+            return self._file(request.method, path)
         if request.method == "OPTIONS":
             return Response(status_code=200, headers=dict(_HEADERS))
         if request.method not in ("GET", "HEAD") and _is_from_elsewhere(request.headers):
             raise Refused(403, "forbidden", "a request of another site's page is refused")
         address = request.client.host if request.client is not None else ""
         caller = await self._authenticator.caller(request.headers.get("authorization"), address)
+        if path == "/api/events":
+            return self._stream(request, caller)
         handler, parts = self._table.find(request.method, path)
         ask = Ask(caller, parts, dict(request.query_params), await _body(request))
         found = await anyio.to_thread.run_sync(handler, ask, limiter=self._limiter())
         answer = found if isinstance(found, Answer) else Answer(200, found)
         if answer.content is None:
             return Response(status_code=answer.status, headers={**_HEADERS, **answer.headers})
-        text = await anyio.to_thread.run_sync(_as_json, answer.content, limiter=self._limiter())
+        text = await anyio.to_thread.run_sync(as_json, answer.content, limiter=self._limiter())
         return _json(answer.status, text, answer.headers)
+
+    def _file(self, method: str, path: str) -> Response:
+        """A file of the dashboard. It needs no password: all that it shows, it asks of the API."""
+        found = self._files.get(path)
+        if found is None:
+            raise not_found()
+        if method not in ("GET", "HEAD"):
+            raise MethodNotAllowed("GET, HEAD")
+        kind, content = found
+        return Response(content, headers={**_HEADERS, "content-type": kind})
+
+    def _stream(self, request: Request, caller: Caller) -> Response:
+        if request.method != "GET":
+            raise MethodNotAllowed("GET")
+        looks = looks_of(request.query_params.getlist("look"))
+        stream = self._events.open(caller, looks, partial(anyio.to_thread.run_sync, limiter=self._limiter()))
+        return StreamingResponse(stream, headers={**_HEADERS, "content-type": "text/event-stream"})
 
     async def _exposition(self, request: Request, path: str) -> Response:
         """Metrics. From this machine they need no password, as at RabbitMQ's port for them; from elsewhere they do."""
@@ -139,10 +169,6 @@ async def _body(request: Request) -> bytes:
     return b"".join(pieces)
 
 
-def _as_json(content: Any) -> bytes:
-    return json.dumps(content, separators=(",", ":")).encode()
-
-
 def _json(status: int, text: bytes, headers: Mapping[str, str]) -> Response:
     return Response(text, status_code=status, headers={**_HEADERS, **headers, "content-type": "application/json"})
 
@@ -155,7 +181,7 @@ def _refusal(refused: Refused) -> Response:
         headers["allow"] = refused.allowed
     if not refused.error:
         return Response(status_code=refused.status, headers={**_HEADERS, **headers})
-    return _json(refused.status, _as_json({"error": refused.error, "reason": refused.reason}), headers)
+    return _json(refused.status, as_json({"error": refused.error, "reason": refused.reason}), headers)
 
 
 def asgi(application: Application) -> ASGIApp:

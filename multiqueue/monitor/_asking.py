@@ -77,6 +77,11 @@ class Answer:
 Handler = Callable[[Ask], Any]  # returns an Answer, or the content of one with status 200
 
 
+def as_json(content: Any) -> bytes:
+    """An answer's content as its text."""
+    return json.dumps(content, separators=(",", ":")).encode()
+
+
 class Table:
     """Which handler answers which method and path."""
 

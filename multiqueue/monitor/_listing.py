@@ -31,15 +31,27 @@ def listing(views: list[View], query: Mapping[str, str], order: tuple[str, ...] 
 
 
 def page_of_many(
-    objects: list[Object], query: Mapping[str, str], name: Callable[[Object], str], view: Callable[[Object], View]
+    objects: list[Object],
+    query: Mapping[str, str],
+    name: Callable[[Object], str],
+    view: Callable[[Object], View],
+    orders: Mapping[str, Callable[[Object], Any]],
 ) -> Any:
-    """As `listing`, of objects in their order, whose views are made for the page alone where that suffices."""
+    """As `listing`, of objects in their order, whose views are made for the page alone where that suffices.
+
+    `orders` has columns that can be sorted by without a view.
+    """
     paging = _paging(query)
-    if paging is None or query.get("sort"):
+    sort = query.get("sort")
+    if paging is None or (sort and sort not in orders):
         return listing(list(map(view, objects)), query)
     matches = _matches(query)
     found = [each for each in objects if matches(name(each))]
-    if query.get("sort_reverse") == "true":
+    reverse = query.get("sort_reverse") == "true"
+    if sort:
+        read = orders[sort]
+        found.sort(key=lambda each: _order(read(each)), reverse=reverse)
+    elif reverse:
         found.reverse()
     number, size = paging
     begin = (number - 1) * size

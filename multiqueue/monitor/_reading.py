@@ -17,7 +17,7 @@ from ..broker import Broker, BrokerError, Exchange, NotAllowed, NotFound, Virtua
 from ._asking import Answer, Ask, Table
 from ._errors import Refused, not_found
 from ._listing import columns, listing, page_of_many
-from ._samples import Pair, Sampler
+from ._samples import Pair, QueueSample, Sampler
 from ._views import (
     NODE,
     View,
@@ -33,6 +33,7 @@ from ._views import (
     permission_view,
     properties_key,
     queue_consumers_view,
+    queue_orders,
     queue_view,
     user_view,
 )
@@ -69,6 +70,7 @@ class Reading:
     def add_to(self, table: Table) -> None:
         """Answer what can be looked at."""
         for path, handler in {
+            "/api/windows": self.windows,
             "/api/overview": self.overview,
             "/api/whoami": lambda ask: {"name": ask.caller.user.name, "tags": sorted(ask.caller.user.tags)},
             "/api/auth": lambda ask: {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""},
@@ -133,10 +135,17 @@ class Reading:
 
     # -- the whole
 
+    def windows(self, ask: Ask) -> Any:
+        """`/api/windows`: the pages of the dashboard. RabbitMQ has no such request."""
+        return ["overview", "queues", "connections", "channels"]
+
     def overview(self, ask: Ask) -> Any:
         """`/api/overview`."""
         listeners = self._listeners() if ask.caller.sees_all else []
-        return columns(overview_view(self._sampler.look(), self._version, listeners), ask.query)
+        view = overview_view(self._sampler.look(), self._version, listeners)
+        totals = {**view["queue_totals"], "message_stats": view["message_stats"]}
+        self._sampler.add_samples(totals, None, ask.query)
+        return columns(view, ask.query)
 
     def nodes(self, ask: Ask) -> Any:
         """`/api/nodes`: this process."""
@@ -173,11 +182,16 @@ class Reading:
         """`/api/vhosts`: those the user may look at."""
         pair = self._sampler.look()
         names = [host.name for host in self._broker.virtual_hosts() if ask.caller.sees_host(host.name)]
-        return listing([host_view(pair, name) for name in names], ask.query, ("name",))
+        return listing([self._host_view(pair, name, ask) for name in names], ask.query, ("name",))
 
     def host(self, ask: Ask) -> Any:
         """`/api/vhosts/NAME`."""
-        return columns(host_view(self._sampler.look(), self._host(ask).name), ask.query)
+        return columns(self._host_view(self._sampler.look(), self._host(ask).name, ask), ask.query)
+
+    def _host_view(self, pair: Pair, name: str, ask: Ask) -> View:
+        view = host_view(pair, name)
+        self._sampler.add_samples(view, name, ask.query)
+        return view
 
     def users(self, ask: Ask) -> Any:
         """`/api/users`."""
@@ -237,7 +251,15 @@ class Reading:
         pair = self._sampler.look()
         keys = sorted(key for key in pair.latest.queues if key[0] in hosts)
         found = [pair.latest.queues[key] for key in keys]
-        return page_of_many(found, ask.query, lambda each: each.declared.name, lambda each: queue_view(pair, each))
+        orders = queue_orders(pair)
+        return page_of_many(
+            found, ask.query, lambda each: each.declared.name, lambda each: self._queue_view(pair, each, ask), orders
+        )
+
+    def _queue_view(self, pair: Pair, sample: QueueSample, ask: Ask) -> View:
+        view = queue_view(pair, sample)
+        self._sampler.add_samples(view, (sample.virtual_host, sample.declared.name), ask.query)
+        return view
 
     def queue(self, ask: Ask) -> Any:
         """`/api/queues/VHOST/NAME`, with its consumers."""
@@ -249,7 +271,7 @@ class Reading:
             sample = pair.latest.queues.get((host.name, ask["queue"]))
         if sample is None:
             raise not_found()
-        view = queue_view(pair, sample)
+        view = self._queue_view(pair, sample, ask)
         view["consumer_details"] = queue_consumers_view(sample, pair.latest.connections.values())
         view["incoming"] = []
         view["deliveries"] = []

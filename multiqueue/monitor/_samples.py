@@ -2,8 +2,8 @@
 
 Promise     Every answer reads the latest sample; nothing is computed per request over all queues. While nobody looks,
             no sample is taken and the thread sleeps.
-State       `_lock` guards the two latest samples, the history of totals and the time until which somebody looks. It is
-            a leaf: a sample is taken without it, one at a time, under `_taking`.
+State       `_lock` guards the two latest samples and the time until which somebody looks. It is a leaf: a sample is
+            taken without it, one at a time, under `_taking`, which guards the histories too.
 Lock order  `_taking` -> locks of queues, exchanges and servers, each held for the moment it takes to read figures.
 Waiting     The thread waits for the next interval, or for somebody to look; `close` wakes and joins it. The first who
             looks after a pause waits for one sample.
@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ..amqp import ConnectionFigures, Server
 from ..broker import Broker, BrokerClosed, DeclaredQueue, ExchangeStatistics, QueueStatistics
+from ._history import Figures, History, add_samples
 
 INTERVAL: Final = 1.0  # seconds between two samples while somebody looks
 _INTEREST: Final = 30.0  # seconds that sampling goes on after the last look
 _SHARE: Final = 50.0  # an interval is at least this many times what a sample takes
-_HISTORY: Final = 600  # samples of totals that are kept: ten minutes at the shortest interval
 
 QueueKey = tuple[str, str]  # virtual host, name
 
@@ -101,7 +100,8 @@ class Sampler:
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._pair: Pair | None = None
-        self._history: deque[tuple[float, Totals]] = deque(maxlen=_HISTORY)
+        self._queues = History()
+        self._hosts = History()  # by the name of the virtual host; None: all of them
         self._looked_at = float("-inf")
         self._interval = INTERVAL
         self._is_stale = False
@@ -112,20 +112,37 @@ class Sampler:
         """The two latest samples. Blocks for one sample when none was taken lately; any thread may call."""
         now = self._clock()
         with self._lock:
-            self._looked_at = now
-            pair = self._pair
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="multiqueue-monitor-sampler", daemon=True)
-                self._thread.start()
-            self._wake.notify()
+            pair = self._fresh_locked(now)
             at_least = float("inf") if self._is_stale else now - 2 * self._interval
             self._is_stale = False
-        return pair if pair is not None and pair.latest.at >= at_least else self._take(at_least)
+        return self._take(at_least) if pair is None else pair
 
-    def history(self) -> list[tuple[float, Totals]]:
-        """Totals over all virtual hosts with their times (seconds since 1970), the oldest first."""
+    def fresh(self) -> Pair | None:
+        """The two latest samples, without waiting; None where `look` would take one. It counts as a look."""
         with self._lock:
-            return list(self._history)
+            return self._fresh_locked(self._clock())
+
+    def _fresh_locked(self, now: float) -> Pair | None:
+        self._looked_at = now
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="multiqueue-monitor-sampler", daemon=True)
+            self._thread.start()
+        self._wake.notify()
+        pair = self._pair
+        if pair is None or self._is_stale or pair.latest.at < now - 2 * self._interval:
+            return None
+        return pair
+
+    def add_samples(self, view: dict[str, Any], key: QueueKey | str | None, query: Mapping[str, str]) -> None:
+        """Put a queue's, a virtual host's or (None) all virtual hosts' samples into a view, where the query asks so."""
+        if not any(name in query for name in ("lengths_age", "msg_rates_age")):
+            return
+        with self._taking:
+            with self._lock:
+                pair = self._pair
+            if pair is not None:
+                track = self._queues.get(key) if isinstance(key, tuple) else self._hosts.get(key)
+                add_samples(view, track, pair.latest.wall, query)
 
     def refresh(self) -> Pair:
         """A sample of now: for those who have just changed something and look at it next."""
@@ -155,13 +172,17 @@ class Sampler:
                 previous = self._pair
             began = self._clock()
             sample = take_sample(self._broker, self._server, began)
-            cost = self._clock() - began
             before = sample if previous is None or self._is_forgotten(previous, began) else previous.latest
             pair = Pair(sample, before)
+            self._queues.note(
+                sample.wall, ((key, _of_queue(each)) for key, each in sample.queues.items()), len(sample.queues)
+            )
+            hosts: list[tuple[str | None, Totals]] = [(None, sample.total), *sample.hosts.items()]
+            self._hosts.note(sample.wall, ((name, _of_totals(each)) for name, each in hosts), len(hosts))
+            cost = self._clock() - began
             with self._lock:
                 self._pair = pair
                 self._interval = max(INTERVAL, cost * _SHARE)
-                self._history.append((sample.wall, sample.total))
             return pair
 
     def _is_forgotten(self, pair: Pair, now: float) -> bool:
@@ -215,6 +236,16 @@ def take_sample(broker: Broker, server: Server | None, at: float) -> Sample:
         total=_sum(hosts.values()),
         alarms=frozenset() if server is None else server.alarms,
     )
+
+
+def _of_queue(sample: QueueSample) -> Figures:
+    figures = sample.figures
+    ready = figures.available + figures.held
+    return ready, figures.unacked, figures.enqueued, figures.delivered, figures.acked, figures.redelivered
+
+
+def _of_totals(total: Totals) -> Figures:
+    return total.ready, total.unacked, total.published, total.delivered, total.acked, total.redelivered
 
 
 def _totals(

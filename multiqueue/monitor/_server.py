@@ -27,6 +27,7 @@ from ._access import Authenticator
 from ._app import Application
 from ._asking import Table
 from ._errors import MonitorError
+from ._events import Events
 from ._metrics import Metrics
 from ._reading import Reading
 from ._samples import Sampler
@@ -88,6 +89,7 @@ class HttpServer:
     def close(self, timeout: float = _PATIENCE) -> None:
         """Answer nothing further. Twice is harmless."""
         with self._closing:
+            self.application.end_streams()
             self._server.should_exit = True
             self._thread.join(timeout)
             self._listener.close()
@@ -153,11 +155,14 @@ def serve_http(
             found.insert(0, {"node": NODE, "protocol": "amqp", "ip_address": amqp.host, "port": amqp.port})
         return found
 
-    table = Table()
+    table, looks = Table(), Table()
     directory = None if data is None else Path(data)
-    Reading(broker, amqp, access, sampler, version=version, data=directory, listeners=listeners).add_to(table)
+    reading = Reading(broker, amqp, access, sampler, version=version, data=directory, listeners=listeners)
+    reading.add_to(table)
+    reading.add_to(looks)
     Writing(broker, amqp, access, sampler, version=version).add_to(table)
-    application = Application(table, Authenticator(access), Metrics(sampler, amqp, version))
+    events = Events(looks, access, sampler)
+    application = Application(table, Authenticator(access), Metrics(sampler, amqp, version), events)
     server = HttpServer(application, sampler, listener, tls)
     server.start()
     return server

@@ -11,14 +11,14 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
 from ..amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
-from ..broker import Binding, Exchange, QueueConsumer, QueueKind
+from ..broker import Binding, Exchange, QueueConsumer, QueueKind, QueueStatistics
 from ._samples import Pair, QueueSample, Totals
 
 View = dict[str, Any]
@@ -60,12 +60,37 @@ def gauges(pair: Pair, figures: Mapping[str, tuple[int, int]]) -> View:
 # -- queues
 
 
+def figures_before(pair: Pair, sample: QueueSample) -> QueueStatistics:
+    """A queue's figures in the sample before; those of now when it was not there."""
+    last = pair.previous.queues.get((sample.virtual_host, sample.declared.name))
+    return sample.figures if last is None or last.declared.queue is not sample.declared.queue else last.figures
+
+
+def queue_orders(pair: Pair) -> dict[str, Callable[[QueueSample], Any]]:
+    """The columns of `queue_view` by which 10,000 queues can be sorted without making 10,000 views."""
+
+    def rate(read: Callable[[QueueStatistics], int]) -> Callable[[QueueSample], float]:
+        return lambda each: round(pair.rate(read(each.figures), read(figures_before(pair, each))), 3)
+
+    return {
+        "name": lambda each: each.declared.name,
+        "vhost": lambda each: each.virtual_host,
+        "messages": lambda each: each.figures.depth,
+        "messages_ready": lambda each: each.figures.available + each.figures.held,
+        "messages_unacknowledged": lambda each: each.figures.unacked,
+        "message_bytes": lambda each: each.figures.depth_bytes,
+        "consumers": lambda each: each.figures.consumers,
+        "message_stats.publish_details.rate": rate(lambda figures: figures.enqueued),
+        "message_stats.deliver_get_details.rate": rate(lambda figures: figures.delivered),
+        "message_stats.ack_details.rate": rate(lambda figures: figures.acked),
+    }
+
+
 def queue_view(pair: Pair, sample: QueueSample) -> View:
     """One queue, as in a list of queues."""
     declared, now = sample.declared, sample.figures
     settings = declared.queue.settings
-    last = pair.previous.queues.get((sample.virtual_host, declared.name))
-    before = now if last is None or last.declared.queue is not declared.queue else last.figures
+    before = figures_before(pair, sample)
     ready, ready_before = now.available + now.held, before.available + before.held
     arguments = plain(declared.arguments)
     return {
@@ -291,6 +316,7 @@ def consumer_view(connection: ConnectionFigures, channel: ChannelFigures, now: C
         "activity_status": "up" if now.active else "waiting",
         "exclusive": now.exclusive,
         "prefetch_count": now.prefetch,
+        "messages_unacknowledged": now.unacked,
         "arguments": {"x-priority": now.priority} if now.priority else {},
         "channel_details": {
             "name": channel_name(connection, channel),

@@ -16,6 +16,9 @@ QUEUES: list[dict[str, Any]] = [
 ]
 
 
+ORDERS = {"messages": lambda each: each["messages"], "vhost": lambda each: each["vhost"]}
+
+
 def names(found: Any) -> list[str]:
     return [view["name"] for view in (found["items"] if isinstance(found, dict) else found)]
 
@@ -95,13 +98,15 @@ def test_an_empty_list_has_one_empty_page() -> None:
         {"page": "2", "page_size": "2"},
         {"page": "1", "name": "o"},
         {"page": "1", "sort": "messages", "sort_reverse": "true"},
+        {"page": "1", "sort": "vhost", "sort_reverse": "true"},
+        {"page": "1", "sort": "name"},
         {"page": "1", "sort_reverse": "true", "columns": "name"},
     ],
 )
 def test_views_made_for_a_page_alone_are_those_of_the_whole_list(query: dict[str, str]) -> None:
     """The shortcut for many objects answers as the long way does."""
     ordered = listing(QUEUES, {})
-    assert page_of_many(ordered, query, lambda each: each["name"], dict) == listing(QUEUES, query)
+    assert page_of_many(ordered, query, lambda each: each["name"], dict, ORDERS) == listing(ordered, query)
 
 
 def test_views_are_made_for_the_page_alone() -> None:
@@ -112,5 +117,5 @@ def test_views_are_made_for_the_page_alone() -> None:
         made.append(each)
         return {"name": str(each)}
 
-    page_of_many(list(range(1000)), {"page": "3", "page_size": "2"}, str, view)
+    page_of_many(list(range(1000)), {"page": "3", "page_size": "2"}, str, view, {})
     assert made == [4, 5]

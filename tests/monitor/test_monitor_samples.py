@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor import Sampler
+from multiqueue.monitor._history import History, Track
 from multiqueue.monitor._samples import take_sample
 from multiqueue.testing import FakeClock
 
@@ -98,3 +101,66 @@ def test_closing_ends_the_thread_and_twice_is_harmless(broker: Broker) -> None:
     sampler.close()
     sampler.close()
     assert not thread.is_alive()
+
+
+def test_what_was_is_told_at_the_times_that_are_asked_for() -> None:
+    """A level lasts until the next one; before the first there is nothing."""
+    track = Track()
+    for at, ready in ((10.0, 1), (11.0, 1), (13.0, 4)):
+        track.add(at, (ready, 0, 0, 0, 0, 0), most=60)
+    found = track.samples("ready", 14.0, age=60, step=1)
+    assert [(each["timestamp"], each["sample"]) for each in found] == [
+        (14000, 4),
+        (13000, 4),
+        (12000, 1),
+        (11000, 1),
+        (10000, 1),
+    ]
+    assert len(track.samples("ready", 1e6, age=10**8, step=1)) == 601  # both ends of 600 steps
+
+
+def test_a_track_has_so_many_rows_and_rests_for_nothing() -> None:
+    """The oldest rows go first, and figures that stay as they are add none."""
+    track = Track()
+    for at in range(200):
+        track.add(float(at), (at // 2, 0, 0, 0, 0, 0), most=60)
+    assert len(track._rows) == len(track._times) == 60
+    assert track._rows[-1][0] == 99
+
+
+def test_histories_forget_what_is_gone_and_share_their_rows() -> None:
+    """With 100,000 queues each has 60 rows at most, not 600."""
+    history = History()
+    for at in range(100):
+        history.note(float(at), [("stays", (at, 0, 0, 0, 0, 0))], 100_000)
+    history.note(100.0, [("stays", (0, 0, 0, 0, 0, 0)), ("goes", (1, 0, 0, 0, 0, 0))], 2)
+    history.note(101.0, [("stays", (0, 0, 0, 0, 0, 0))], 1)
+    stays = history.get("stays")
+    assert stays is not None
+    assert len(stays._rows) <= 61
+    assert history.get("goes") is None
+
+
+def test_samples_come_as_rabbitmq_writes_them(sampler: Sampler, broker: Broker, clock: FakeClock) -> None:
+    """With an age and a step the details have samples, the newest first, their mean and their rate."""
+    broker.declare_queue("orders")
+    sampler.look()
+    for _ in range(3):
+        broker.publish(Message(b"", routing_key="orders"))
+    clock.advance(1.0)
+    sampler.refresh()
+    query = {"lengths_age": "1", "lengths_incr": "1", "msg_rates_age": "1", "msg_rates_incr": "1"}
+    view: dict[str, Any] = {"messages_details": {"rate": 3.0}, "message_stats": {"publish_details": {"rate": 3.0}}}
+    sampler.add_samples(view, ("/", "orders"), query)
+    assert view["messages_details"]["samples"][0]["sample"] == 3
+    assert view["message_stats"]["publish_details"]["samples"][0]["sample"] == 3
+    assert set(view["messages_details"]) == {"rate", "samples", "avg", "avg_rate"}
+    for wrong in (
+        {"lengths_age": "60"},
+        {"lengths_age": "x", "lengths_incr": "1"},
+        {"lengths_age": "1", "lengths_incr": "0"},
+    ):
+        plain = {"messages_details": {"rate": 3.0}}
+        sampler.add_samples(plain, ("/", "orders"), wrong)
+        assert plain == {"messages_details": {"rate": 3.0}}
+    sampler.close()

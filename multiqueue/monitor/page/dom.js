@@ -1,0 +1,152 @@
+// Elements, tables whose rows stay where they are while their numbers change, dialogs, and numbers as text. Text from the
+// broker becomes text nodes alone.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function filled(element, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export const h = (tag, properties, ...children) => filled(document.createElement(tag), properties, children);
+export const s = (tag, properties, ...children) => filled(document.createElementNS(SVG, tag), properties, children);
+
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+
+// -- numbers
+
+const whole = new Intl.NumberFormat("en");
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+export const count = (value) => (value === undefined || value === null ? "–" : whole.format(Math.round(value)));
+export const compact = (value) => (Math.abs(value) < 10000 ? whole.format(Math.round(value)) : short.format(value));
+
+export function rate(value) {
+  if (value === undefined || value === null) return "–";
+  return `${value !== 0 && Math.abs(value) < 10 ? value.toFixed(1) : compact(value)}/s`;
+}
+
+export function bytes(value) {
+  if (value === undefined || value === null) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let place = 0;
+  for (; value >= 1024 && place < units.length - 1; place += 1) value /= 1024;
+  return `${place && value < 100 ? value.toFixed(1) : Math.round(value)} ${units[place]}`;
+}
+
+export function duration(seconds) {
+  if (seconds === undefined || seconds === null) return "–";
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`;
+  return `${Math.floor(seconds / 86400)} days`;
+}
+
+// -- saying something
+
+let silence = 0;
+
+export function say(text, isBad = false) {
+  const place = document.getElementById("said");
+  place.className = isBad ? "said bad" : "said";
+  place.textContent = text;
+  clearTimeout(silence);
+  silence = setTimeout(() => (place.textContent = ""), 8000);
+}
+
+// -- a table
+
+// `columns`: {title, cell(row) -> text or node, number, wide, name, sort}; `key(row)` tells rows apart. With `order`,
+// {sort, reverse, choose(sort)}, titles that sort are buttons.
+export function table(label, columns, key, order) {
+  const body = h("tbody");
+  const empty = h("p", { class: "empty", hidden: true }, "None.");
+  const kind = (column) => [column.number && "number", column.wide && "wide", column.name && "name"].filter(Boolean).join(" ");
+  const heads = columns.map((column) => {
+    const head = h("th", { scope: "col", class: kind(column) });
+    if (!order || !column.sort) head.append(column.title);
+    else head.append(h("button", { type: "button", onclick: () => order.choose(column.sort) }, column.title));
+    return head;
+  });
+  const rows = new Map();
+
+  function show(values) {
+    const wanted = new Set();
+    let place = body.firstChild;
+    for (const value of values) {
+      const name = key(value);
+      wanted.add(name);
+      let row = rows.get(name);
+      if (!row) {
+        row = h("tr", {}, columns.map((column) => h("td", { class: kind(column) })));
+        rows.set(name, row);
+      }
+      columns.forEach((column, number) => fill(row.children[number], column.cell(value)));
+      if (row === place) place = place.nextSibling;
+      else body.insertBefore(row, place);
+    }
+    for (const [name, row] of rows) {
+      if (!wanted.has(name)) {
+        row.remove();
+        rows.delete(name);
+      }
+    }
+    empty.hidden = values.length > 0;
+    columns.forEach((column, number) => {
+      if (!order || !column.sort) return;
+      const isSorted = order.sort() === column.sort;
+      heads[number].setAttribute("aria-sort", isSorted ? (order.reverse() ? "descending" : "ascending") : "none");
+      setText(heads[number].firstChild, column.title + (isSorted ? (order.reverse() ? " ↓" : " ↑") : ""));
+    });
+  }
+
+  const whole = h("table", { "aria-label": label }, h("thead", {}, h("tr", {}, heads)), body);
+  return { node: h("div", {}, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label }, whole), empty), show };
+}
+
+// A cell keeps the node it has when the new one says the same: a link that has the focus keeps it.
+function fill(cell, content) {
+  if (!(content instanceof Node)) return setText(cell, String(content));
+  const old = cell.firstChild;
+  if (old?.isEqualNode?.(content) && !content.matches?.("[data-act]")) return undefined;
+  if (old?.matches?.("[data-act]") && content.matches?.("[data-act]")) return undefined; // its deed is that of its row
+  return cell.replaceChildren(content);
+}
+
+// -- a question before a deed
+
+// Resolves to the values of the fields, or null when the answer is no.
+export function question(title, text, deed, fields = [], isDangerous = true) {
+  return new Promise((resolve) => {
+    const inputs = fields.map((field) => h("input", { name: field.name, value: field.value ?? "", autocomplete: "off", type: field.type ?? "text" }));
+    const dialog = h(
+      "dialog",
+      { "aria-labelledby": "asked", onclose: () => done(null) },
+      h("form", { onsubmit: (event) => { event.preventDefault(); done(Object.fromEntries(inputs.map((input) => [input.name, input.value]))); } },
+        h("h2", { id: "asked" }, title),
+        h("p", {}, text),
+        fields.map((field, number) => h("label", {}, field.label, inputs[number])),
+        h("div", { class: "bar" },
+          h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
+          h("button", { type: "submit", class: isDangerous ? "danger" : "first" }, deed))),
+    );
+    const before = document.activeElement;
+    let isDone = false;
+    function done(values) {
+      if (isDone) return;
+      isDone = true;
+      dialog.remove();
+      before?.focus?.();
+      resolve(values);
+    }
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}

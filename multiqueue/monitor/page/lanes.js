@@ -1,0 +1,1 @@
+export const lanesPage = () => ({ title: "Lanes", looks: ["/api/lanes"], node: document.createElement("div"), answer() {} });

@@ -1,0 +1,270 @@
+// The list of queues, and one queue: figures, consumers, bindings, a look at its messages, and what can be done to it.
+
+import { get, path, request } from "./api.js";
+import { bytes, compact, count, h, question, rate, say, setText, table } from "./dom.js";
+import { Series, chart, spark } from "./draw.js";
+
+const PAGE = 50;
+const SPAN = 120; // seconds of a sparkline
+const COLUMNS = "name,vhost,type,state,durable,messages_ready,messages_unacknowledged,messages,consumers,"
+  + "message_stats.publish_details.rate,message_stats.deliver_get_details.rate";
+const link = (row) => `#/queue/${encodeURIComponent(row.vhost)}/${encodeURIComponent(row.name)}`;
+const speed = (row, name) => row.message_stats?.[`${name}_details`]?.rate ?? 0;
+
+function consumerState(row) {
+  if (row.activity_status !== "up") return row.activity_status;
+  return row.prefetch_count && row.messages_unacknowledged >= row.prefetch_count ? "at its prefetch" : "takes";
+}
+
+export function queuesPage(parts, open) {
+  const asked = { page: 1, name: "", vhost: "", sort: "name", reverse: false };
+  let depths = new Map(); // the series of the rows that are shown, no others
+  let hosts = [];
+  let latest = null;
+  let now = 0; // by the broker's clock
+
+  const order = {
+    sort: () => asked.sort,
+    reverse: () => asked.reverse,
+    choose(sort) {
+      asked.reverse = asked.sort === sort ? !asked.reverse : sort !== "name" && sort !== "vhost";
+      asked.sort = sort;
+      again(1);
+    },
+  };
+  const list = table("Queues", [
+    { title: "Name", name: true, sort: "name", cell: (row) => h("span", {}, h("a", { href: link(row) }, row.name),
+      row.type !== "classic" && h("span", { class: "tag" }, row.type), row.state === "flow" && h("span", { class: "tag warn" }, "throttled")) },
+    { title: "Host", wide: true, sort: "vhost", cell: (row) => row.vhost },
+    { title: "Ready", number: true, sort: "messages_ready", cell: (row) => compact(row.messages_ready) },
+    { title: "Unacked", number: true, wide: true, sort: "messages_unacknowledged", cell: (row) => compact(row.messages_unacknowledged) },
+    { title: "In", number: true, wide: true, sort: "message_stats.publish_details.rate", cell: (row) => rate(speed(row, "publish")) },
+    { title: "Out", number: true, sort: "message_stats.deliver_get_details.rate", cell: (row) => rate(speed(row, "deliver_get")) },
+    { title: "Consumers", number: true, wide: true, sort: "consumers", cell: (row) => count(row.consumers) },
+    { title: "2 min", number: true, cell: (row) => spark(depth(row).points, now, SPAN, `${count(row.messages)} messages now`) },
+  ], (row) => `${row.vhost} ${row.name}`, order);
+
+  const filter = h("input", { type: "search", class: "grow", placeholder: "part of a name", "aria-label": "Queues whose name has", oninput: later() });
+  const host = h("select", { "aria-label": "Virtual host", onchange: () => { asked.vhost = host.value; again(1); } });
+  const back = h("button", { type: "button", onclick: () => again(asked.page - 1), "aria-label": "Previous page" }, "‹");
+  const next = h("button", { type: "button", onclick: () => again(asked.page + 1), "aria-label": "Next page" }, "›");
+  const where = h("span", { class: "note" });
+
+  const depth = (row) => {
+    const name = `${row.vhost} ${row.name}`;
+    if (!depths.has(name)) depths.set(name, new Series(SPAN));
+    return depths.get(name);
+  };
+
+  function later() {
+    let timer = 0;
+    return () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => { asked.name = filter.value; again(1); }, 200);
+    };
+  }
+
+  const query = (columns, more = "") => {
+    const words = new URLSearchParams({ page: asked.page, page_size: PAGE, name: asked.name, use_regex: false, sort: asked.sort, sort_reverse: asked.reverse, columns });
+    return `${asked.vhost ? path("queues", asked.vhost) : path("queues")}?${words}${more}`;
+  };
+
+  async function prime() {
+    const found = await get(query("name,vhost,messages_details", `&lengths_age=${SPAN}&lengths_incr=2`)).catch(() => null);
+    for (const row of found?.items ?? []) depth(row).prime(row.messages_details?.samples ?? []);
+  }
+
+  const looks = () => [query(COLUMNS), "/api/vhosts?columns=name"];
+
+  function again(page) {
+    asked.page = page;
+    depths = new Map();
+    latest = null;
+    prime();
+    open(looks());
+  }
+
+  function show(found) {
+    if (found.error) {
+      latest = null;
+      if (found.error === "page_out_of_range") again(1);
+      else say(found.reason, true);
+      return;
+    }
+    const shown = new Set();
+    for (const row of found.items) {
+      depth(row).add(now, row.messages);
+      shown.add(`${row.vhost} ${row.name}`);
+    }
+    for (const name of depths.keys()) if (!shown.has(name)) depths.delete(name);
+    list.show(found.items);
+    const first = (found.page - 1) * PAGE + 1;
+    setText(where, found.filtered_count ? `${count(first)} to ${count(first + found.item_count - 1)} of ${count(found.filtered_count)}` : "none");
+    back.disabled = found.page <= 1;
+    next.disabled = found.page >= found.page_count;
+  }
+
+  function showHosts(found) {
+    const names = Array.isArray(found) ? found.map((each) => each.name) : [];
+    if (names.join() === hosts.join()) return;
+    hosts = names;
+    host.replaceChildren(h("option", { value: "" }, "all hosts"), ...names.map((name) => h("option", { value: name }, name)));
+    host.value = asked.vhost;
+    host.hidden = names.length < 2;
+  }
+
+  prime();
+  return {
+    title: "Queues",
+    looks: looks(),
+    node: h("div", {}, h("h1", {}, "Queues"), h("div", { class: "bar" }, filter, host, back, where, next),
+      h("section", { class: "card" }, list.node)),
+    answer(number, found) {
+      if (number === 0) latest = found;
+      else showHosts(found);
+    },
+    tick(at) {
+      now = at;
+      if (latest) show(latest);
+    },
+  };
+}
+
+export function queuePage([vhost, name]) {
+  const here = path("queues", vhost, name);
+  const SPAN_OF_ONE = 600;
+  const depth = { ready: new Series(SPAN_OF_ONE), unacked: new Series(SPAN_OF_ONE) };
+  const rates = { publish: new Series(SPAN_OF_ONE), deliver_get: new Series(SPAN_OF_ONE), ack: new Series(SPAN_OF_ONE) };
+  const charts = h("div", { class: "two" });
+  const facts = h("dl", { class: "facts" });
+  const gone = h("p", { class: "bad", role: "alert", hidden: true }, "There is no such queue any more.");
+  const messages = h("div", { class: "messages" });
+  let latest = null;
+  let origin = ""; // where the first message that was looked at came from, if it is a dead letter
+
+  get(`${here}?lengths_age=600&lengths_incr=5&msg_rates_age=600&msg_rates_incr=5`).then((found) => {
+    depth.ready.prime(found.messages_ready_details?.samples ?? []);
+    depth.unacked.prime(found.messages_unacknowledged_details?.samples ?? []);
+    for (const [each, series] of Object.entries(rates)) series.primeRates(found.message_stats[`${each}_details`]?.samples ?? []);
+  }, () => {});
+
+  const consumers = table("Consumers", [
+    { title: "Tag", name: true, cell: (row) => row.consumer_tag },
+    { title: "Channel", wide: true, cell: (row) => row.channel_details.name },
+    { title: "Prefetch", number: true, cell: (row) => row.prefetch_count || "no limit" },
+    { title: "Unacked", number: true, cell: (row) => count(row.messages_unacknowledged) },
+    { title: "Acks", wide: true, cell: (row) => (row.ack_required ? "by hand" : "automatic") },
+    { title: "State", cell: consumerState },
+  ], (row) => `${row.channel_details.name} ${row.consumer_tag}`);
+  const bindings = table("Bindings", [
+    { title: "From", name: true, cell: (row) => row.source || "(default exchange)" },
+    { title: "Key", cell: (row) => row.routing_key },
+    { title: "Arguments", wide: true, cell: (row) => (Object.keys(row.arguments).length ? JSON.stringify(row.arguments) : "") },
+  ], (row) => `${row.source} ${row.properties_key}`);
+
+  // -- deeds
+
+  async function act(deed, done) {
+    try {
+      say(done(await deed()));
+    } catch (error) {
+      say(error.message, true);
+    }
+  }
+
+  const amount = h("input", { type: "number", min: 1, max: 200, value: 10, "aria-label": "How many messages" });
+
+  const peek = () => act(async () => {
+    const found = await get(`${here}/messages?count=${Number(amount.value) || 10}&truncate=4000`);
+    origin = found[0]?.properties.headers?.["x-first-death-queue"] ?? "";
+    requeue.hidden = !origin;
+    messages.replaceChildren(...found.map((each, place) => message(each, place)));
+    return found.length;
+  }, (number) => (number ? `${number} messages shown; none was taken.` : "No message is ready."));
+
+  const purge = async () => {
+    const sure = await question(`Purge ${name}?`, "All messages that are ready are deleted. Those that consumers hold stay.", "Purge");
+    if (sure) await act(() => request("DELETE", `${here}/contents`), () => "The queue is purged.");
+  };
+
+  const remove = async () => {
+    const sure = await question(`Delete ${name}?`, "The queue, its messages and its bindings are deleted.", "Delete");
+    if (sure) await act(() => request("DELETE", here), () => ((location.hash = "#/queues"), `Queue ${name} is deleted.`));
+  };
+
+  async function moveTo(title, text, to) {
+    const asked = await question(title, text, "Move", [
+      { name: "to", label: "To the queue", value: to },
+      { name: "count", label: "How many (empty: all)", value: "", type: "number" },
+    ], false);
+    if (!asked) return;
+    const body = asked.count ? { to: asked.to, count: Number(asked.count) } : { to: asked.to };
+    await act(() => request("POST", `${here}/move`, body), ({ moved }) => `${count(moved)} messages moved to ${asked.to}.`);
+  }
+
+  const move = () => moveTo(`Move messages of ${name}`, "Messages that are ready go to the end of another queue, in their order.", "");
+  const requeue = h("button", { type: "button", hidden: true, onclick: () =>
+    moveTo(`Requeue dead letters of ${name}`, `The first message died in “${origin}”. Messages go back to the end of that queue, or of the one you name.`, origin) },
+  "Requeue…");
+
+  function message(found, place) {
+    const { headers, ...properties } = found.properties;
+    const told = { ...properties, ...headers };
+    return h("article", { class: "message", "aria-label": `message ${place + 1}` },
+      h("p", { class: "note" }, `${place + 1}. ${bytes(found.payload_bytes)} · key ${found.routing_key || "(none)"} · `,
+        found.exchange ? `exchange ${found.exchange}` : "default exchange", found.redelivered && h("span", { class: "tag warn" }, "redelivered")),
+      Object.keys(told).length ? h("details", {}, h("summary", {}, "properties and headers"), h("pre", {}, JSON.stringify(found.properties, null, 2))) : null,
+      h("pre", { tabindex: "0", "aria-label": "payload" }, found.payload_encoding === "base64" ? `(Base64) ${found.payload}` : found.payload));
+  }
+
+  function queue(found, now) {
+    gone.hidden = !found.error;
+    if (found.error) return;
+    depth.ready.add(now, found.messages_ready);
+    depth.unacked.add(now, found.messages_unacknowledged);
+    for (const [each, series] of Object.entries(rates)) series.add(now, speed(found, each));
+    charts.replaceChildren(
+      h("section", { class: "card" }, h("h2", {}, "Messages"), chart("Messages", [
+        { name: "ready", points: depth.ready.points, unit: count },
+        { name: "unacked", points: depth.unacked.points, unit: count },
+      ], now, SPAN_OF_ONE)),
+      h("section", { class: "card" }, h("h2", {}, "Messages per second"), chart("Messages per second", [
+        { name: "in", points: rates.publish.points, unit: rate },
+        { name: "out", points: rates.deliver_get.points, unit: rate },
+        { name: "acked", points: rates.ack.points, unit: rate },
+      ], now, SPAN_OF_ONE)));
+    const kinds = [found.type, found.durable ? "durable" : "transient", found.exclusive && "exclusive", found.auto_delete && "auto-delete"];
+    const rows = {
+      kind: kinds.filter(Boolean).join(", "),
+      state: found.state === "flow" ? "throttled: publishers wait" : found.state,
+      "size of messages": bytes(found.message_bytes),
+      "consumers that can take": found.consumers ? `${Math.round(found.consumer_capacity * found.consumers)} of ${count(found.consumers)}` : "none",
+      arguments: Object.entries(found.arguments).map(([key, value]) => `${key} = ${value}`).join(", ") || "none",
+    };
+    const text = Object.entries(rows).flatMap(([key, value]) => [h("dt", {}, key), h("dd", {}, value)]);
+    facts.replaceChildren(...text);
+    consumers.show(found.consumer_details ?? []);
+  }
+
+  return {
+    title: name,
+    looks: [here, `${here}/bindings`],
+    node: h("div", {},
+      h("h1", {}, name, h("span", { class: "tag" }, vhost)), gone,
+      h("div", { class: "bar" },
+        h("button", { type: "button", onclick: move }, "Move…"), h("button", { type: "button", class: "danger", onclick: purge }, "Purge…"),
+        h("button", { type: "button", class: "danger", onclick: remove }, "Delete…")),
+      charts,
+      h("section", { class: "card" }, h("h2", {}, "Consumers"), consumers.node),
+      h("section", { class: "card" }, h("h2", {}, "A look at the messages"),
+        h("div", { class: "bar" }, amount, h("button", { type: "button", class: "first", onclick: peek }, "Look"), requeue),
+        h("p", { class: "note" }, "A look takes nothing: the messages stay where they are, unflagged."), messages),
+      h("div", { class: "two" }, h("section", { class: "card" }, h("h2", {}, "Facts"), facts),
+        h("section", { class: "card" }, h("h2", {}, "Bindings"), bindings.node))),
+    answer(number, found) {
+      if (number === 0) latest = found;
+      else bindings.show(Array.isArray(found) ? found : []);
+    },
+    tick: (now) => latest && queue(latest, now),
+  };
+}

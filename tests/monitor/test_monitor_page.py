@@ -1,0 +1,306 @@
+"""The dashboard in a browser: each page, each action, both themes, both widths. One Chromium for all."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pika
+import pytest
+from monitor_support import Client
+
+from multiqueue.broker import Broker, Message
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.slow(selected=True)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium; without it, or without Playwright, these tests end as those of any missing peer."""
+    missing = None
+    chromium = shutil.which("chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing = "playwright is not installed: pip install 'blocking-multiqueue[test]'"
+    if chromium is None:
+        missing = "there is no chromium: apt-get install chromium"
+    if missing is not None:
+        if os.environ.get("MULTIQUEUE_REQUIRE_PEERS"):
+            pytest.fail(f"MULTIQUEUE_REQUIRE_PEERS is set, and {missing}", pytrace=False)
+        pytest.skip(missing)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that somebody has signed in to, and what went wrong in it."""
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+        self.wrong: list[str] = []
+        self.asked: list[str] = []
+        page.on("console", lambda message: self.wrong.append(message.text))
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("request", lambda request: self.asked.append(request.url))
+
+    def sign_in(self, user: str = "guest", password: str = "guest") -> None:
+        self.page.goto(self.url)
+        self.page.get_by_label("User").fill(user)
+        self.page.get_by_label("Password").fill(password)
+        self.page.keyboard.press("Enter")
+
+    def go(self, address: str) -> None:
+        """Show a page, and wait until it is live."""
+        self.page.goto(f"{self.url}/{address}")
+        self.page.locator("h1").wait_for()
+        self.page.locator("#live[data-state=live]").wait_for()
+
+    def confirm(self, deed: str, **fields: str) -> None:
+        dialog = self.page.get_by_role("dialog")
+        for label, value in fields.items():
+            dialog.get_by_label(label).fill(value)
+        dialog.get_by_role("button", name=deed, exact=True).click()
+
+    def says(self, text: str) -> None:
+        self.page.locator("#said").get_by_text(text).wait_for()
+
+
+Visiting = Callable[..., Visit]
+
+
+@pytest.fixture
+def visit(browser: Browser, client: Client) -> Iterator[Visiting]:
+    """A function that opens a page of the test's broker, signed in as `guest`."""
+    contexts: list[Any] = []
+    visits: list[Visit] = []
+
+    def open_(width: int = 1280, theme: Any = "light", *, sign_in: bool = True) -> Visit:
+        contexts.append(browser.new_context(viewport={"width": width, "height": 844}, color_scheme=theme))
+        visits.append(Visit(contexts[-1].new_page(), client.url))
+        if sign_in:
+            visits[-1].sign_in()
+            visits[-1].page.get_by_role("heading", name="Overview").wait_for()
+        return visits[-1]
+
+    yield open_
+    for context in contexts:
+        context.close()
+    for each in visits:
+        assert [text for text in each.wrong if "401" not in text] == []  # Chromium notes each refusal
+        assert [url for url in each.asked if not url.startswith(client.url)] == []
+
+
+@pytest.fixture
+def consumer(broker: Broker, server: Any) -> Iterator[str]:
+    """A connection with a consumer of `orders`, by its name."""
+    connection = pika.BlockingConnection(pika.URLParameters(server.url))
+    channel = connection.channel()
+    channel.queue_declare("orders")
+    channel.basic_qos(prefetch_count=1)
+    channel.basic_consume("orders", lambda *_: None, consumer_tag="waiter")
+    (name,) = (each.name for each in server.connections())
+    yield name
+    if connection.is_open:
+        try:
+            connection.close()
+        except pika.exceptions.AMQPConnectionError:
+            pass
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_page_is_shown_in_each_theme_and_width(
+    visit: Visiting, broker: Broker, consumer: str, theme: str, width: int
+) -> None:
+    """No page fails, asks another host, scrolls sideways, or has an unlabelled control. (monitor 10)"""
+    for number in range(3):
+        broker.publish(Message(b"tea %d" % number, routing_key="orders"))
+    look = visit(width, theme)
+    quoted = consumer.replace(" ", "%20").replace(">", "%3E").replace(":", "%3A")
+    shots = os.environ.get("MULTIQUEUE_SCREENSHOTS")
+    for address in ("", "#/queues", "#/queue/%2F/orders", "#/connections", f"#/connection/{quoted}", "#/channels"):
+        look.go(address)
+        look.page.locator("svg[role=img], tbody tr").first.wait_for()
+        assert look.page.evaluate("document.documentElement.scrollWidth") <= width, address
+        assert look.page.evaluate("document.documentElement.dataset.theme") == theme
+        unnamed = look.page.evaluate(
+            """[...document.querySelectorAll("button, input, select, a, svg[role=img], table")].filter((each) =>
+            !(each.ariaLabel || each.textContent.trim() || each.closest("label"))).map((each) => each.outerHTML)"""
+        )
+        assert unnamed == []
+        if shots:
+            name = re.sub(r"\W+", "-", address.partition("/")[2].partition("/")[0]) or "overview"
+            look.page.screenshot(path=Path(shots) / f"{name}-{theme}-{width}.png", full_page=True)
+
+
+def test_numbers_move_without_a_question(visit: Visiting, broker: Broker) -> None:
+    """What is published is shown by the stream that is open; the page asks nothing further, nor does it grow.
+
+    (monitor 9, 10)
+    """
+    broker.declare_queue("orders")
+    look = visit()
+    ready = look.page.locator(".tile", has_text="ready").locator("b")
+    ready.get_by_text("0", exact=True).wait_for()
+    ticks = """new Promise((done) => {
+        let left = 4;
+        const charts = document.querySelector("figure").closest(".two");
+        new MutationObserver(() => --left || done()).observe(charts, {childList: true});
+    })"""
+    look.page.evaluate(ticks)
+    asked, elements = len(look.asked), look.page.evaluate("document.querySelectorAll('*').length")
+    for _ in range(7):
+        broker.publish(Message(b"tea", routing_key="orders"))
+    ready.get_by_text("7", exact=True).wait_for()
+    look.page.evaluate(ticks)
+    assert len(look.asked) == asked
+    assert look.page.evaluate("document.querySelectorAll('*').length") == elements
+
+
+def test_what_a_queue_holds_is_looked_at_moved_requeued_purged_and_deleted(visit: Visiting, broker: Broker) -> None:
+    """Each action asks first where it destroys, does what it says, and says what it did. (monitor 10)"""
+    broker.declare_queue("work", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"})
+    for name in ("dead", "other"):
+        broker.declare_queue(name)
+    for number in range(3):
+        broker.publish(Message(b'{"n": %d}' % number, routing_key="work"))
+        received = broker.get("work")
+        assert received is not None
+        received.reject()
+    look = visit()
+    look.go("#/queues")
+    look.page.get_by_role("link", name="dead").click()
+    button = look.page.get_by_role
+    button("button", name="Look").click()
+    look.says("3 messages shown")
+    assert look.page.locator("article pre").last.inner_text() == '{"n": 2}'
+    look.page.get_by_text("properties and headers").first.click()
+    look.page.get_by_text("x-first-death-queue").first.wait_for()
+    button("button", name="Requeue…").click()
+    assert look.page.get_by_label("To the queue").input_value() == "work"
+    look.confirm("Move", **{"How many (empty: all)": "1"})
+    look.says("1 messages moved to work.")
+    button("button", name="Move…").click()
+    look.confirm("Move", **{"To the queue": "other"})
+    look.says("2 messages moved to other.")
+    assert [len(broker.queue(name)) for name in ("work", "dead", "other")] == [1, 0, 2]
+    look.go("#/queue/%2F/other")
+    button("button", name="Purge…").click()
+    look.page.keyboard.press("Escape")
+    assert len(broker.queue("other")) == 2
+    button("button", name="Purge…").click()
+    look.confirm("Purge")
+    look.says("The queue is purged.")
+    assert len(broker.queue("other")) == 0
+    button("button", name="Move…").click()
+    look.confirm("Move", **{"To the queue": "nowhere"})
+    look.says("Not Found")
+    button("button", name="Delete…").click()
+    look.confirm("Delete")
+    look.page.get_by_role("heading", name="Queues").wait_for()
+    assert "other" not in [each.name for each in broker.declared_queues()]
+    look.wrong = [text for text in look.wrong if "404" not in text]  # of the move to nowhere
+
+
+def test_a_connection_is_closed_from_the_page(visit: Visiting, server: Any, consumer: str) -> None:
+    """The button asks, the connection ends, and its row goes."""
+    look = visit(390, "dark")
+    look.go("#/connections")
+    look.page.get_by_role("button", name=f"Close {consumer}").click()
+    look.confirm("Close it")
+    look.says("The connection is closed.")
+    look.page.get_by_text("None.").wait_for()
+    assert server.connections() == []
+
+
+def test_ten_thousand_queues_are_a_page_of_fifty(visit: Visiting, broker: Broker) -> None:
+    """Filter, sort and pages are the broker's work; the browser has fifty rows. By keyboard alone. (monitor 10)"""
+    for number in range(10_000):
+        broker.declare_queue(f"q{number:05}")
+    for _ in range(3):
+        broker.publish(Message(b"", routing_key="q07777"))
+    look = visit()
+    look.go("#/queues")
+    rows = look.page.locator("tbody tr")
+    look.page.get_by_text("1 to 50 of 10,000").wait_for()
+    assert rows.count() == 50
+    look.page.get_by_role("button", name="Ready").focus()
+    look.page.keyboard.press("Enter")
+    rows.first.get_by_text("q07777").wait_for()
+    assert look.page.locator("th[aria-sort=descending]").inner_text().startswith("Ready")
+    look.page.get_by_role("button", name="Next page").focus()
+    look.page.keyboard.press("Enter")
+    look.page.get_by_text("51 to 100 of 10,000").wait_for()
+    look.page.get_by_role("searchbox").fill("q0999")
+    look.page.get_by_text("1 to 10 of 10", exact=True).wait_for()
+    assert rows.count() == 10
+
+
+def test_names_are_text_and_nothing_else(visit: Visiting, broker: Broker) -> None:
+    """A queue whose name or message is HTML is shown as it is written. (monitor 6)"""
+    name = "<img src=x onerror=alert(1)>/%2F '\""
+    broker.declare_queue(name)
+    broker.publish(Message(b"<script>alert(2)</script>", routing_key=name))
+    look = visit()
+    look.go("#/queues")
+    look.page.get_by_role("link", name=name).click()
+    look.page.get_by_role("heading", name=name).wait_for()
+    look.page.get_by_role("button", name="Look").click()
+    look.page.get_by_text("<script>alert(2)</script>").wait_for()
+
+
+def test_a_wrong_password_stays_outside(visit: Visiting, broker: Broker) -> None:
+    """The form says so, and nothing of the broker is in the page; signing out forgets the password. (monitor 1)"""
+    broker.declare_queue("a-secret-name")
+    look = visit(sign_in=False)
+    look.sign_in(password="wrong")
+    look.page.get_by_role("alert").get_by_text("another password").wait_for()
+    look.page.goto(f"{look.url}/#/queues")
+    assert "a-secret-name" not in look.page.content()
+    look.sign_in()
+    look.page.get_by_role("link", name="a-secret-name").wait_for()
+    look.page.get_by_role("button", name="Sign out").click()
+    look.page.get_by_role("heading", name="Sign in").wait_for()
+    look.page.reload()
+    look.page.get_by_role("heading", name="Sign in").wait_for()
+    assert look.page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_page_says_when_it_is_not_live(visit: Visiting, broker: Broker, client: Client) -> None:
+    """It names the time of what it shows when the broker is gone, and signs out one that may look no more."""
+    look, other = visit(), visit(sign_in=False)
+    assert client("PUT", "/api/users/ada", {"password": "secret", "tags": "monitoring"}).status == 201
+    other.sign_in("ada", "secret")
+    other.page.get_by_role("heading", name="Overview").wait_for()
+    other.page.locator("#live[data-state=live]").wait_for()
+    assert client("DELETE", "/api/users/ada").status == 204
+    other.page.get_by_text("You are signed out").wait_for()
+    closing = threading.Thread(target=broker.close)
+    closing.start()
+    look.page.locator("#live[data-state=lost]").get_by_text("not live, as of").wait_for()
+    closing.join()
+    look.wrong = [text for text in look.wrong if "ERR_" not in text]  # Chromium notes each attempt that fails
+
+
+def test_colours_are_chosen_and_kept(visit: Visiting) -> None:
+    """Light, dark or as the machine says; the choice outlives the page."""
+    look = visit(theme="dark")
+    shown = "document.documentElement.dataset.theme"
+    button = look.page.get_by_role("button", name="Colours: auto")
+    button.click()
+    assert look.page.evaluate(shown) == "light"
+    look.page.reload()
+    look.page.get_by_role("button", name="Colours: light").click()
+    assert look.page.evaluate(shown) == "dark"
