@@ -18,6 +18,6 @@ with TemporaryDirectory() as directory, Broker(data=directory, memory_limit=2**2
         print(received.body)  # b'the one'
         received.accept(wait=True)
 
-    memory = broker.memory_statistics()
+    memory = broker.virtual_host().memory_statistics()
     print(memory.used <= memory.limit)  # True
     print(len(broker.queue("parcels")))  # 10000

@@ -93,12 +93,12 @@ class BrokerForTests:
             raise TimeoutError(f"the broker waits for the rest of what was sent on {names}, after {timeout:g} s")
 
     def _has(self, queue: str, count: int) -> bool:
-        figures = self.broker.statistics().queues.get(queue)
+        figures = self.broker.virtual_host().statistics().queues.get(queue)
         return figures is not None and figures.available >= count
 
     def _found(self, queue: str) -> str:
         """What there is, for an error."""
-        queues = self.broker.statistics().queues
+        queues = self.broker.virtual_host().statistics().queues
         figures = queues.get(queue)
         if figures is None:
             return f"there is no queue {queue!r}, but {sorted(queues) or 'none at all'}"

@@ -51,7 +51,6 @@ UPWARD: set[tuple[str, str]] = {
     ("amqp._session.channel_base", "amqp._server.connection"),
     ("amqp._session.consumer", "amqp._server.io_thread"),
     ("broker._durable.journal", "broker._delivery.housekeeping"),
-    ("broker._durable.publisher", "broker._host.virtual_host"),
     ("broker._durable.stored_expiry", "broker._delivery.housekeeping"),
     ("broker._paging.memory", "broker._durable.stored_expiry"),
     ("broker._paging.outgrown_core", "broker._delivery.housekeeping"),
@@ -135,7 +134,6 @@ CIRCLES: list[set[str]] = [
         "broker._queue.statistics",
         "broker._queue.stock",
     },
-    {"broker._durable.publisher", "broker._host.transaction", "broker._host.virtual_host"},
     {
         "broker._routing.arguments",
         "broker._routing.binding",
@@ -180,9 +178,6 @@ CIRCLES: list[set[str]] = [
 MANY_BASES: dict[str, int] = {
     "amqp._session.channel.ServerChannel": 3,
     "amqp._server.connection.ServerConnection": 3,
-    "broker._host.broker.Broker": 5,
-    "broker._host.receiving.HostReceiving": 3,
-    "broker._host.virtual_host.VirtualHost": 4,
     "broker._paging.loads.Paging": 3,
     "broker._paging.outgrown_core.OutgrownCore": 4,
     "broker._paging.paged_core.PagedCore": 3,

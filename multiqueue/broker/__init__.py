@@ -45,10 +45,10 @@ from ._delivery.subscription import PullSubscription as PullSubscription
 from ._delivery.subscription import Subscription as Subscription
 from ._delivery.target import ConsumerTarget as ConsumerTarget
 from ._delivery.target import Delivery as Delivery
-from ._durable.publisher import Publisher as Publisher
-from ._durable.publisher import Run as Run
-from ._durable.publisher import Sent as Sent
 from ._host.broker import Broker as Broker
+from ._host.publisher import Publisher as Publisher
+from ._host.publisher import Run as Run
+from ._host.publisher import Sent as Sent
 from ._host.publishing import Published as Published
 from ._host.receiving import ConsumerOptions as ConsumerOptions
 from ._host.transaction import Transaction as Transaction

@@ -45,7 +45,7 @@ class Target:
         self._left = _SERVED
 
     def _end(self) -> None:
-        self._broker.check_invariants()
+        self._broker.virtual_host().check_invariants()
         self._server.close()
         self._broker.close()
 
@@ -58,7 +58,7 @@ class Target:
 
     def declared(self) -> list[str]:
         """The queues that inputs have declared."""
-        return sorted(self._broker.statistics().queues)
+        return sorted(self._broker.virtual_host().statistics().queues)
 
     def take(self, data: bytes) -> None:
         """One input. Its first byte says what the rest is: anything, frames, or the payloads of methods."""

@@ -98,4 +98,4 @@ def test_a_fault_while_a_method_waits(client: RawClient, broker: StoredBroker) -
     broker.memory.release()
     client.send_method(0, commands.Connection.CloseOk)
     assert client.is_cut()
-    assert [queue.name for queue in broker.queues()] == ["q"]
+    assert [queue.name for queue in broker.virtual_host().queues()] == ["q"]

@@ -77,7 +77,7 @@ def wait_until_nobody_is_connected(server: Server) -> None:
 
 def assert_nothing_is_left(broker: Broker, left: list[bytes]) -> None:
     """No consumer, no queue of a connection's own, nothing unacked; what was acked in the commit is gone."""
-    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    assert sorted(queue.name for queue in broker.virtual_host().queues()) == ["kept", "stored"]
     for name in ("stored", "kept"):
         queue = broker.queue(name)
         figures = queue.statistics()
@@ -167,7 +167,7 @@ def test_an_end_while_a_method_waits_for_a_publish_is_whole(
     wait_until_nobody_is_connected(server)
     broker.wait_for_commits()
     figures = {name: broker.queue(name).statistics() for name in ("stored", "kept")}
-    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    assert sorted(queue.name for queue in broker.virtual_host().queues()) == ["kept", "stored"]
     assert [(each.consumers, each.unacked) for each in figures.values()] == [(0, 0), (0, 0)]
     assert (figures["stored"].available, figures["kept"].available) == (4, 3)
 
@@ -215,7 +215,7 @@ def test_a_part_that_cannot_end_keeps_no_other(
     reset(client)
     wait_until_nobody_is_connected(server)
     assert "nobody thought of this" in caplog.text
-    names = {queue.name for queue in broker.queues()}
+    names = {queue.name for queue in broker.virtual_host().queues()}
     assert names == {"kept", "stored"} | ({"own"} if broken == "delete" else set())
     figures = {name: broker.queue(name).statistics() for name in ("kept", "stored")}
     assert (figures["kept"].consumers, figures["kept"].unacked) == (0, 0)
@@ -246,7 +246,7 @@ def test_a_part_that_cannot_end_in_the_process_keeps_no_other(
     connection.close()
     assert "nobody thought of this" in caplog.text
     assert broker.queue("kept").statistics().unacked == 0
-    assert {queue.name for queue in broker.queues()} - {"own-stored"} == {"kept", "stored"}
+    assert {queue.name for queue in broker.virtual_host().queues()} - {"own-stored"} == {"kept", "stored"}
     monkeypatch.undo()
 
 
@@ -264,7 +264,7 @@ def test_a_commit_for_which_there_is_no_thread(
     client.send_method(1, commands.Tx.Commit)
     assert client.connection_error()[0] == 541
     wait_until_nobody_is_connected(server)
-    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    assert sorted(queue.name for queue in broker.virtual_host().queues()) == ["kept", "stored"]
     for name in ("stored", "kept"):
         figures = broker.queue(name).statistics()
         assert (figures.consumers, figures.unacked, figures.available) == (0, 0, 6), name
@@ -327,7 +327,7 @@ def test_two_hundred_resets_during_a_commit(broker: StoredBroker, server: Server
             threads.start(come_and_be_reset, worker)
     wait_until_nobody_is_connected(server)
     broker.wait_for_commits()
-    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    assert sorted(queue.name for queue in broker.virtual_host().queues()) == ["kept", "stored"]
     for name in ("stored", "kept"):
         figures = broker.queue(name).statistics()
         assert (figures.consumers, figures.unacked) == (0, 0)
@@ -367,7 +367,7 @@ def test_a_server_closes_under_commits(broker: StoredBroker) -> None:
                     pass
                 client.socket.close()
         assert server.connections() == []
-    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    assert sorted(queue.name for queue in broker.virtual_host().queues()) == ["kept", "stored"]
     for name in ("stored", "kept"):
         figures = broker.queue(name).statistics()
         assert (figures.consumers, figures.unacked, figures.available) == (0, 0, 54)

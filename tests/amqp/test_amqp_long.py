@@ -94,7 +94,7 @@ def test_a_connection_may_end_in_the_middle_of_its_purge(broker: Broker, server:
     assert gate.begun.wait(PATIENCE)
     connection.io.post(connection.abort)
     wait_until_blocked(lambda: not server.connections())
-    assert sorted(queue.name for queue in broker.queues()) == ["kept", "stored"]
+    assert sorted(queue.name for queue in broker.virtual_host().queues()) == ["kept", "stored"]
     assert broker.queue("stored").statistics().unacked == 0
     gate.opened.set()
     wait_until_blocked(lambda: len(broker.queue("kept")) == 0)

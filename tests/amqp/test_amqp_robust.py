@@ -91,7 +91,7 @@ def test_a_connection_cut_at_every_byte(broker: Broker, server: Server) -> None:
             while client.recv(65536):
                 pass
     wait_until_nobody_is_connected(server)
-    broker.check_invariants()
+    broker.virtual_host().check_invariants()
     assert broker.queue("q").statistics().unacked == 0
     assert broker.queue("q").statistics().consumers == 0
 

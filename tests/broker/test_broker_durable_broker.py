@@ -48,7 +48,7 @@ def test_without_data_or_durability_nothing_is_written(
         with Broker(data=data, durability=durability) as broker:
             broker.declare_queue("q", durable=True)
             assert broker.publish(Message({"any": "object"}, routing_key="q", persistent=True)).is_confirmed
-            assert broker.store is None
+            assert broker.virtual_host().store is None
             assert broker.wait_for_commits()
             assert len(broker.queue("q")) == 1
     assert list(tmp_path.iterdir()) == []

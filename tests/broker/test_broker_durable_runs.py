@@ -16,7 +16,7 @@ from multiqueue.broker import (
     Unroutable,
     VirtualHost,
 )
-from multiqueue.broker._durable.publisher import Publisher
+from multiqueue.broker._host.publisher import Publisher
 from multiqueue.store import MemoryStore, StoreClosed, StoreFailed, StoreFull
 from multiqueue.testing import wait_until_blocked
 

@@ -181,7 +181,7 @@ def test_a_message_got_while_everything_closes_is_not_lost(hold: Hold) -> None:
         queue = host.declare_queue("q")
         put(host, "q", "m")
         getter = run.spawn(host.get, "q")
-        run.spawn(host._getter.close)
+        run.spawn(host.parts.receiving.getter.close)
         run.join()
         assert getter.result is None or getter.result.body == "m"
         assert bodies(queue) == ["m"]
@@ -252,7 +252,7 @@ def test_a_subscription_that_closes_while_it_pulls_gives_the_message_back(hold: 
         run.spawn(subscription.close)
         run.join()
         assert bodies(queue) == ["m"]
-        assert not host._subscriptions
+        assert not host.subscriptions()
         host.check_invariants()
 
     hold(scenario)

@@ -156,7 +156,7 @@ def test_a_kind_that_nobody_registered() -> None:
             PreconditionFailed, match=r"arg 'x-queue-kind' .*'other' is not registered; known are standard"
         ):
             broker.declare_queue("q", arguments={"x-queue-kind": "other"})
-        assert broker.queues() == []
+        assert broker.virtual_host().queues() == []
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_a_factory_that_makes_no_list(make: Any, said: str, register: Register) 
     with Broker() as broker:
         with pytest.raises(PreconditionFailed, match=f"queue kind 'bad' {said}"):
             broker.declare_queue("q", settings=QueueSettings(kind="bad"))
-        assert broker.queues() == []
+        assert broker.virtual_host().queues() == []
 
 
 def test_options_are_the_kinds_own(register: Register) -> None:

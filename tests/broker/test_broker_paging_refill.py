@@ -31,7 +31,7 @@ def fill(data: Path, queues: int, messages: int, size: int = 1024) -> None:
 
 def wait_until_refilled(broker: Broker) -> None:
     """The loaders of the virtual host have nothing further to do."""
-    memory = broker._memory
+    memory = broker.virtual_host()._memory
     with memory._lock:
         assert memory._progress.wait_for(lambda: not memory._paging._refills, HANG)
 
@@ -42,8 +42,8 @@ def test_the_first_consumer_is_served_from_memory(tmp_path: Path, monkeypatch: p
     fill(tmp_path, queues=1, messages=200)
     with Broker(data=tmp_path) as broker:
         wait_until_refilled(broker)
-        assert broker.memory_statistics().head > 200 * 1024
-        broker._memory.check_invariants()
+        assert broker.virtual_host().memory_statistics().head > 200 * 1024
+        broker.virtual_host()._memory.check_invariants()
 
         def read(*_: object) -> None:
             raise AssertionError("a body was read again")
@@ -61,12 +61,12 @@ def test_all_queues_have_their_part(tmp_path: Path) -> None:
     fill(tmp_path, queues=4, messages=300, size=4096)
     with Broker(data=tmp_path, memory_limit=2 * MEBIBYTE) as broker:
         wait_until_refilled(broker)
-        head = broker.memory_statistics().head
+        head = broker.virtual_host().memory_statistics().head
         assert MEBIBYTE // 2 < head <= MEBIBYTE
-        areas = [area for area in broker._memory._readers if area.head]
+        areas = [area for area in broker.virtual_host()._memory._readers if area.head]
         assert len(areas) == 4
         assert all(next(iter(area.head)) == min(area.slots) for area in areas)
-        broker._memory.check_invariants()
+        broker.virtual_host()._memory.check_invariants()
         assert [int(body) for body in bodies(broker.queue("q2"))] == list(range(300))
 
 

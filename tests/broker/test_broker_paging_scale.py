@@ -49,10 +49,10 @@ def _number(body: object) -> int:
 
 
 def _is_within_budget(broker: Broker) -> None:
-    statistics = broker.memory_statistics()
+    statistics = broker.virtual_host().memory_statistics()
     # What a load has reserved, or is on its way to the disk, was admitted under the limit before.
     assert statistics.used - statistics.loading - statistics.writing <= statistics.limit
-    broker.check_invariants()
+    broker.virtual_host().check_invariants()
 
 
 def _subscribe_a_thousand(broker: Broker, prefetch: int, parts: int) -> list[PullSubscription | None]:
@@ -101,7 +101,7 @@ def test_a_place_that_becomes_free_goes_to_the_next_consumer(broker: Broker) -> 
     admitted.append(broker.subscribe("q", prefetch=4))
     with pytest.raises(ConsumerNotAdmitted, match="raise the memory limit"):
         broker.subscribe("q", prefetch=4)
-    broker.memory_limit = 2 * MIB
+    broker.virtual_host().memory_limit = 2 * MIB
     admitted.append(broker.subscribe("q", prefetch=4))
     for subscription in admitted:
         subscription.close()
@@ -112,7 +112,7 @@ def test_what_a_consumer_has_is_part_of_what_was_set_aside_for_it(broker: Broker
 
     (bounded-memory 14)
     """
-    broker.memory_limit = MIB // 2
+    broker.virtual_host().memory_limit = MIB // 2
     _publish(broker, range(2000), size=1024)
     first = broker.subscribe("q", prefetch=600)
     held = [first.get(timeout=60) for _ in range(600)]
@@ -130,7 +130,7 @@ def test_what_a_consumer_has_is_part_of_what_was_set_aside_for_it(broker: Broker
 
 def test_what_a_consumer_has_left_behind_counts_until_it_is_settled(broker: Broker) -> None:
     """Messages of a consumer that was cancelled, or has another list since, still take room beside its successor's."""
-    broker.memory_limit = MIB // 2
+    broker.virtual_host().memory_limit = MIB // 2
     _publish(broker, range(600), size=100)
     queue = broker.queue("q")
     notices: SimpleQueue[QueueConsumer] = SimpleQueue()
@@ -161,7 +161,7 @@ def test_the_budget_changes_while_the_queue_is_at_work(broker: Broker) -> None:
     held: deque[Received] = deque()
     with broker.subscribe("q", prefetch=100) as subscription:
         for limit in (MIB, MIB // 2, MIB // 4, 2 * MIB, MIB // 4, MIB):
-            broker.memory_limit = limit
+            broker.virtual_host().memory_limit = limit
             _is_within_budget(broker)
             for _ in range(3):
                 _publish(broker, range(published, published + 1000), size=200)
@@ -180,7 +180,7 @@ def test_the_budget_changes_while_the_queue_is_at_work(broker: Broker) -> None:
             assert _number(received.body) == number
             received.accept()
     broker.wait_for_commits()
-    assert broker.memory_statistics().used == 0
+    assert broker.virtual_host().memory_statistics().used == 0
 
 
 def test_the_budget_changes_beside_a_publisher_and_a_consumer(broker: Broker) -> None:
@@ -199,8 +199,8 @@ def test_the_budget_changes_beside_a_publisher_and_a_consumer(broker: Broker) ->
     publisher.start()
     consumer.start()
     for limit in cycle((MIB // 2, MIB // 4, 2 * MIB)):
-        broker.memory_limit = limit
-        statistics = broker.memory_statistics()
+        broker.virtual_host().memory_limit = limit
+        statistics = broker.virtual_host().memory_statistics()
         assert statistics.used - statistics.loading - statistics.writing <= statistics.limit
         consumer.join(timeout=0.01)
         if not consumer.is_alive():
@@ -208,7 +208,7 @@ def test_the_budget_changes_beside_a_publisher_and_a_consumer(broker: Broker) ->
     publisher.join()
     assert numbers == list(range(count))
     broker.wait_for_commits()
-    assert broker.memory_statistics().used == 0
+    assert broker.virtual_host().memory_statistics().used == 0
 
 
 def test_the_budget_is_lowered_while_consumers_hold_messages(broker: Broker) -> None:
@@ -217,7 +217,7 @@ def test_the_budget_is_lowered_while_consumers_hold_messages(broker: Broker) -> 
     with broker.subscribe("q", prefetch=400) as subscription:
         held = [subscription.get(timeout=60) for _ in range(400)]
         for limit in (MIB // 2, MIB // 4):
-            broker.memory_limit = limit
+            broker.virtual_host().memory_limit = limit
             _is_within_budget(broker)
         for received in reversed(held):
             received.release()
@@ -231,8 +231,8 @@ def test_the_budget_is_lowered_while_consumers_hold_messages(broker: Broker) -> 
 
 def test_a_budget_smaller_than_a_message_refuses_it_and_stores_nothing(broker: Broker) -> None:
     """A message that could never be in memory is refused when it is published; smaller ones pass before and after."""
-    broker.memory_limit = 8000
-    store = broker.store
+    broker.virtual_host().memory_limit = 8000
+    store = broker.virtual_host().store
     assert store is not None
     _publish(broker, range(1))
     for publish in (broker.publish, broker.publish_nowait):
@@ -251,11 +251,11 @@ def test_a_budget_smaller_than_a_message_refuses_it_and_stores_nothing(broker: B
 def test_a_message_larger_than_a_lowered_budget_waits_for_a_higher_one(broker: Broker) -> None:
     """A message that was stored stays when the budget is lowered below its size, and comes when it is raised."""
     broker.publish(Message(b"x" * 200_000, routing_key="q", persistent=True))
-    broker.memory_limit = 100_000
+    broker.virtual_host().memory_limit = 100_000
     _is_within_budget(broker)
     with broker.subscribe("q", prefetch=1) as subscription:
         _is_within_budget(broker)
-        broker.memory_limit = MIB
+        broker.virtual_host().memory_limit = MIB
         received = subscription.get(timeout=60)
         assert received.body == b"x" * 200_000
         received.accept()
@@ -273,7 +273,7 @@ def _soak(directory: Path, rounds: int, count: int) -> None:
     sizes, resident = [], []
     with Broker(data=directory, durability="relaxed", memory_limit=4 * MIB) as broker:
         broker.declare_queue("q", durable=True)
-        store = broker.store
+        store = broker.virtual_host().store
         assert store is not None
         for _ in range(rounds):
             _publish(broker, range(count), size=200)
@@ -283,9 +283,9 @@ def _soak(directory: Path, rounds: int, count: int) -> None:
                     assert _number(received.body) == number
                     received.accept()
             broker.wait_for_commits()
-            assert broker.memory_statistics().used == 0
+            assert broker.virtual_host().memory_statistics().used == 0
             assert store.statistics().messages == 0
-            broker.check_invariants()
+            broker.virtual_host().check_invariants()
             gc.collect()
             sizes.append(sum(path.stat().st_size for path in directory.rglob("*") if path.is_file()))
             resident.append(_resident_bytes())

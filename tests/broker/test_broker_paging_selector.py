@@ -37,15 +37,15 @@ def _publish(broker: Broker, body: bytes, colour: str) -> None:
 
 def _take_red(broker: Broker, most_loads: int) -> None:
     """The red message comes, after no more than so many loads, and the accounts are kept."""
-    before = broker.memory_statistics().loads
+    before = broker.virtual_host().memory_statistics().loads
     with broker.subscribe("q", selector=RED, prefetch=1) as reds:
         received = reds.get(timeout=240)
         assert received.body == b"red"
-        statistics = broker.memory_statistics()
+        statistics = broker.virtual_host().memory_statistics()
         received.accept()
     assert statistics.loads - before <= most_loads
     assert statistics.used <= LIMIT
-    broker.check_invariants()
+    broker.virtual_host().check_invariants()
 
 
 def _take_blue(broker: Broker, first: int, count: int) -> None:
@@ -119,16 +119,16 @@ def test_what_another_consumer_takes_meanwhile_does_not_hide_a_match(tmp_path: P
         assert bodies == [b"%d" % number for number in range(MANY)]
         broker.wait_for_commits()
         assert len(broker.queue("q")) == 0
-        assert broker.memory_statistics().used == 0
+        assert broker.virtual_host().memory_statistics().used == 0
 
 
 def test_a_consumer_whose_match_is_yet_to_come_gets_it(tmp_path: Path) -> None:
     """A consumer that looked through everything in vain gets the next match without another scan."""
     with _deep(tmp_path, 20_000) as broker, broker.subscribe("q", selector="colour = 'green'", prefetch=1) as greens:
         _take_red(broker, 2 * 20_000 // PAGE + FEW)
-        loads = broker.memory_statistics().loads
+        loads = broker.virtual_host().memory_statistics().loads
         _publish(broker, b"green", "green")
         received = greens.get(timeout=60)
         assert received.body == b"green"
         received.accept()
-        assert broker.memory_statistics().loads - loads <= FEW < 20_000 // PAGE
+        assert broker.virtual_host().memory_statistics().loads - loads <= FEW < 20_000 // PAGE

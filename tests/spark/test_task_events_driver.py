@@ -63,7 +63,7 @@ class Desk:
 
     def queue(self) -> Any:
         """The driver's queue, which only the broker's own program can get at."""
-        (queue,) = [queue for queue in self.broker.queues() if queue.name == self.route.queue]
+        (queue,) = [queue for queue in self.broker.virtual_host().queues() if queue.name == self.route.queue]
         return queue
 
     def depth(self) -> int:

@@ -105,7 +105,7 @@ class StoredTopology(Topology):
         try:
             return definition_of(declared)
         except TypeError as error:
-            raise PreconditionFailed(f"invalid argument in vhost '{self._virtual_host}': {error}") from error
+            raise PreconditionFailed(f"invalid argument in vhost '{self.virtual_host}': {error}") from error
 
     def _submit_locked(self, define: Define | None) -> Commit | None:
         if define is None:

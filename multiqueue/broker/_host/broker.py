@@ -1,13 +1,14 @@
-"""The broker: a virtual host with threads of its own, and further virtual hosts that share them.
+"""The broker: virtual hosts, and the threads that they share.
 
 Promise     `Broker()` works at once; `close` returns when no callback runs any more and its threads are joined.
-State       `_hosts_lock` guards the further virtual hosts and the servers, and is a leaf. `_opening_lock` is held
-            while a host is made, so that its store is opened once: opening reads files, and nobody but those who
-            add virtual hosts waits for it.
+State       `_hosts_lock` guards the virtual hosts and the servers, and is a leaf. `_opening_lock` is held while a
+            host is made, so that its store is opened once: opening reads files, and only threads that add virtual
+            hosts wait for it. `_closed` is set once, before `close` looks at hosts and servers: one that is added
+            later is closed by the thread that adds it.
 Who runs    The scheduler's threads run callbacks of subscriptions, the housekeeping thread lets time pass for
             queues; everything else runs on the caller's thread.
-Membership  Closing goes from the outside in: first servers, then no host accepts anything, then subscriptions end,
-            then queues, then the threads. A callback may close the broker: it waits for no callback and joins no
+Membership  Closing goes from the outside in: first servers, then each host accepts nothing, ends its subscriptions and
+            its queues, then the threads. A callback may close the broker: it waits for no callback and joins no
             thread of the scheduler's.
 """
 
@@ -16,8 +17,9 @@ from __future__ import annotations
 import importlib
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -25,12 +27,13 @@ from typing import Any, Protocol
 from multiqueue.store import Durability, MessageStore
 
 from .._base.alerts import Alert
-from .._base.errors import NotAllowed
+from .._base.errors import BrokerClosed, NotAllowed
 from .._delivery.housekeeping import Housekeeping
 from .._delivery.scheduler import Scheduler
 from .._delivery.subscription import runs_callback
 from .._durable.data_directory import DataDirectory
-from .virtual_host import MEMORY_LIMIT, VirtualHost
+from .verbs import Verbs
+from .virtual_host import MEMORY_LIMIT, VirtualHost, VirtualHostStatistics
 
 
 class _Closable(Protocol):
@@ -39,7 +42,7 @@ class _Closable(Protocol):
     def close(self, timeout: float) -> None: ...
 
 
-class Broker(VirtualHost):
+class Broker(Verbs):
     """A broker in this process, started in one line and closed by `with` or `close`.
 
         with Broker() as broker:
@@ -47,7 +50,8 @@ class Broker(VirtualHost):
             broker.consume("orders", lambda received: print(received.body), auto_accept=True)
             broker.publish(Message(b"one tea", routing_key="orders"))
 
-    It is itself the virtual host `/`. `threads` run callbacks; `housekeeping_interval` seconds lie between two
+    Its verbs are those of its virtual host `/`; `virtual_host(name)` has the figures, limits and lists of each.
+    `threads` run callbacks; `housekeeping_interval` seconds lie between two
     looks at the time of every queue, so a time to live is kept that exactly on a queue that nobody touches.
     `on_alert` is told of thresholds that queues were declared with, by default through the log.
 
@@ -79,40 +83,41 @@ class Broker(VirtualHost):
         self._servers: list[_Closable] = []  # guarded by _hosts_lock
         self._housekeeping_thread = Housekeeping(housekeeping_interval, clock=clock)
         self._scheduler_threads = Scheduler(threads)
-        try:
-            self._open(clock, wall_clock, on_alert, memory_limit)
-        except BaseException:
-            self._end_threads(None)  # none of them runs a callback yet
-            raise
-        self._housekeeping_thread.start()
-
-    def _open(
-        self,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
-        on_alert: Callable[[Alert], None] | None,
-        memory_limit: int,
-    ) -> None:
-        """Open the first virtual host, and those that the data directory has beside it; all or none."""
-        with _closing_on_error(self._store_of("/")) as store:
-            super().__init__(
-                "/",
-                clock=clock,
-                wall_clock=wall_clock,
-                on_alert=on_alert,
-                scheduler=self._scheduler_threads,
-                housekeeping=self._housekeeping_thread,
-                store=store,
-                memory_limit=memory_limit,
-            )
+        self._make_host = partial(
+            VirtualHost,
+            clock=clock,
+            wall_clock=wall_clock,
+            on_alert=on_alert,
+            scheduler=self._scheduler_threads,
+            housekeeping=self._housekeeping_thread,
+            memory_limit=memory_limit,
+        )
         self._hosts_lock = threading.Lock()
-        self._hosts: dict[str, VirtualHost] = {"/": self}
+        self._hosts: dict[str, VirtualHost] = {}
+        self._closed = False
         try:
+            self._default = self._open("/")
+            super().__init__(self._default.parts)
             for name in self._data.virtual_hosts() if self._data is not None else ():
                 self.add_virtual_host(name)
         except BaseException:
             self._close_hosts(0.0)
+            self._end_threads(None)  # none of them runs a callback yet
             raise
+        self._housekeeping_thread.start()
+
+    def _open(self, name: str) -> VirtualHost:
+        """A new virtual host, in whose store what it had is."""
+        store = self._store_of(name)
+        try:
+            host = self._make_host(name, store=store)
+        except BaseException:
+            if store is not None:
+                store.close()  # a virtual host does so itself, when there is one
+            raise
+        with self._hosts_lock:
+            self._hosts[name] = host
+        return host
 
     def _store_of(self, name: str) -> MessageStore | None:
         return None if self._data is None else self._data.open(name)
@@ -126,21 +131,7 @@ class Broker(VirtualHost):
         """
         self.check_open()
         with self._opening_lock:
-            host = self._hosts.get(name)
-            if host is None:
-                with _closing_on_error(self._store_of(name)) as store:
-                    host = VirtualHost(
-                        name,
-                        clock=self._clock,
-                        wall_clock=self._wall_clock,
-                        on_alert=self._on_alert,
-                        scheduler=self._scheduler_threads,
-                        housekeeping=self._housekeeping_thread,
-                        store=store,
-                        memory_limit=self.memory_limit,
-                    )
-                with self._hosts_lock:
-                    self._hosts[name] = host
+            host = self._hosts.get(name) or self._open(name)
         if self.is_closed:
             host.close()
             self.check_open()
@@ -159,9 +150,29 @@ class Broker(VirtualHost):
         return host
 
     def virtual_hosts(self) -> list[VirtualHost]:
-        """All virtual hosts, the broker itself first."""
+        """All virtual hosts, `/` first."""
         with self._hosts_lock:
             return list(self._hosts.values())
+
+    def statistics(self) -> dict[str, VirtualHostStatistics]:
+        """Every virtual host in figures, by name; each at a moment of its own."""
+        return {host.name: host.statistics() for host in self.virtual_hosts()}
+
+    def check_open(self) -> None:
+        """Return when the broker can be used.
+
+        Raises:
+            BrokerClosed: it was closed.
+            StoreFailed: the store of `/` failed; close the broker and open it again.
+        """
+        if self._closed:
+            raise BrokerClosed("the broker is closed")
+        self._life.check()
+
+    @property
+    def is_closed(self) -> bool:
+        """True once `close` was called."""
+        return self._closed
 
     def listen(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Any:
         """Let AMQP 0-9-1 clients in: a `multiqueue.amqp.Server` with `port`, `url` and `close`.
@@ -216,6 +227,7 @@ class Broker(VirtualHost):
         """
         for host in self.virtual_hosts():
             host.check_closable()
+        self._closed = True
         try:
             self._close_servers(timeout)
             self._close_hosts(timeout)
@@ -229,12 +241,10 @@ class Broker(VirtualHost):
             server.close(2.0 if timeout is None else timeout)
 
     def _close_hosts(self, timeout: float | None) -> None:
-        with self._hosts_lock:
-            others = [host for host in self._hosts.values() if host is not self]
-        with ExitStack() as ends:  # each is closed, whatever becomes of the one before
-            for host in others:
+        """Close each, whatever becomes of the one before."""
+        with ExitStack() as ends:
+            for host in self.virtual_hosts():
                 ends.callback(host.close, timeout)
-            ends.callback(super().close, timeout)
 
     def _end_threads(self, timeout: float | None) -> None:
         self._scheduler_threads.close(0.0 if runs_callback() else timeout)
@@ -257,14 +267,3 @@ def _data_directory(data: str | Path | None, durability: str) -> DataDirectory |
     if Durability(durability) is Durability.MEMORY or data is None:
         return None
     return DataDirectory(data, durability)
-
-
-@contextmanager
-def _closing_on_error(store: MessageStore | None) -> Iterator[MessageStore | None]:
-    """A virtual host closes its store; until there is one, somebody else must."""
-    try:
-        yield store
-    except BaseException:
-        if store is not None:
-            store.close()
-        raise

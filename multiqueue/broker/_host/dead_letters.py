@@ -21,7 +21,8 @@ from .._base.outcome import DeadLetterReason
 from .._durable.batch import Submission
 from .._queue.queue import BrokerQueue
 from .._routing.dead_letter import dead_letter, further_keys, is_cycle
-from .publishing import HostPublishing
+from .._routing.topology import Topology
+from .life import Life
 
 if TYPE_CHECKING:
     from .._queue.base import QueueBase
@@ -29,33 +30,37 @@ if TYPE_CHECKING:
 _log = logging.getLogger("multiqueue.broker")
 
 
-class HostDeadLetters(HostPublishing):
-    """The part of `VirtualHost` that sends dead letters on."""
+class DeadLetterRouting:
+    """Sends the dead letters of one virtual host on."""
 
-    _lock: threading.Lock
-    _wall_clock: Callable[[], float]
-    _dead_letters_routed: int
-    _dead_letters_lost: int
+    def __init__(self, topology: Topology, life: Life, wall_clock: Callable[[], float]) -> None:
+        self._topology = topology
+        self._life = life
+        self._wall_clock = wall_clock
+        self._lock = threading.Lock()
+        self._routed = 0
+        self._lost = 0
 
-    def _dead_letter(self, queue: BrokerQueue, message: Message, reason: DeadLetterReason) -> None:
+    def counts(self) -> tuple[int, int]:
+        """How many dead letters a queue has, and how many no queue."""
+        with self._lock:
+            return self._routed, self._lost
+
+    def send(self, queue: BrokerQueue, message: Message, reason: DeadLetterReason) -> None:
         """Send a dead letter on. Called by the queue it left, on any thread, under no lock."""
-        if self._journal is None:
+        if self._life.journal is None:
             self.send_on(queue, message, reason, None)
         else:
-            submission = Submission(self._journal, is_owed=True)
+            submission = Submission(self._life.journal, is_owed=True)
             self.send_on(queue, message, reason, submission)
             submission.submit_if_open()
-
-    def _bury(self, queue: QueueBase, message: Message, reason: DeadLetterReason, submission: Submission) -> None:
-        """Send a dead letter on in the commit that deletes it where it was."""
-        self.send_on(queue, message, reason, submission)
 
     def send_on(
         self, queue: QueueBase, message: Message, reason: DeadLetterReason, submission: Submission | None
     ) -> None:
         """Send a dead letter where its queue says: with a submission, when that is committed."""
         settings = queue.settings
-        if settings.dead_letter_exchange is None or (self._closed and submission is None):
+        if settings.dead_letter_exchange is None or (self._life.is_closed and submission is None):
             return
         letter = dead_letter(
             message,
@@ -78,9 +83,9 @@ class HostDeadLetters(HostPublishing):
                 reached += not target.is_deleted
         with self._lock:
             if reached:
-                self._dead_letters_routed += 1
+                self._routed += 1
             else:
-                self._dead_letters_lost += 1
+                self._lost += 1
 
     def _put_letter(self, submission: Submission, target: BrokerQueue, letter: Message) -> bool:
         """False when the target has no room for it, or its store cannot keep what was in memory so far."""

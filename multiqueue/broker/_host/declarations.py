@@ -2,7 +2,7 @@
 
 Promise     A call that raises has changed nothing. Declaring what is there as it is, binding twice, deleting or
             unbinding what is not there: all of that is no error.
-State       The topology has its own lock. `_closed` is set once, by `VirtualHost.close`.
+State       The topology has its own lock, and `Life` says whether the virtual host is closed.
 Membership  A queue may delete itself (auto-delete, expiry) at any moment, and leaves the topology before its
             `on_deleted` returns. A declaration that meets it in between replaces it.
 """
@@ -10,12 +10,11 @@ Membership  A queue may delete itself (auto-delete, expiry) at any moment, and l
 from __future__ import annotations
 
 import base64
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import NoReturn
 
-from .._base.errors import AccessRefused, BrokerClosed, NotFound, PreconditionFailed, ResourceLocked
+from .._base.errors import AccessRefused, NotFound, PreconditionFailed, ResourceLocked
 from .._base.settings import QueueSettings
 from .._queue.queue import BrokerQueue
 from .._routing.arguments import (
@@ -27,10 +26,9 @@ from .._routing.arguments import (
     queue_settings,
 )
 from .._routing.binding import Binding, Destination, frozen
-from .._routing.exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Exchange, ExchangeStatistics, binding_condition
+from .._routing.exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Exchange, binding_condition
 from .._routing.topology import DeclaredQueue, Topology
-
-_log = logging.getLogger("multiqueue.broker")
+from .life import Life
 
 RESERVED_PREFIX = "amq."
 MAX_NAME_BYTES = 255  # what a short string of AMQP holds
@@ -60,14 +58,11 @@ class Declarations:
     is this process's own.
     """
 
-    def __init__(self, name: str, make_queue: MakeQueue, topology: Topology | None = None) -> None:
-        self.name = name
+    def __init__(self, topology: Topology, make_queue: MakeQueue, life: Life) -> None:
+        self._name = topology.virtual_host
+        self._topology = topology
         self._make_queue = make_queue
-        self._topology = topology or Topology(name)
-        for exchange, type in PREDECLARED.items():
-            self._topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
-        self._default = self._exchange(DEFAULT_EXCHANGE)
-        self._closed = False
+        self._life = life
 
     # Exchanges
 
@@ -89,7 +84,7 @@ class Declarations:
             AccessRefused: the default exchange, or a new name that is reserved.
             PreconditionFailed: there is one that differs, or the type is unknown.
         """
-        self.check_open()
+        self._life.check()
         self._refuse_default(name)
         if passive:
             return self._exchange(name)
@@ -127,7 +122,7 @@ class Declarations:
             AccessRefused: the default exchange, or a reserved name.
             PreconditionFailed: `if_unused`, and it has bindings.
         """
-        self.check_open()
+        self._life.check()
         self._refuse_default(name)
         _refuse_reserved("exchange", name)
         exchange = self._topology.find_exchange(name)
@@ -137,14 +132,6 @@ class Declarations:
             raise PreconditionFailed(f"{self._label('exchange', name)} in use")
         self._topology.wait_for_commits()
         return True
-
-    def exchanges(self) -> list[Exchange]:
-        """All exchanges, the predeclared ones first."""
-        return self._topology.exchanges()
-
-    def exchange_statistics(self) -> list[ExchangeStatistics]:
-        """Every exchange in figures."""
-        return self._topology.exchange_statistics()
 
     # Queues
 
@@ -171,7 +158,7 @@ class Declarations:
             PreconditionFailed: there is one that differs, or an argument does not fit.
             ValueError: both settings and flags or arguments.
         """
-        self.check_open()
+        self._life.check()
         if passive:
             queue = self.queue(name, owner=owner)
             queue.touch()
@@ -199,9 +186,9 @@ class Declarations:
         while True:
             found = self._topology.find_queue(name)
             if found is None:
-                belongs_to = (owner or self) if settings.exclusive else None
+                belongs_to = (owner or self._life) if settings.exclusive else None
                 declared = DeclaredQueue(self._make_queue(name, settings), arguments, belongs_to)
-                found = self._topology.add_queue(declared, self._default)
+                found = self._topology.add_queue(declared, self._exchange(DEFAULT_EXCHANGE))
                 if found is declared:
                     self._delete_if_closed(found.queue)
                     return found.queue
@@ -233,7 +220,7 @@ class Declarations:
             ResourceLocked: it is exclusive, and belongs to another owner.
             PreconditionFailed: `if_unused` and it has consumers, or `if_empty` and it has messages.
         """
-        self.check_open()
+        self._life.check()
         found = self._topology.find_queue(name)
         if found is None:
             return 0
@@ -249,30 +236,13 @@ class Declarations:
             NotFound: there is none.
             ResourceLocked: it is exclusive, and belongs to another owner.
         """
-        self.check_open()
+        self._life.check()
         found = self._topology.find_queue(name)
         if found is None or found.queue.is_deleted:
             raise NotFound(f"no {self._label('queue', name)}")
         if found.owner is not None:
             self._check_access(found, owner)
         return found.queue
-
-    def queues(self) -> list[BrokerQueue]:
-        """All queues, in the order they were declared."""
-        return [declared.queue for declared in self._topology.queues()]
-
-    def declared_queues(self) -> list[DeclaredQueue]:
-        """All queues with the arguments they were declared with, and their owners."""
-        return self._topology.queues()
-
-    def release_owner(self, owner: object) -> None:
-        """The owner is gone: its exclusive queues go too, each of them even if another raises."""
-        for declared in self._topology.queues():
-            if owner is not None and declared.owner is owner:
-                try:
-                    declared.queue.delete()
-                except Exception:  # noqa: BLE001  # logged; the others must not stay for it
-                    _log.exception("%s cannot be deleted, whose owner is gone", declared.queue.label)
 
     # Bindings
 
@@ -313,7 +283,7 @@ class Declarations:
         routing_key: str,
         arguments: Mapping[str, object] | None,
     ) -> None:
-        self.check_open()
+        self._life.check()
         self._refuse_default(exchange)
         arguments = dict(arguments or {})
         while True:  # until both ends are still there at the moment of binding, or one is missed by name
@@ -358,7 +328,7 @@ class Declarations:
         arguments: Mapping[str, object] | None,
         owner: object,
     ) -> bool:
-        self.check_open()
+        self._life.check()
         self._refuse_default(exchange)
         source = self._topology.find_exchange(exchange)
         if source is None or destination is None:
@@ -373,25 +343,16 @@ class Declarations:
         self._topology.wait_for_commits()
         return found
 
-    def bindings(self) -> list[Binding]:
-        """All bindings, those of the default exchange included."""
-        return self._topology.bindings()
-
     # Details
-
-    def check_open(self) -> None:
-        """Raise BrokerClosed when the virtual host was closed."""
-        if self._closed:
-            raise BrokerClosed(f"vhost '{self.name}' is closed")
 
     def _delete_if_closed(self, queue: BrokerQueue) -> None:
         """1. We passed `check_open`.  2. `close` set the flag and listed the queues.  3. We registered this one.
 
         Then nobody else will ever delete it.
         """
-        if self._closed:
+        if self._life.is_closed:
             queue.delete()
-            self.check_open()
+            self._life.check()
 
     def _exchange(self, name: str) -> Exchange:
         exchange = self._topology.find_exchange(name)
@@ -400,14 +361,14 @@ class Declarations:
         return exchange
 
     def _label(self, kind: str, name: str) -> str:
-        return f"{kind} '{name}' in vhost '{self.name}'"
+        return f"{kind} '{name}' in vhost '{self._name}'"
 
     def _refuse_default(self, exchange: str) -> None:
         if exchange == DEFAULT_EXCHANGE:
             raise AccessRefused("operation not permitted on the default exchange")
 
     def _check_access(self, declared: DeclaredQueue, owner: object) -> None:
-        if declared.owner is not None and declared.owner is not (owner or self):
+        if declared.owner is not None and declared.owner is not (owner or self._life):
             self._refuse_locked(declared.name)
 
     def _refuse_locked(self, queue: str) -> NoReturn:
@@ -416,6 +377,12 @@ class Declarations:
             " declared on another connection or the exclusive property value does not match that of the"
             " original declaration."
         )
+
+
+def predeclare(topology: Topology) -> None:
+    """Add the exchanges that every virtual host has."""
+    for exchange, type in PREDECLARED.items():
+        topology.add_exchange(Exchange(exchange, type, durable=True, internal=exchange == TRACE_EXCHANGE))
 
 
 def _check_new_name(kind: str, name: str) -> None:

@@ -23,7 +23,8 @@ from .._durable.batch import Submission
 from .._durable.journal import Journal, follow
 from .._paging.memory import MemoryManager
 from .._queue.queue import BrokerQueue
-from .declarations import Declarations
+from .._routing.topology import Topology
+from .life import Life
 
 
 class Published(NamedTuple):
@@ -66,51 +67,25 @@ _ON_ONE_QUEUE = Published(1)
 _ENQUEUED = PutOutcome.ENQUEUED
 
 
-class HostPublishing(Declarations):
-    """The part of `VirtualHost` that takes messages in."""
+class Publishing:
+    """Puts messages on the queues of one virtual host. Any thread may call anything."""
 
-    _journal: Journal | None  # of the store; None where the virtual host lives in memory
-    _memory: MemoryManager
+    def __init__(self, topology: Topology, memory: MemoryManager, life: Life) -> None:
+        self._name = topology.virtual_host
+        self._topology = topology
+        self._memory = memory
+        self._life = life
+        self._journal = life.journal
 
-    def publish(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
-        """Put the message on every queue that its exchange and routing key lead to, once each.
-
-        Blocks only when the message is persistent and a durable queue is among them: until it is committed there,
-        on all of them or on none. On other queues it is at once.
-
-        Order: two messages of one thread to one queue keep theirs. Queues are served one after the other, so
-        another thread may see the message on one of them before the next has it.
-
-        Raises:
-            NotFound: no such exchange.  AccessRefused: an internal one.
-            Unroutable: `mandatory`, and no queue has it.
-            NoConsumers: `immediate`, and no queue had a consumer with credit that wanted it.
-            MessageTooLarge: it would take more than a quarter of the memory limit. No queue has it.
-            MessageRefused: queues at their limit refused it; the others have it.
-            TypeError: it is persistent, and body or headers are nothing that a durable queue's store can keep.
-            StoreFull: the store has no room; no durable queue has it, every other one does.
-            StoreFailed: the store failed. It is not known whether it has the message.
-        """
-        if self._closed or self._journal is not None:
-            self.check_open()
-        queues = self._topology.route(message)
-        return self.put_on(queues, message, mandatory=mandatory, immediate=immediate, wait=True)
-
-    def publish_nowait(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
-        """As `publish`, but the commit is the caller's to wait for: `Published.wait` or `add_done_callback`.
-
-        What it raises was decided before anything was stored. It blocks only while too many bytes wait for their
-        commit.
-        """
-        self.check_open()
-        return self.put_on(self._topology.route(message), message, mandatory=mandatory, immediate=immediate)
+    def publish(self, message: Message, mandatory: bool, immediate: bool, wait: bool) -> Published:
+        """As `Verbs.publish`; without `wait`, as `Verbs.publish_nowait`."""
+        if self._life.is_closed or self._journal is not None:
+            self._life.check()
+        return self.put_on(self._topology.route(message), message, mandatory=mandatory, immediate=immediate, wait=wait)
 
     def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
-        """The queues that `publish` would put the message on now, were these its routing keys too.
-
-        Raises as `publish` for its exchange.
-        """
-        self.check_open()
+        """As `VirtualHost.route`."""
+        self._life.check()
         return self._topology.route(message, further_keys)
 
     def put_on(
@@ -122,7 +97,7 @@ class HostPublishing(Declarations):
         immediate: bool = False,
         wait: bool = False,
     ) -> Published:
-        """The second half of `publish`, which says what it raises; without `wait`, of `publish_nowait`."""
+        """The second half of `publish`, on the queues to which the first one led."""
         body = message.body
         if type(body) is not bytes or len(body) > self._memory.largest_body:  # `size`, written out: 2 % of a publish
             self.check_size(queues, message)
@@ -191,24 +166,28 @@ class HostPublishing(Declarations):
                 self._why_refused(refused), message=message, queues=tuple(queue.name for queue in refused)
             )
         if not accepted and any(outcome is PutOutcome.NO_CONSUMER for _, outcome in otherwise):
-            raise NoConsumers(f"no consumer wants the message now in vhost '{self.name}'", message=message)
+            raise NoConsumers(f"no consumer wants the message now in vhost '{self._name}'", message=message)
         if not accepted and mandatory:
-            raise Unroutable(
-                f"exchange '{message.exchange}' in vhost '{self.name}' leads"
-                f" routing key '{message.routing_key}' to no queue",
-                message=message,
-            )
+            raise self.unroutable(message)
         return Published(accepted, throttled, commit)
+
+    def unroutable(self, message: Message) -> Unroutable:
+        """The error of a mandatory message that reaches no queue."""
+        return Unroutable(
+            f"exchange '{message.exchange}' in vhost '{self._name}' leads"
+            f" routing key '{message.routing_key}' to no queue",
+            message=message,
+        )
 
     def _why_refused(self, queues: list[BrokerQueue]) -> str:
         full = ", ".join(f"'{queue.name}'" for queue in queues if not queue.is_short_of_memory)
         short = ", ".join(f"'{queue.name}'" for queue in queues if queue.is_short_of_memory)
         reasons = []
         if full:
-            reasons.append(f"at their limit in vhost '{self.name}': {full}; consume from them or raise the limit")
+            reasons.append(f"at their limit in vhost '{self._name}': {full}; consume from them or raise the limit")
         if short:
             reasons.append(
-                f"short of memory in vhost '{self.name}': {short}; wait_for_room before publishing more, consume what"
+                f"short of memory in vhost '{self._name}': {short}; wait_for_room before publishing more, consume what"
                 " cannot page, or raise memory_limit"
             )
         return "; ".join(reasons)
@@ -225,6 +204,11 @@ class HostPublishing(Declarations):
             if not queue.wait_for_room(remaining(deadline)):
                 return False
         return True
+
+    @property
+    def memory_limit(self) -> int:
+        """Bytes of messages that the virtual host keeps in memory."""
+        return self._memory.limit
 
     def submission(self) -> Submission | None:
         """What is to be stored together; None when this virtual host lives in memory."""

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from .._delivery.received import HeldDelivery, Holder, Received
     from .._durable.batch import Submission
     from .._queue.queue import BrokerQueue
-    from .virtual_host import VirtualHost
+    from .dead_letters import DeadLetterRouting
+    from .life import Life
+    from .publishing import Publishing
 
 
 _How = Literal["accept", "release", "reject"]  # a method of a Holder
@@ -44,8 +46,10 @@ class Transaction:
     As a context manager it commits at the end of the block, and rolls back when an exception leaves it.
     """
 
-    def __init__(self, host: VirtualHost) -> None:
-        self._host = host
+    def __init__(self, life: Life, publishing: Publishing, dead_letters: DeadLetterRouting) -> None:
+        self._life = life
+        self._publishing = publishing
+        self._dead_letters = dead_letters
         self._published: list[tuple[Message, list[BrokerQueue], bool]] = []  # and whether it is mandatory
         # By holder and method. Invariant: a delivery's entry is a key of one of the values at most.
         self._settled: dict[tuple[Holder, _How], dict[Entry, HeldDelivery]] = {}
@@ -58,13 +62,9 @@ class Transaction:
             Unroutable: `mandatory`, and no queue is bound for it. The rest of the transaction stands. Where its queues
                 are gone by the commit, `commit` raises it.
         """
-        queues = self._host.route(message)
+        queues = self._publishing.route(message)
         if mandatory and not queues:
-            raise Unroutable(
-                f"exchange '{message.exchange}' in vhost '{self._host.name}' leads"
-                f" routing key '{message.routing_key}' to no queue",
-                message=message,
-            )
+            raise self._publishing.unroutable(message)
         self.publish_on(queues, message, mandatory=mandatory)
         return len(queues)
 
@@ -76,7 +76,7 @@ class Transaction:
         Raises:
             MessageTooLarge: it would take more than a quarter of the memory limit. It is not in the transaction.
         """
-        self._host.check_size(queues, message)
+        self._publishing.check_size(queues, message)
         self._published.append((message, queues, mandatory))
 
     def accept(self, *received: Received) -> None:
@@ -108,10 +108,10 @@ class Transaction:
             Unroutable: everything was done, but no queue has a mandatory message. Several of these two come as an
                 ExceptionGroup, in the order of publishing.
         """
-        self._host.check_open()
+        self._life.check()
         self._make_sure_of_deliveries()
         outcomes: list[tuple[Message, _Outcomes, bool]] = []
-        submission = self._host.submission()
+        submission = self._publishing.submission()
         if submission is not None:
             try:
                 stored = self._fill(submission, outcomes)
@@ -192,7 +192,7 @@ class Transaction:
                     if not (entry.is_stored and entry.queue.is_stored):
                         continue  # nobody needs it kept: it is settled when the rest is committed
                     if how == "reject":
-                        self._host.send_on(entry.queue, entry.message, DeadLetterReason.REJECTED, submission)
+                        self._dead_letters.send_on(entry.queue, entry.message, DeadLetterReason.REJECTED, submission)
                     submission.delete(entry.number)
                     stored.append(entry)
         except BaseException:
@@ -209,7 +209,7 @@ class Transaction:
         refusals: list[MessageRefused | Unroutable] = []
         for message, reached, mandatory in outcomes:
             try:
-                self._host.account_for(message, 0, reached, mandatory)
+                self._publishing.account_for(message, 0, reached, mandatory)
             except (MessageRefused, Unroutable) as refusal:
                 refusals.append(refusal)
         return refusals

@@ -1,10 +1,9 @@
 """A virtual host: one name space of queues, exchanges and bindings, with its store and its memory; its life.
 
-`declarations` has what is declared in it, `publishing` the way of a message in, `dead_letters` that of one which nobody
-wanted, `receiving` the way out.
+It makes its parts and gives each what it needs. `declarations` has what is declared, `publishing` the way of a
+message in, `dead_letters` that of one which nobody wanted, `receiving` the way out.
 
-State       `_lock` guards the subscriptions and the two counters of dead letters. It is a leaf, like the
-            topology's: no queue is called with either of them held.
+State       The parts' own; each names its lock. Each is a leaf: no queue is called with one of them held.
 Who runs    Any thread may call anything. Only `wait_for_room` blocks, and closing waits for callbacks that run; with
             a store also whatever promises that something is stored: see docs/design/broker-durability.md.
 Closing     1. Subscriptions end and give back what they had.  2. Queues that no store keeps are deleted, and what they
@@ -17,24 +16,22 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from multiqueue.store import Delivered, MessageStore, StoreClosed, StoreFailed
 
 from .._base.alerts import Alert
+from .._base.message import Message
 from .._base.settings import QueueSettings
 from .._delivery.housekeeping import Housekeeping
-from .._delivery.received import Getter
 from .._delivery.scheduler import Scheduler
 from .._delivery.subscription import Subscription, call_back
 from .._durable.accounted_store import WatchedStore
 from .._durable.definitions import KeptQueue
 from .._durable.journal import Journal, QueueJournal
-from .._durable.publisher import Publisher, Tell
 from .._durable.recovery import recover
 from .._durable.stored_expiry import StoredExpiry
 from .._durable.stored_topology import StoredTopology
@@ -42,11 +39,16 @@ from .._paging.memory import MemoryManager, MemoryStatistics
 from .._paging.spill_rows import Overflow
 from .._queue.queue import BrokerQueue
 from .._queue.statistics import QueueStatistics
-from .._routing.exchange import ExchangeStatistics
-from .._routing.topology import Topology
-from .publishing import remaining
-from .receiving import HostReceiving
-from .transaction import Transaction
+from .._routing.binding import Binding
+from .._routing.exchange import Exchange, ExchangeStatistics
+from .._routing.topology import DeclaredQueue, Topology
+from .dead_letters import DeadLetterRouting
+from .declarations import predeclare
+from .life import Life
+from .publisher import Publisher, Tell
+from .publishing import Published, Publishing
+from .receiving import Receiving
+from .verbs import HostParts, Verbs
 
 MEMORY_LIMIT: Final = 256 << 20  # bytes of messages a virtual host with a store keeps in memory
 
@@ -72,7 +74,7 @@ class VirtualHostStatistics:
         return sum(queue.depth for queue in self.queues.values())
 
 
-class VirtualHost(HostReceiving):
+class VirtualHost(Verbs):
     """One name space of queues and exchanges.
 
     `clock` gives seconds that never go back, `wall_clock` seconds since 1970 for the record of dead letters.
@@ -96,26 +98,32 @@ class VirtualHost(HostReceiving):
         store: MessageStore | None = None,
         memory_limit: int = MEMORY_LIMIT,
     ) -> None:
+        self.name: Final = name
         self._store = store
         self._memory = MemoryManager(memory_limit, name=name)
         self._journal = None
         if store is not None:
             self._journal = Journal(WatchedStore(store, self._memory), clock=clock, wall_clock=wall_clock)
-        self._overflow = Overflow(
-            self._memory, self._journal, self._bury, clock=clock, wall_clock=wall_clock, housekeeping=housekeeping
-        )
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
-        super().__init__(name, self._new_queue, topology)
+        predeclare(topology)
+        life = Life(name, self._journal)
+        self._dead_letters = DeadLetterRouting(topology, life, wall_clock)
+        self._receiving = Receiving()
+        self._overflow = Overflow(
+            self._memory,
+            self._journal,
+            self._dead_letters.send_on,
+            clock=clock,
+            wall_clock=wall_clock,
+            housekeeping=housekeeping,
+        )
+        publishing = Publishing(topology, self._memory, life)
+        super().__init__(
+            HostParts(topology, self._new_queue, life, publishing, self._dead_letters, self._receiving, scheduler)
+        )
         self._clock = clock
-        self._wall_clock = wall_clock
         self._on_alert = on_alert or _log_alert
-        self._scheduler = scheduler
         self._housekeeping = housekeeping
-        self._getter = Getter()
-        self._lock = threading.Lock()
-        self._subscriptions: dict[Subscription, None] = {}
-        self._dead_letters_routed = 0
-        self._dead_letters_lost = 0
         if self._journal is not None and isinstance(topology, StoredTopology):
             self._memory.expiry = StoredExpiry(self._journal, self._memory)
             recover(self._journal.store, topology, self._kept_queue)
@@ -131,19 +139,21 @@ class VirtualHost(HostReceiving):
         journal = None
         if self._journal is not None and settings.durable and not settings.exclusive:
             self._journal.check()
-            journal = QueueJournal(self._journal, self._journal.store.allocate(), self._bury)
+            journal = QueueJournal(self._journal, self._journal.store.allocate(), self._dead_letters.send_on)
         return self._make(name, settings, journal)
 
     def _kept_queue(self, kept: KeptQueue) -> BrokerQueue:
         assert self._journal is not None
-        return self._make(kept.name, kept.settings, QueueJournal(self._journal, kept.number, self._bury))
+        return self._make(
+            kept.name, kept.settings, QueueJournal(self._journal, kept.number, self._dead_letters.send_on)
+        )
 
     def _make(self, name: str, settings: QueueSettings, journal: QueueJournal | None) -> BrokerQueue:
         queue = BrokerQueue(
             name,
             settings=settings,
             clock=self._clock,
-            dead_letter=self._dead_letter,
+            dead_letter=self._dead_letters.send,
             on_deleted=self._forget,
             on_alert=self._alert,
             vhost=self.name,
@@ -182,18 +192,7 @@ class VirtualHost(HostReceiving):
             BrokerClosed: it was closed.
             StoreFailed: its store failed; close it and open it again.
         """
-        super().check_open()
-        if self._journal is not None:
-            self._journal.check()
-
-    def wait_for_commits(self, timeout: float | None = None) -> bool:
-        """Block until the store has everything that was published and settled before; False when `timeout` passed.
-
-        Raises:
-            StoreFailed, StoreClosed: the store came to its end first.
-            RuntimeError: called by something that follows a commit, on the store's own thread.
-        """
-        return self._journal is None or self._journal.wait_for_commits(timeout)
+        self._life.check()
 
     def _alert(self, alert: Alert) -> None:
         call_back(self._on_alert, alert)
@@ -212,11 +211,53 @@ class VirtualHost(HostReceiving):
         `tell` is called on the store's thread with tags of messages and whether they were refused, in the order in
         which they were published. It must not block: other commits wait for it.
         """
-        return Publisher(self, self._journal, tell)
+        return Publisher(self._publishing, self._journal, tell)
 
-    def transaction(self) -> Transaction:
-        """A new transaction over publishes to this virtual host and settlements of its deliveries."""
-        return Transaction(self)
+    def route(self, message: Message, further_keys: Sequence[str] = ()) -> list[BrokerQueue]:
+        """The queues that `publish` would put the message on now, were these its routing keys too.
+
+        Raises as `publish` for its exchange.
+        """
+        return self._publishing.route(message, further_keys)
+
+    def put_on(self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False) -> Published:
+        """As `publish_nowait`, on the queues to which `route` led."""
+        return self._publishing.put_on(queues, message, mandatory=mandatory)
+
+    # What there is
+
+    def exchanges(self) -> list[Exchange]:
+        """All exchanges, the predeclared ones first."""
+        return self._topology.exchanges()
+
+    def exchange_statistics(self) -> list[ExchangeStatistics]:
+        """Every exchange in figures."""
+        return self._topology.exchange_statistics()
+
+    def queues(self) -> list[BrokerQueue]:
+        """All queues, in the order they were declared."""
+        return [declared.queue for declared in self._topology.queues()]
+
+    def declared_queues(self) -> list[DeclaredQueue]:
+        """All queues with the arguments they were declared with, and their owners."""
+        return self._topology.queues()
+
+    def bindings(self) -> list[Binding]:
+        """All bindings, those of the default exchange included."""
+        return self._topology.bindings()
+
+    def subscriptions(self) -> list[Subscription]:
+        """All subscriptions that are open, in the order in which they began."""
+        return self._receiving.subscriptions()
+
+    def release_owner(self, owner: object) -> None:
+        """The owner is gone: its exclusive queues go too, each of them even if another raises."""
+        for declared in self._topology.queues():
+            if owner is not None and declared.owner is owner:
+                try:
+                    declared.queue.delete()
+                except Exception:  # noqa: BLE001  # logged; the others must not stay for it
+                    _log.exception("%s cannot be deleted, whose owner is gone", declared.queue.label)
 
     # The virtual host itself
 
@@ -224,13 +265,12 @@ class VirtualHost(HostReceiving):
         """Every queue and exchange in figures; each queue at a moment of its own."""
         queues = {each.name: each.queue.statistics() for each in self._topology.queues()}
         exchanges = {each.name: each for each in self._topology.exchange_statistics()}
-        with self._lock:
-            return VirtualHostStatistics(queues, exchanges, self._dead_letters_routed, self._dead_letters_lost)
+        return VirtualHostStatistics(queues, exchanges, *self._dead_letters.counts())
 
     @property
     def is_closed(self) -> bool:
         """True once `close` was called."""
-        return self._closed
+        return self._life.is_closed
 
     def close(self, timeout: float | None = None) -> None:
         """End every subscription, end every queue, refuse everything further; closing twice is harmless.
@@ -245,12 +285,9 @@ class VirtualHost(HostReceiving):
         self.check_closable()
         atexit.unregister(self._close_at_exit)
         deadline = None if timeout is None else time.monotonic() + timeout
-        self._closed = True
-        with self._lock:
-            subscriptions = list(self._subscriptions)
-        for subscription in subscriptions:
-            subscription.close(remaining(deadline))
-        self._getter.close()
+        self._life.is_closed = True
+        self._receiving.end_subscriptions(deadline)
+        self._receiving.getter.close()
         for queue in self.queues():
             if not queue.is_stored:
                 queue.delete()
@@ -279,10 +316,7 @@ class VirtualHost(HostReceiving):
 
     def _store_failed(self) -> None:
         """Nothing is accepted any more; end the subscriptions, or they would go on with what cannot be settled."""
-        with self._lock:
-            subscriptions = list(self._subscriptions)
-        for subscription in subscriptions:
-            subscription.close(0.0)
+        self._receiving.end_subscriptions(time.monotonic())
 
     def _close_store(self, journal: Journal) -> None:
         """Let what is under way arrive, note how often messages were delivered, and let go of the store."""

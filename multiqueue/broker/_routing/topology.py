@@ -49,7 +49,7 @@ class Topology:
     """What is declared and bound in one virtual host. Any thread may call any method; none blocks."""
 
     def __init__(self, virtual_host: str) -> None:
-        self._virtual_host = virtual_host
+        self.virtual_host = virtual_host
         self._lock = threading.Lock()
         self._exchanges: dict[str, Exchange] = {}
         self._queues: dict[str, DeclaredQueue] = {}
@@ -244,8 +244,8 @@ class Topology:
 
     def _closed_to_publishers(self, exchange: Exchange | None, name: str) -> NotFound | AccessRefused:
         if exchange is None:
-            return NotFound(f"no exchange '{name}' in vhost '{self._virtual_host}'")
-        return AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self._virtual_host}'")
+            return NotFound(f"no exchange '{name}' in vhost '{self.virtual_host}'")
+        return AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.virtual_host}'")
 
     def _candidates(self, exchange: Exchange, keys: Sequence[str]) -> tuple[Binding, ...]:
         with self._lock:

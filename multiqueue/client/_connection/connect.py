@@ -33,7 +33,7 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
         settings = replace(settings_for(None, options), recover=False)  # a broker that was closed stays closed
         from .._link.direct_link import DirectLink  # here, because it loads the broker's side of a channel
 
-        host: Any = target
+        host: Any = target.virtual_host() if hasattr(target, "virtual_host") else target
         made = Connection(lambda listener: DirectLink(host, settings, listener), settings)
     else:
         address = parse_address(target)

@@ -38,7 +38,7 @@ class HeldMessage(Protocol):
 
 
 class Host(Protocol):
-    """A `multiqueue.broker.VirtualHost`, of which a `Broker` is one."""
+    """A `multiqueue.broker.VirtualHost`."""
 
     name: str
 

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .._base.errors import MessageRefused
 from .._base.message import MESSAGE_BYTES
 from .._base.outcome import PutOutcome
-from .batch import Submission
-from .journal import Journal, follow
+from .._durable.batch import Submission
+from .._durable.journal import Journal, follow
 
 if TYPE_CHECKING:
     from multiqueue.store import Commit, StoreError
 
     from .._base.message import Message
-    from .._host.virtual_host import VirtualHost
     from .._queue.queue import BrokerQueue
+    from .publishing import Publishing
 
 _LONGEST: Final = 64  # messages of a run: some 500 us for the store's thread, while the next run is filled
 _LARGEST: Final = 128 * 1024  # bytes of a run in memory, its last message apart
@@ -112,8 +112,8 @@ _SENT: Final = Sent()
 class Publisher:
     """One who publishes to a virtual host, without waiting for commits; made by `VirtualHost.publisher`."""
 
-    def __init__(self, host: VirtualHost, journal: Journal | None, tell: Tell) -> None:
-        self._host = host
+    def __init__(self, publishing: Publishing, journal: Journal | None, tell: Tell) -> None:
+        self._publishing = publishing
         self._journal = journal
         self._tell = tell
         # Invariant: None, or not handed in; and what a message comes to that simply joins it.
@@ -125,7 +125,7 @@ class Publisher:
 
         `tag` is what `tell` is called with, on the store's thread, if a run has the message; None: with nothing.
         """
-        return self.put_on(self._host.route(message), message, mandatory=mandatory, tag=tag)
+        return self.put_on(self._publishing.route(message), message, mandatory=mandatory, tag=tag)
 
     def put_on(
         self, queues: list[BrokerQueue], message: Message, *, mandatory: bool = False, tag: object = None
@@ -133,9 +133,9 @@ class Publisher:
         """The second half of `publish`, on the queues to which the first one led."""
         if self._journal is None or not message.persistent:
             self.hand_in()  # nobody overtakes what was published before
-            throttled = self._host.put_on(queues, message, mandatory=mandatory).throttled
+            throttled = self._publishing.put_on(queues, message, mandatory=mandatory).throttled
             return Sent(throttled) if throttled else _SENT
-        self._host.check_size(queues, message)
+        self._publishing.check_size(queues, message)
         submission = Submission(self._journal)
         outcomes = submission.put_on([queue for queue in queues if queue.is_stored], message)
         stored = len(outcomes)
@@ -145,7 +145,7 @@ class Publisher:
         if stored and all(outcome is _ENQUEUED for _, outcome in outcomes):
             return self._join(submission, message, tag)
         try:
-            published = self._host.account_for(message, 0, outcomes, mandatory)
+            published = self._publishing.account_for(message, 0, outcomes, mandatory)
         except MessageRefused:
             self._join(submission, message, None)  # others have it; whoever published it is told already
             raise
@@ -169,7 +169,7 @@ class Publisher:
         run = self._run
         if run is None:
             assert self._journal is not None
-            run = self._run = Run(self._journal, self._tell, min(_LARGEST, self._host.memory_limit * _SHARE))
+            run = self._run = Run(self._journal, self._tell, min(_LARGEST, self._publishing.memory_limit * _SHARE))
             self._sent = Sent((), run)
         sent = self._sent
         run.add(submission, tag, message.size + MESSAGE_BYTES)

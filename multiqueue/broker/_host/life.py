@@ -1,0 +1,32 @@
+"""Whether a virtual host still takes anything: its parts ask, `VirtualHost.close` says no.
+
+State       `is_closed` is set once. A reader may find it False a moment after that; who must not is told where.
+"""
+
+from __future__ import annotations
+
+from .._base.errors import BrokerClosed
+from .._durable.journal import Journal
+
+
+class Life:
+    """The life of one virtual host. `journal` is that of its store; None where it lives in memory."""
+
+    __slots__ = ("_name", "is_closed", "journal")
+
+    def __init__(self, name: str, journal: Journal | None) -> None:
+        self._name = name
+        self.journal = journal
+        self.is_closed = False
+
+    def check(self) -> None:
+        """Return when the virtual host can be used.
+
+        Raises:
+            BrokerClosed: it was closed.
+            StoreFailed: its store failed; close it and open it again.
+        """
+        if self.is_closed:
+            raise BrokerClosed(f"vhost '{self._name}' is closed")
+        if self.journal is not None:
+            self.journal.check()

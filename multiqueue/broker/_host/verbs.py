@@ -1,0 +1,191 @@
+"""What a program says to a virtual host: publish, get, consume, subscribe; declaring and binding come from below.
+
+A `VirtualHost` has these verbs, and a `Broker` has them for its virtual host `/`: both by this class, over the same
+parts. The parts have the state; see `publishing` and `receiving`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, Unpack
+
+from .._base.credit import Credit
+from .._base.message import Message
+from .._delivery.received import Received
+from .._delivery.scheduler import Scheduler
+from .._delivery.subscription import (
+    CallbackSubscription,
+    FailureHandler,
+    MessageCallback,
+    PullSubscription,
+    Subscription,
+)
+from .._routing.arguments import consumer_arguments
+from .._routing.topology import Topology
+from .._selector.selector import compile_selector
+from .dead_letters import DeadLetterRouting
+from .declarations import Declarations, MakeQueue
+from .life import Life
+from .publishing import Published, Publishing
+from .receiving import ConsumerOptions, Receiving
+from .transaction import Transaction
+
+
+class HostParts(NamedTuple):
+    """The parts of one virtual host, made by it. Without a `scheduler` it has no threads for callbacks."""
+
+    topology: Topology
+    make_queue: MakeQueue
+    life: Life
+    publishing: Publishing
+    dead_letters: DeadLetterRouting
+    receiving: Receiving
+    scheduler: Scheduler | None
+
+
+class Verbs(Declarations):
+    """The verbs of one virtual host. Any thread may call any of them."""
+
+    def __init__(self, parts: HostParts) -> None:
+        super().__init__(parts.topology, parts.make_queue, parts.life)
+        self.parts = parts
+        self._publishing = parts.publishing
+
+    def publish(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
+        """Put the message on every queue that its exchange and routing key lead to, once each.
+
+        Blocks only when the message is persistent and a durable queue is among them: until it is committed there,
+        on all of them or on none. On other queues it is at once.
+
+        Order: two messages of one thread to one queue keep theirs. Queues are served one after the other, so
+        another thread may see the message on one of them before the next has it.
+
+        Raises:
+            NotFound: no such exchange.  AccessRefused: an internal one.
+            Unroutable: `mandatory`, and no queue has it.
+            NoConsumers: `immediate`, and no queue had a consumer with credit that wanted it.
+            MessageTooLarge: it would take more than a quarter of the memory limit. No queue has it.
+            MessageRefused: queues at their limit refused it; the others have it.
+            TypeError: it is persistent, and body or headers are nothing that a durable queue's store can keep.
+            StoreFull: the store has no room; no durable queue has it, every other one does.
+            StoreFailed: the store failed. It is not known whether it has the message.
+        """
+        return self._publishing.publish(message, mandatory, immediate, True)
+
+    def publish_nowait(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
+        """As `publish`, but the commit is the caller's to wait for: `Published.wait` or `add_done_callback`.
+
+        What it raises was decided before anything was stored. It blocks only while too many bytes wait for their
+        commit.
+        """
+        return self._publishing.publish(message, mandatory, immediate, False)
+
+    def wait_for_room(self, published: Published, timeout: float | None = None) -> bool:
+        """Block until the queues that a publish throttled have room; False when `timeout` seconds passed first.
+
+        In a callback it returns at once: the room may be for that very thread to make.
+        """
+        return self._publishing.wait_for_room(published, timeout)
+
+    def wait_for_commits(self, timeout: float | None = None) -> bool:
+        """Block until the store has everything that was published and settled before; False when `timeout` passed.
+
+        Raises:
+            StoreFailed, StoreClosed: the store came to its end first.
+            RuntimeError: called by something that follows a commit, on the store's own thread.
+        """
+        journal = self._life.journal
+        return journal is None or journal.wait_for_commits(timeout)
+
+    def get(self, queue: str, *, auto_accept: bool = False, owner: object = None) -> Received | None:
+        """The first message of a queue that nobody has, or None. Does not block, but for reading what is in the store.
+
+        Raises:
+            NotFound: no such queue.  ResourceLocked: it belongs to another owner.
+            ConsumerNotAdmitted: the queue is paged, and what is unsettled leaves no memory for its next message.
+            StoreError: the store cannot be read.
+        """
+        return self.parts.receiving.getter.get(self.queue(queue, owner=owner), auto_accept=auto_accept)
+
+    def consume(
+        self,
+        queues: str | Iterable[str],
+        callback: MessageCallback,
+        *,
+        on_error: FailureHandler | None = None,
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
+        name: str = "",
+        **options: Unpack[ConsumerOptions],
+    ) -> Subscription:
+        """Let messages of the queues go to `callback`, one at a time, until the subscription is closed.
+
+        The callback settles what it receives, then or later; at most `prefetch` messages and `prefetch_bytes`
+        are unsettled at once. When it raises, `on_error(received, error)` is told, by default the log, and the
+        message stays unsettled. Two subscriptions may run at once, one never twice.
+
+        Raises:
+            NotFound: no such queue.  ResourceLocked: it belongs to another owner.
+            AccessRefused: exclusive use by another consumer, or asked for beside others.
+            PreconditionFailed, SelectorError: an argument or the selector does not fit.
+            RuntimeError: this virtual host was made without a scheduler.
+        """
+        self._life.check()
+        scheduler = self.parts.scheduler
+        if scheduler is None:
+            raise RuntimeError(f"vhost '{self._name}' has no threads for callbacks; use subscribe, or a Broker")
+        subscription = CallbackSubscription(
+            scheduler,
+            callback,
+            credit=Credit(prefetch, prefetch_bytes),
+            name=name,
+            on_error=on_error,
+            on_closed=self.parts.receiving.forget,
+        )
+        self._start(subscription, queues, options)
+        return subscription
+
+    def subscribe(
+        self,
+        queues: str | Iterable[str],
+        *,
+        prefetch: int | None = None,
+        prefetch_bytes: int | None = None,
+        name: str = "",
+        **options: Unpack[ConsumerOptions],
+    ) -> PullSubscription:
+        """A subscription to block on: `get` and iteration give messages of all the queues, in turn.
+
+        Raises:
+            NotFound, ResourceLocked, AccessRefused, PreconditionFailed, SelectorError: as `consume`.
+        """
+        self._life.check()
+        subscription = PullSubscription(
+            credit=Credit(prefetch, prefetch_bytes), name=name, on_closed=self.parts.receiving.forget
+        )
+        self._start(subscription, queues, options)
+        return subscription
+
+    def _start(self, subscription: Subscription, queues: str | Iterable[str], options: ConsumerOptions) -> None:
+        """Have it consume from the queues; when one of them refuses, it is closed."""
+        owner = options.pop("owner", None)
+        self.parts.receiving.add(subscription)
+        try:
+            arguments = consumer_arguments(f"a consumer in vhost '{self._name}'", options.pop("arguments", {}))
+            selector = compile_selector(options.pop("selector", None)) or arguments.selector
+            options.setdefault("priority", arguments.priority)
+            for name in [queues] if isinstance(queues, str) else queues:
+                subscription.target.consume(
+                    self.queue(name, owner=owner),
+                    on_cancelled=subscription.queue_deleted,
+                    selector=selector,
+                    connection=owner,
+                    **options,
+                )
+        except BaseException:
+            subscription.close()
+            raise
+
+    def transaction(self) -> Transaction:
+        """A new transaction over publishes to this virtual host and settlements of its deliveries."""
+        return Transaction(self.parts.life, self._publishing, self.parts.dead_letters)
