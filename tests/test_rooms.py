@@ -76,11 +76,6 @@ UPWARD: set[tuple[str, str]] = {
     ("broker._queue.room", "broker._paging.reservation"),
     ("broker._routing.binding", "broker._queue.queue"),
     ("broker._routing.topology", "broker._queue.queue"),
-    ("client._base.failures", "client._channel.channel"),
-    ("client._base.message", "client._channel.channel"),
-    ("client._base.settings", "client._connection.connection"),
-    ("client._channel.base", "client._connection.connection"),
-    ("client._dispatch.at_exit", "client._connection.connection"),
 }
 
 # Modules that import each other in a circle, imports for types included.
@@ -141,22 +136,6 @@ CIRCLES: list[set[str]] = [
         "broker._routing.headers",
         "broker._routing.topic",
     },
-    {
-        "client._base.failures",
-        "client._base.message",
-        "client._base.settings",
-        "client._channel.arrivals",
-        "client._channel.base",
-        "client._channel.calls",
-        "client._channel.channel",
-        "client._channel.consumers",
-        "client._channel.consuming",
-        "client._channel.declaring",
-        "client._channel.publishing",
-        "client._connection.connection",
-        "client._connection.recovery",
-        "client._dispatch.callbacks",
-    },
     {"client._link.direct_channel", "client._link.direct_declaring", "client._link.direct_link"},
     {
         "core._draining",
@@ -186,11 +165,6 @@ MANY_BASES: dict[str, int] = {
     "broker._queue.delivery.QueueDelivery": 5,
     "broker._queue.enqueue.QueueArrival": 6,
     "broker._queue.queue.BrokerQueue": 7,
-    "client._channel.arrivals.ChannelArrivals": 3,
-    "client._channel.channel.Channel": 7,
-    "client._channel.consuming.ChannelConsuming": 3,
-    "client._channel.declaring.ChannelDeclaring": 3,
-    "client._channel.publishing.ChannelPublishing": 3,
 }
 
 # Methods that only raise NotImplementedError, so that one class can call what another one has. `testing.contracts` may:

@@ -37,8 +37,8 @@ from ._base.settings import Settings as Settings
 from ._base.statistics import ChannelStatistics as ChannelStatistics
 from ._base.statistics import ConnectionStatistics as ConnectionStatistics
 from ._channel.channel import Channel as Channel
-from ._channel.consumers import Inbox as Inbox
-from ._channel.declaring import QueueDeclared as QueueDeclared
+from ._channel.channel import QueueDeclared as QueueDeclared
+from ._channel.consumer import Inbox as Inbox
 from ._channel.unconfirmed import Confirm as Confirm
 from ._connection.connect import async_connect as async_connect
 from ._connection.connect import connect as connect

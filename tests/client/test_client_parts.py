@@ -26,9 +26,9 @@ from multiqueue.amqp import (
 from multiqueue.client import BadAddress, Confirm, connect, parse_address
 from multiqueue.client._base.settings import settings_for
 from multiqueue.client._base.states import TABLE, Happening, IllegalHappening, State, after
-from multiqueue.client._channel.delivery_tags import DeliveryTags
+from multiqueue.client._channel.recorded_topology import Declaration, RecordedTopology
+from multiqueue.client._channel.settlements import DeliveryTags
 from multiqueue.client._channel.unconfirmed import Publication, Unconfirmed
-from multiqueue.client._connection.recorded_topology import Declaration, RecordedTopology
 from multiqueue.client._dispatch.outbox import Outbox
 from multiqueue.client._dispatch.receive_buffer import ReceiveBuffer
 from multiqueue.client._dispatch.work_pool import TURNS, WorkPool

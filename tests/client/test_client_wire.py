@@ -43,6 +43,24 @@ def open_channel(connection: Connection, conversation: Conversation) -> Channel:
         return connection.channel()
 
 
+def test_confirms_count_from_the_request_for_them(listener: Listener) -> None:
+    """A message that another thread publishes before confirm.select is answered has the number 1 (client 6)."""
+    connection, server = listener.connect()
+    channel = open_channel(connection, server)
+    with playing(channel.confirm_select):
+        server.expect(commands.Confirm.Select)
+        channel.publish(b"before the answer", routing_key="q")
+        server.send(1, commands.Confirm.SelectOk)
+    confirm = channel.publish_confirmed(b"after it", routing_key="q")
+    for _ in range(2):
+        server.expect(Publish)
+    server.send(1, commands.Basic.Nack, delivery_tag=1)
+    server.send(1, commands.Basic.Ack, delivery_tag=2)
+    confirm.result(PATIENCE)
+    assert not channel.wait_for_confirms(PATIENCE)
+    close(connection, server)
+
+
 def test_a_call_without_an_answer_closes_its_channel(listener: Listener) -> None:
     """C12: after the timeout; the late answer is taken for nobody's, and other channels go on (client 5)."""
     connection, server = listener.connect()

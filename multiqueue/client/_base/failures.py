@@ -9,10 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .._channel.channel import Channel
+from .ports import MessageChannel
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -24,7 +23,7 @@ class CallbackFailure:
     error: Exception
     callback: Callable[..., Any]
     argument: object
-    channel: Channel | None
+    channel: MessageChannel | None
 
     def __str__(self) -> str:
         where = "the connection" if self.channel is None else f"{self.channel!r}"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...amqp.wire import NO_PROPERTIES, Properties, decode_properties
-
-if TYPE_CHECKING:
-    from .._channel.channel import Channel
+from .ports import MessageChannel
 
 
 class Message:
@@ -33,7 +31,7 @@ class Message:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: MessageChannel,
         body: bytes,
         block: bytes,
         exchange: str,
@@ -43,7 +41,7 @@ class Message:
         redelivered: bool = False,
         auto_ack: bool = True,
     ) -> None:
-        self.channel = channel
+        self.channel: MessageChannel = channel
         self.body: bytes = body
         self.exchange: str = exchange
         self.routing_key: str = routing_key
@@ -99,7 +97,7 @@ class Returned(Message):
 
     def __init__(
         self,
-        channel: Channel,
+        channel: MessageChannel,
         body: bytes,
         block: bytes,
         exchange: str,

@@ -6,14 +6,11 @@ import ssl
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from .address import Address
 from .errors import BadAddress
 from .failures import CallbackFailure, close_channel
-
-if TYPE_CHECKING:
-    from .._connection.connection import Connection
 
 MEBIBYTE = 1 << 20
 
@@ -47,10 +44,11 @@ class Settings:
     login: Literal["password", "external"] = "password"  # external: by the certificate of the TLS connection
     client_properties: Mapping[str, object] = field(default_factory=dict)
     on_callback_error: Callable[[CallbackFailure], object] = close_channel
-    on_blocked: Callable[[Connection, str | None], object] | None = None
-    on_interrupted: Callable[[Connection, Exception], object] | None = None
-    on_recovered: Callable[[Connection], object] | None = None
-    on_closed: Callable[[Connection, Exception | None], object] | None = None
+    # Each gets the `Connection` first, which settings do not know: `Any` lets a callback say so.
+    on_blocked: Callable[[Any, str | None], object] | None = None
+    on_interrupted: Callable[[Any, Exception], object] | None = None
+    on_recovered: Callable[[Any], object] | None = None
+    on_closed: Callable[[Any, Exception | None], object] | None = None
 
 
 def settings_for(address: Address | None, options: Mapping[str, Any]) -> Settings:

@@ -3,69 +3,615 @@
 Everything that the server answers blocks until the answer is there, one call at a time per channel, and can be called
 from a callback. Publishing, acknowledging and rejecting wait for no answer, and not for another thread's call.
 
-Layers      `base` has the state and the lane of callbacks, `calls` calls and the end. On them stand
-            `declaring`, `publishing` and `consuming`, the vocabulary, and
-            `arrivals`, what the server sends. Here: transactions, and opening.
+Parts       `lifecycle` has the state, the link and the lock; `rpc` the call that is under way; `publishing` the flow
+            and what is unconfirmed; `settlements` the delivery tags; `inbound` the lane of callbacks; `consumers` those
+            that are served. Here stand the verbs, the table of the server's methods, and the end of all parts.
+State       `_qos` is written after a call, and read by recovery. `on_returned` and `on_closed` are set before it opens.
+Waiting     `close` waits for `ended` of the lifecycle, `close_timeout` seconds at most.
+Who runs    `arrived` on the reader thread, `interrupted` and `finish` mostly; `open_on`, `resume_consumers` and
+            `republish` on the thread of recovery too; everything else on any.
+Membership  `finish` happens once: it empties the parts under the lock, and tells everybody after it.
 """
 
 from __future__ import annotations
 
+import copy
+import logging
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, Unpack
+
 from pamqp import commands
 
-from .._base.states import ENDING, Happening, State, after
-from .._link.link import Link
-from .arrivals import ChannelArrivals
-from .base import CONFIRM, TX
-from .call import Call
-from .consuming import ChannelConsuming
-from .declaring import ChannelDeclaring
-from .publishing import ChannelPublishing
+from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Return, shortened
+from .._base.closing import Closing
+from .._base.errors import ChannelClosed
+from .._base.message import Message, Returned
+from .._base.settings import Settings
+from .._base.states import ENDING, Happening, State
+from .._base.statistics import ChannelStatistics
+from .._dispatch.callbacks import Callbacks
+from .._dispatch.receive_buffer import ReceiveBuffer
+from .._link.link import Event, Link
+from .consumer import Consumer, ConsumerRequest, Inbox, MessageCallback
+from .consumers import Consumers
+from .inbound import Inbound
+from .lifecycle import Lifecycle
+from .publishing import Publishing, encoded
+from .recorded_topology import RecordedTopology
+from .rpc import Call, Rpc
+from .settlements import DeliveryTags, Settlements
+from .unconfirmed import Confirm, Publication
+
+_log = logging.getLogger("multiqueue.client")
 
 
-class Channel(ChannelDeclaring, ChannelPublishing, ChannelConsuming, ChannelArrivals):
+class Host(Protocol):
+    """The connection of channels, as they use it, and a callback that has one of them. It is a `Connection`."""
+
+    name: str
+    settings: Settings
+    callbacks: Callbacks
+    receive_buffer: ReceiveBuffer
+    topology: RecordedTopology
+    to_flush: list[Inbound]
+
+    @property
+    def blocked_reason(self) -> str | None: ...
+
+    @property
+    def blocked_at(self) -> float | None: ...
+
+    def forget_channel(self, channel: Channel) -> None: ...
+
+    def channel(
+        self,
+        *,
+        on_returned: Callable[[Any], object] | None = None,
+        on_closed: Callable[[Exception | None], object] | None = None,
+    ) -> Channel: ...
+
+    def close(self, reply_text: str = "closed by the application") -> None: ...
+
+
+class QueueDeclared(NamedTuple):
+    """What the server says of a queue. `message_count` counts those that are ready to be delivered."""
+
+    queue: str
+    message_count: int
+    consumer_count: int
+
+
+class Channel(Closing):
     """One channel of a connection; made by `Connection.channel`. Every method may be called from any thread.
 
     Raises, whatever is called: `ChannelClosed` and `ConnectionClosed` with the server's code and text when it refuses,
     `ConnectionInterrupted` while the connection is being recovered, `CallTimeout` when it does not answer.
     """
 
-    # ---- transactions -------------------------------------------------------------------------------------------
+    def __init__(self, connection: Host, number: int) -> None:
+        self.connection = connection
+        self.number = number
+        settings, buffer = connection.settings, connection.receive_buffer
+        self._current_name = connection.topology.current_name
+        self._life = life = Lifecycle(repr(self), number, recovers=settings.recover)
+        self._tags = tags = DeliveryTags()
+        self._rpc = Rpc(life, buffer, settings.call_timeout, self.abort)
+        self._settlements = Settlements(life, tags)
+        self._publishing = Publishing(life, buffer, lambda: connection.blocked_reason)
+        self.inbound = Inbound(self, life, tags, connection.callbacks, buffer, connection.to_flush)
+        self._consumers = Consumers(life, self._rpc, tags, self.inbound, buffer, self._current_name)
+        self._qos: dict[bool, int] = {}  # the prefetch count, by whether it holds for the channel as a whole
+        self.on_returned: Callable[[Returned], object] | None = None
+        self.on_closed: Callable[[Exception | None], object] | None = None
+        self._handlers: dict[type[Any], Callable[[Event], None]] = {
+            Deliver: self._consumers.delivered,
+            Ack: self._publishing.confirmed,
+            Nack: self._publishing.confirmed,
+            Return: self._returned,
+            commands.Basic.CancelOk: self._consumers.cancel_answered,
+            commands.Basic.Cancel: self._consumers.cancelled,
+            commands.Channel.Flow: self._publishing.flow,
+            commands.Channel.Close: self._closed_by_server,
+            commands.Channel.CloseOk: self._close_answered,
+        }
+
+    def call(self, method: type[Any], *expected: type[Any], timeout: float | None = None, **fields: Any) -> Any:
+        """Send a method and block until one of `expected` answers it.
+
+        Raises:
+            CallTimeout: no answer in `timeout` seconds; the channel is closed.
+            ChannelClosed, ConnectionClosed: it is, or was closed before the answer; with the server's code and text.
+        """
+        return self._rpc.do(Call(method, *expected), fields, timeout=timeout)
+
+    # ---- exchanges, queues and bindings: made again after a recovery ------------------------------------------------
+
+    def exchange_declare(
+        self,
+        exchange: str,
+        exchange_type: str = "direct",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        auto_delete: bool = False,
+        internal: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make an exchange, unless it is there as asked; `passive` only looks."""
+        self._declare(
+            commands.Exchange.Declare,
+            commands.Exchange.DeclareOk,
+            exchange=exchange,
+            exchange_type=exchange_type,
+            passive=passive,
+            durable=durable,
+            auto_delete=auto_delete,
+            internal=internal,
+            arguments=dict(arguments or {}),
+        )
+
+    def exchange_delete(self, exchange: str, *, if_unused: bool = False) -> None:
+        """Delete an exchange with its bindings; it need not be there."""
+        self._declare(commands.Exchange.Delete, commands.Exchange.DeleteOk, exchange=exchange, if_unused=if_unused)
+
+    def exchange_bind(
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Let messages of `source` that match reach `destination`."""
+        names = {"destination": destination, "source": source, "routing_key": routing_key}
+        self._bind(commands.Exchange.Bind, commands.Exchange.BindOk, arguments, **names)
+
+    def exchange_unbind(
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Undo an `exchange_bind` of the same parts."""
+        names = {"destination": destination, "source": source, "routing_key": routing_key}
+        self._bind(commands.Exchange.Unbind, commands.Exchange.UnbindOk, arguments, **names)
+
+    def queue_declare(
+        self,
+        queue: str = "",
+        *,
+        passive: bool = False,
+        durable: bool = False,
+        exclusive: bool = False,
+        auto_delete: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> QueueDeclared:
+        """Make a queue, unless it is there as asked; without a name the server gives it one. `passive` only looks."""
+        answer = self._declare(
+            commands.Queue.Declare,
+            commands.Queue.DeclareOk,
+            queue=queue,
+            passive=passive,
+            durable=durable,
+            exclusive=exclusive,
+            auto_delete=auto_delete,
+            arguments=dict(arguments or {}),
+        )
+        return QueueDeclared(answer.queue, answer.message_count, answer.consumer_count)
+
+    def queue_delete(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
+        """Delete a queue, which need not be there; returns how many messages it had."""
+        fields = {"queue": self._current_name(queue), "if_unused": if_unused, "if_empty": if_empty}
+        return int(self._declare(commands.Queue.Delete, commands.Queue.DeleteOk, **fields).message_count)
+
+    def queue_purge(self, queue: str) -> int:
+        """Drop the messages that are ready; returns how many there were."""
+        return int(
+            self.call(commands.Queue.Purge, commands.Queue.PurgeOk, queue=self._current_name(queue)).message_count
+        )
+
+    def queue_bind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Let messages of the exchange that match reach the queue."""
+        names = {
+            "queue": self._current_name(queue),
+            "exchange": exchange,
+            "routing_key": routing_key,
+        }
+        self._bind(commands.Queue.Bind, commands.Queue.BindOk, arguments, **names)
+
+    def queue_unbind(
+        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+    ) -> None:
+        """Undo a `queue_bind` of the same parts."""
+        names = {
+            "queue": self._current_name(queue),
+            "exchange": exchange,
+            "routing_key": routing_key,
+        }
+        self._bind(commands.Queue.Unbind, commands.Queue.UnbindOk, arguments, **names)
+
+    def _bind(self, method: type[Any], expected: type[Any], arguments: Mapping[str, Any] | None, **names: str) -> None:
+        self._declare(method, expected, **names, arguments=dict(arguments or {}))
+
+    def _declare(self, method: type[Any], expected: type[Any], **fields: Any) -> Any:
+        answer = self.call(method, expected, **fields)
+        if not fields.get("passive"):
+            self.connection.topology.record(method, fields, getattr(answer, "queue", ""))
+        return answer
+
+    # ---- publishing -------------------------------------------------------------------------------------------------
+
+    def publish(
+        self,
+        body: bytes,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        timeout: float | None = None,
+        **properties: Unpack[Properties],
+    ) -> None:
+        """Send a message. Blocks only while the server takes nothing, `timeout` seconds at most.
+
+        Messages of one thread on one channel arrive in order. After `confirm_select` the message is kept until the
+        server has answered for it, and `wait_for_confirms` waits for that. A `mandatory` one comes back, to
+        `on_returned`, if it reaches no queue. `delivery_mode=2` has a durable queue keep it on disk.
+
+        Raises:
+            PublishTimeout: the time was up; nothing was sent.
+            ValueError, TypeError: a name or property does not fit; nothing was sent.
+        """
+        block = encoded(properties)
+        self._publishing.publish(Publication(exchange, routing_key, mandatory, block, body, None), timeout)
+
+    def publish_confirmed(
+        self,
+        body: bytes,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        timeout: float | None = None,
+        **properties: Unpack[Properties],
+    ) -> Confirm:
+        """Send a message as `publish`, and return a future of the server's answer for it, which can be awaited.
+
+        Turns confirms on at the first call, which blocks for that.
+        """
+        self.confirm_select()
+        block = encoded(properties)
+        confirm = Confirm(self.connection.callbacks.dispatch, self.connection.receive_buffer.answer_wanted)
+        self._publishing.publish(Publication(exchange, routing_key, mandatory, block, body, confirm), timeout)
+        return confirm
+
+    def confirm_select(self) -> None:
+        """From now on the server answers for every message that is published on this channel."""
+        if not self._publishing.has_confirms:
+            self._select_confirms(None)
+
+    def _select_confirms(self, link: Link | None) -> None:
+        begin = self._publishing.begin_confirms_locked
+        self._rpc.do(Call(commands.Confirm.Select, commands.Confirm.SelectOk, sent_locked=begin), {}, link=link)
+
+    def wait_for_confirms(self, timeout: float | None = None) -> bool:
+        """Block until the server has answered for all that was published; False if it could not take one of them.
+
+        What counts are the answers since the last call.
+
+        Raises:
+            ConfirmTimeout: `timeout` seconds passed first.
+            ChannelClosed, ConnectionClosed: it ended first; what it had not answered for may be lost.
+        """
+        return self._publishing.wait_for_confirms(timeout)
+
+    # ---- consuming --------------------------------------------------------------------------------------------------
+
+    def basic_qos(self, prefetch_count: int, *, global_: bool = False) -> None:
+        """How many unsettled messages each consumer started from now on may have; with `global_` all together."""
+        self.call(
+            commands.Basic.Qos, commands.Basic.QosOk, prefetch_size=0, prefetch_count=prefetch_count, global_=global_
+        )
+        self._qos[global_] = prefetch_count
+
+    def basic_consume(
+        self,
+        queue: str,
+        callback: MessageCallback,
+        *,
+        auto_ack: bool = False,
+        consumer_tag: str = "",
+        exclusive: bool = False,
+        no_local: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        on_ended: Callable[[Exception | None], object] | None = None,
+    ) -> str:
+        """Have messages of the queue go to `callback` on the work pool; returns the consumer's tag.
+
+        Callbacks of a channel run one at a time, in the order of delivery. `on_ended(error)` comes after the last of
+        them: None when the consumer was cancelled or the channel closed by us, otherwise why. `callback` can be
+        the `put` of a sub-queue: that is how one thread blocks on queues of several connections.
+        """
+        if not callable(callback):
+            raise TypeError(f"callback is {callback!r}, which cannot be called; consume() needs none")
+        request = self._request(queue, consumer_tag, auto_ack, exclusive, no_local, arguments)
+        self._consumers.start(Consumer(self.inbound, request, callback, on_ended))
+        return request.tag
+
+    def consume(
+        self,
+        queue: str,
+        *,
+        auto_ack: bool = False,
+        consumer_tag: str = "",
+        exclusive: bool = False,
+        no_local: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Inbox:
+        """Messages of the queue, to iterate over or take from, for threads and coroutines alike."""
+        request = self._request(queue, consumer_tag, auto_ack, exclusive, no_local, arguments)
+        inbox = Inbox(self.inbound, request, self._consumers.cancel_inbox)
+        self._consumers.start(inbox)
+        return inbox
+
+    def _request(
+        self,
+        queue: str,
+        tag: str,
+        auto_ack: bool,
+        exclusive: bool,
+        no_local: bool,
+        arguments: Mapping[str, Any] | None,
+    ) -> ConsumerRequest:
+        tag = tag or f"mq.{secrets.token_hex(16)}"
+        return ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, arguments or {})
+
+    def basic_cancel(self, consumer_tag: str) -> None:
+        """End a consumer. What it has received stays unsettled; its callbacks that wait still run."""
+        self._consumers.cancel(consumer_tag)
+
+    def basic_get(self, queue: str, *, auto_ack: bool = False) -> Message | None:
+        """The first message of the queue that nobody has, or None at once when there is none."""
+        fields = {"queue": self._current_name(queue), "no_ack": auto_ack}
+
+        def got_locked(event: Event) -> Message | None:
+            if not isinstance(method := event.method, GetOk):
+                return None
+            tag = self._tags.deliver(method.delivery_tag, not auto_ack)
+            names = (method.exchange, method.routing_key)
+            return Message(self, event.body, event.properties, *names, tag, "", method.redelivered, auto_ack)
+
+        call = Call(commands.Basic.Get, GetOk, commands.Basic.GetEmpty, answered_locked=got_locked)
+        message: Message | None = self._rpc.do(call, fields)
+        return message
+
+    def basic_recover(self) -> None:
+        """Give back everything that is unsettled, to its place."""
+        call = Call(
+            commands.Basic.Recover,
+            commands.Basic.RecoverOk,
+            answered_locked=lambda event: self._tags.clear(),  # what follows is delivered anew
+        )
+        self._rpc.do(call, {"requeue": True})
+
+    # ---- settling ---------------------------------------------------------------------------------------------------
+
+    def basic_ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
+        """Done with a message; with `multiple` with all up to it, of all consumers; tag 0 then means all there are."""
+        self._settlements.settle("ack", delivery_tag, multiple, False)
+
+    def basic_nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
+        """Give messages back to their places, or without `requeue` dead-letter or drop them."""
+        self._settlements.settle("nack", delivery_tag, multiple, requeue)
+
+    def basic_reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
+        """Dead-letter or drop a message, or give it back."""
+        self._settlements.settle("reject", delivery_tag, False, requeue)
+
+    def holds(self, delivery_tag: int) -> bool:
+        """Is a message with this tag unsettled?"""
+        return delivery_tag in self._tags
+
+    # ---- transactions -----------------------------------------------------------------------------------------------
 
     def tx_select(self) -> None:
         """From now on publishes and settlements on this channel wait for `tx_commit`."""
-        self.call(commands.Tx.Select, commands.Tx.SelectOk)
-        self._mode = TX
+        self._select_transactions(None)
+
+    def _select_transactions(self, link: Link | None) -> None:
+        begin = self._tags.begin_transactions
+        self._rpc.do(Call(commands.Tx.Select, commands.Tx.SelectOk, sent_locked=begin), {}, link=link)
 
     def tx_commit(self) -> None:
         """Do what was published and settled since the last time, all of it."""
-        self.call(commands.Tx.Commit, commands.Tx.CommitOk)
+        self._end_transaction(commands.Tx.Commit, commands.Tx.CommitOk, is_done=True)
 
     def tx_rollback(self) -> None:
         """Do none of it. What was settled is unsettled again, under the same delivery tags."""
-        self.call(commands.Tx.Rollback, commands.Tx.RollbackOk)
+        self._end_transaction(commands.Tx.Rollback, commands.Tx.RollbackOk, is_done=False)
 
-    # ---- opening, and opening again -----------------------------------------------------------------------------
+    def _end_transaction(self, method: type[Any], expected: type[Any], *, is_done: bool) -> None:
+        call = Call(
+            method,
+            expected,
+            sent_locked=self._tags.end_transaction,
+            answered_locked=lambda event: self._tags.transaction_ended(is_done=is_done),
+        )
+        self._rpc.do(call, {})
+
+    # ---- the server's methods (on the reader thread) ----------------------------------------------------------------
+
+    def arrived(self, event: Event) -> None:
+        """A method of the server's, with its content."""
+        self._handlers.get(type(event.method), self._rpc.answered)(event)
+
+    def _returned(self, event: Event) -> None:
+        method: Return = event.method
+        names, reason = (method.exchange, method.routing_key), (method.reply_code, method.reply_text)
+        returned = Returned(self, event.body, event.properties, *names, *reason)
+        if self.on_returned is None:
+            _log.warning("%r: %r came back: %s", self, returned, method.reply_text)
+        else:
+            self.inbound.dispatch(self.on_returned, returned)
+
+    def _closed_by_server(self, event: Event) -> None:
+        method = event.method
+        with self._life.lock:
+            self._life.send_locked(commands.Channel.CloseOk)
+        text = f"{self!r} was closed by the server: {method.reply_text}"
+        self.finish(ChannelClosed(text, reply_code=method.reply_code, reply_text=method.reply_text))
+
+    def _close_answered(self, event: Event) -> None:
+        if self.state is State.CLOSING:
+            self.finish(None)
+
+    # ---- opening, and opening again ---------------------------------------------------------------------------------
 
     def open_on(self, link: Link) -> None:
         """Open it on a link: at first, or on the next one with quality of service and mode as they were."""
-        with self._lock:
-            is_first = self._state is State.OPENING
-        self._call_on(link, Call(commands.Channel.OpenOk), commands.Channel.Open, None, {})
+        is_first = self.state is State.OPENING
+        self.call_on(link, commands.Channel.Open, commands.Channel.OpenOk, {})
         for global_, count in self._qos.items():
             fields = {"prefetch_size": 0, "prefetch_count": count, "global_": global_}
-            self._call_on(link, Call(commands.Basic.QosOk), commands.Basic.Qos, None, fields)
-        if self._mode == CONFIRM:
-            self._call_on(link, Call(commands.Confirm.SelectOk), commands.Confirm.Select, None, {})
-        elif self._mode == TX:
-            self._call_on(link, Call(commands.Tx.SelectOk), commands.Tx.Select, None, {})
-        if is_first and not self.opened(link):
-            raise self._lost()  # after the answer, and before anybody had the channel
+            self.call_on(link, commands.Basic.Qos, commands.Basic.QosOk, fields)
+        if self._publishing.has_confirms:
+            self._select_confirms(link)
+        elif self._tags.is_transacted:
+            self._select_transactions(link)
+        if is_first and not self._life.opened(link):
+            raise self._life.lost()  # after the answer, and before any caller had the channel
+
+    def call_on(self, link: Link, method: type[Any], expected: type[Any], fields: Mapping[str, Any]) -> Any:
+        """A call on a link that is being made."""
+        return self._rpc.do(Call(method, expected), fields, link=link)
 
     def opened(self, link: Link) -> bool:
-        """Open for everybody; False when it has ended, or the link was lost, meanwhile."""
-        with self._lock:
-            if self._state in ENDING or self._link is not link:
-                return False
-            self._state = after(self._state, Happening.OPENED)
-            self._changed.notify_all()
-            return True
+        """Recovery is done with it: open for everybody. False when it ended, or the link was lost, meanwhile."""
+        return self._life.opened(link)
+
+    def resume_consumers(self, link: Link) -> None:
+        """Start the consumers again on a new link."""
+        self._consumers.resume(link)
+
+    def republish(self, link: Link) -> int:
+        """Publish what the server did not answer for again, in order; returns how many messages."""
+        return self._publishing.republish(link)
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def abort(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None:
+        """Ask for the end and do not wait for the answer. Harmless when it was asked for before."""
+        life = self._life
+        with life.lock:
+            if life.state in ENDING:
+                return
+            life.step_locked(Happening.CLOSE)
+            life.error = error = ChannelClosed(f"{self!r} was closed here: {reply_text}", reply_code=reply_code)
+            call = self._rpc.take_locked()
+            fields = {"reply_code": reply_code, "reply_text": shortened(reply_text), "class_id": 0, "method_id": 0}
+            life.send_locked(commands.Channel.Close, **fields)
+            has_link = life.link is not None
+        if call is not None:
+            call.end(error)
+        if not has_link:
+            self.finish(None)
+
+    def close(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None:
+        """End it and wait until the server agrees: unsettled messages are back in their queues then.
+
+        Callbacks that wait still run; what they settle is refused. A callback may close its own channel. Closing
+        twice, and from several threads, is harmless. After `close_timeout` seconds it is closed without an answer.
+        """
+        self.abort(reply_code, reply_text)
+        with self.connection.receive_buffer.answer_wanted():
+            if self._life.ended.wait(self.connection.settings.close_timeout):
+                return
+        _log.warning("%r: the server did not answer channel.close; closed without", self)
+        self.finish(None)
+
+    def finish(self, error: Exception | None) -> None:
+        """It has ended. `error` is why, None when it was asked for. Once; later calls do nothing."""
+        life = self._life
+        with life.lock:
+            if life.state is State.CLOSED:
+                return
+            life.step_locked(Happening.ENDED)
+            life.error = why = error or life.error or ChannelClosed(f"{self!r} was closed with its connection")
+            life.link = None
+            call = self._rpc.take_locked()
+            consumers = self._consumers.take_locked()
+            unconfirmed = self._publishing.take_unconfirmed_locked()
+            self._tags.clear()
+        self.connection.forget_channel(self)
+        if call is not None:
+            call.end(why)
+        _fail(unconfirmed, why)
+        for consumer in consumers:
+            consumer.ended(error)
+        if self.on_closed is not None:
+            self.inbound.dispatch(self.on_closed, error)
+        self.inbound.end()
+        life.ended.set()
+
+    def interrupted(self, link: Link, error: Exception, *, keep_unconfirmed: bool) -> None:
+        """The link is lost and will be replaced. It may have been already, if this comes late."""
+        life = self._life
+        with life.lock:
+            if life.link is not None and life.link is not link:
+                return
+            comes_back = life.state in (State.OPEN, State.INTERRUPTED)
+            was_asked_for = life.state is State.CLOSING
+            if comes_back:
+                life.step_locked(Happening.LOST)
+                self._tags.renew()
+                self._publishing.renew_flow_locked()
+            life.link = None
+            call = self._rpc.take_locked()
+            unconfirmed = [] if keep_unconfirmed else self._publishing.take_unconfirmed_locked()
+        if call is not None:
+            call.end(error)
+        _fail(unconfirmed, error)
+        if not comes_back:  # it was not open yet, or not any more: `finish` takes the step
+            self.finish(None if was_asked_for else error)
+
+    # ---- figures ----------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """Where it is between opening and its end."""
+        return self._life.state
+
+    @property
+    def is_open(self) -> bool:
+        """False before the server has agreed, while the connection is being recovered, and from `close` on."""
+        return self._life.state is State.OPEN
+
+    def statistics(self) -> ChannelStatistics:
+        """A snapshot in figures."""
+        now = time.monotonic()
+        with self._life.lock:
+            since, stopped_at = self.inbound.running_since, self._publishing.stopped_at or self.connection.blocked_at
+            return ChannelStatistics(
+                number=self.number,
+                state=self.state.value,
+                consumers=len(self._consumers),
+                queued=self.inbound.queued,
+                running_for=None if since is None else now - since,
+                unacked=len(self._tags),
+                unconfirmed=len(self._publishing),
+                blocked_for=None if stopped_at is None else now - stopped_at,
+            )
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the channel contradicts itself. For tests."""
+        life = self._life
+        with life.lock:
+            assert life.state is not State.OPEN or life.link is not None
+            assert life.state is not State.CLOSED or not (self._consumers or self._tags or self._rpc.is_busy)
+            self._tags.check_invariants()
+            assert self.inbound.queued >= 0, self.inbound.queued
+            self._publishing.check_invariants_locked()
+
+    def __repr__(self) -> str:
+        return f"<channel {self.number} of {self.connection.name!r}>"
+
+
+def _fail(messages: list[Publication], error: Exception) -> None:
+    for message in messages:
+        if message.confirm is not None:
+            message.confirm.set_exception(copy.copy(error))

@@ -1,151 +1,153 @@
-"""Consumers: what happens to a delivery between the reader thread and the application.
+"""The consumers of a channel: started and ended, and served with what the server delivers.
 
-Promise     1. The reader is never made to wait.
-            2. Every delivery is handed on once, or dropped because its connection is gone and the
-               server will deliver it again.
-            3. `ended` comes after the last delivery, once.
-Who runs    `accept` and `ended` are called by the reader; `run` and its callback on the work pool, in the lane of the
-            channel; an inbox is emptied by whoever takes from it.
+Promise     A consumer is registered before its first delivery can come: its tag is ours, not the server's. A delivery
+            has its tag before any thread can settle it. `ended` is called once for each, after its last delivery.
+State       The channel's lock guards `_consumers`.
+Who runs    `delivered`, `cancelled` and `cancel_answered` on the reader thread; `resume` on the thread of recovery; the
+            rest on any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable
 
-from ...core import LinkedBlockingMultiQueue
-from ...errors import ShutDown
-from .._base.closing import Closing
+from pamqp import commands
 
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .channel import Channel
+from .._base.errors import ConsumerCancelled
+from .._base.message import Message
+from .._base.states import ENDING, State
+from .._dispatch.receive_buffer import ReceiveBuffer
+from .._link.link import Event, Link
+from .consumer import Consumer, ConsumerRequest, Inbox
+from .inbound import Inbound
+from .lifecycle import Lifecycle
+from .rpc import Call, Rpc
+from .settlements import DeliveryTags
 
-MessageCallback = Callable[["Message"], object]
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerRequest:
-    """What was asked for, to be asked for again after a recovery."""
-
-    queue: str
-    tag: str
-    auto_ack: bool = False
-    exclusive: bool = False
-    no_local: bool = False
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+_log = logging.getLogger("multiqueue.client")
 
 
-class Consumer:
-    """A consumer with a callback."""
+class Consumers:
+    """The consumers of one channel. `current_name(queue)` is the name that a queue has now, after recoveries."""
 
     def __init__(
         self,
-        channel: Channel,
-        request: ConsumerRequest,
-        callback: MessageCallback,
-        on_ended: Callable[[Exception | None], object] | None = None,
+        life: Lifecycle,
+        rpc: Rpc,
+        tags: DeliveryTags,
+        inbound: Inbound,
+        receive_buffer: ReceiveBuffer,
+        current_name: Callable[[str], str],
     ) -> None:
-        self.channel = channel
-        self.request = request
-        self._callback = callback
-        self._on_ended = on_ended
+        self._life = life
+        self._lock = life.lock
+        self._rpc = rpc
+        self._tags = tags
+        self._inbound = inbound
+        self._hold = receive_buffer.hold
+        self._current_name = current_name
+        self._consumers: dict[str, Consumer | Inbox] = {}
 
-    def ended(self, error: Exception | None) -> None:
-        """No delivery will follow: `error` says why, None when it was asked for."""
-        if self._on_ended is not None:
-            self.channel.dispatch(self._on_ended, error)
+    def __len__(self) -> int:
+        return len(self._consumers)
 
-    def run(self, message: Message) -> None:
-        """Call back for one delivery. On the work pool."""
-        channel = self.channel
-        if channel.begin(message):
-            channel.run_callback(self._callback, message)
-
-
-class Inbox(Closing):
-    """A consumer without a callback: messages wait in it until somebody takes them.
-
-        with channel.consume("orders") as inbox:
-            for message in inbox:
-                message.ack()
-
-    Threads and coroutines may take from it at the same time. Iteration ends when the consumer is closed, and raises
-    why when it was ended by the server or with the connection. What nobody took goes back to the queue at the end.
-    """
-
-    def __init__(self, channel: Channel, request: ConsumerRequest) -> None:
-        self.channel = channel
-        self.request = request
-        self._messages: LinkedBlockingMultiQueue[Message] = LinkedBlockingMultiQueue()
-        self._tail = self._messages.add_subqueue(request.tag)
-        self._error: Exception | None = None
-
-    def accept(self, message: Message) -> None:
-        """Put a delivery in. Called by the reader."""
-        try:
-            self._tail.put_nowait(message)
-        except ShutDown:
-            self.channel.drop(message)
-
-    def ended(self, error: Exception | None) -> None:
-        """Nothing will follow. Called by the reader."""
-        self._error = error
-        self._messages.shutdown()
-
-    def get(self, timeout: float | None = None) -> Message:
-        """The next message; blocks until there is one.
+    def start(self, consumer: Consumer | Inbox) -> None:
+        """Register a consumer and ask the server to serve it.
 
         Raises:
-            Empty: `timeout` seconds passed first.
-            ShutDown: the consumer was closed and nothing is left.
-            ConsumerCancelled, ChannelClosed, ConnectionClosed: what ended it, once nothing is left.
+            ValueError: the channel has one with that tag.  As a call.
         """
-        while True:
-            try:
-                message = self._messages.get(timeout=timeout)
-            except ShutDown:
-                raise self._end() from None
-            if self.channel.begin(message):
-                return message
+        life, tag = self._life, consumer.request.tag
+        with self._lock:
+            life.link_locked()
+            if tag in self._consumers:
+                raise ValueError(f"{life.label} has a consumer {tag!r} already; choose another tag")
+            self._consumers[tag] = consumer
+        try:
+            self._ask_for(consumer.request)
+        except BaseException:
+            with self._lock:
+                self._consumers.pop(tag, None)
+            raise
 
-    async def async_get(self) -> Message:
-        """`get()` for a coroutine; one that is cancelled has taken nothing."""
-        while True:
-            try:
-                message = await self._messages.async_get()
-            except ShutDown:
-                raise self._end() from None
-            if self.channel.begin(message):
-                return message
+    def resume(self, link: Link) -> None:
+        """Start the consumers again on a new link."""
+        with self._lock:
+            consumers = list(self._consumers.values())
+        for consumer in consumers:
+            self._ask_for(consumer.request, link)
 
-    def qsize(self) -> int:
-        """How many messages wait in it."""
-        return self._messages.qsize()
+    def _ask_for(self, request: ConsumerRequest, link: Link | None = None) -> None:
+        fields = {
+            "queue": self._current_name(request.queue),
+            "consumer_tag": request.tag,
+            "no_local": request.no_local,
+            "no_ack": request.auto_ack,
+            "exclusive": request.exclusive,
+            "arguments": dict(request.arguments),
+        }
+        self._rpc.do(Call(commands.Basic.Consume, commands.Basic.ConsumeOk), fields, link=link)
 
-    def close(self) -> None:
-        """Cancel the consumer and give back what nobody took. Closing twice is harmless."""
-        self.channel.end_inbox(self)
-        self.ended(None)
-        while (message := self._messages.poll()) is not None:
-            self.channel.drop(message)
+    def cancel(self, consumer_tag: str) -> None:
+        """End a consumer."""
+        self._rpc.do(Call(commands.Basic.Cancel, commands.Basic.CancelOk), {"consumer_tag": consumer_tag})
 
-    def _end(self) -> Exception:
-        return self._error or ShutDown(f"consumer {self.request.tag!r} is closed")
+    def cancel_inbox(self, inbox: Inbox) -> None:
+        """End an inbox, if it has not ended otherwise."""
+        with self._lock:
+            tag = inbox.request.tag
+            is_here = self._consumers.get(tag) is inbox
+            if is_here and self._life.state is not State.OPEN:
+                del self._consumers[tag]  # recovery will not start it again
+                is_here = False
+        if is_here:
+            self.cancel(tag)
 
-    def __iter__(self) -> Iterator[Message]:
-        while True:
-            try:
-                message = self.get()
-            except ShutDown:
-                return
-            yield message
+    def take_locked(self) -> list[Consumer | Inbox]:
+        """Take out all; the caller calls `ended` of each after the lock."""
+        consumers, self._consumers = list(self._consumers.values()), {}
+        return consumers
 
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        while True:
-            try:
-                message = await self.async_get()
-            except ShutDown:
-                return
-            yield message
+    # ---- the server's methods ---------------------------------------------------------------------------------------
+
+    def delivered(self, event: Event) -> None:
+        """A message for one of them."""
+        _, (consumer_tag, wire_tag, redelivered, exchange, routing_key), block, body = event
+        inbound = self._inbound
+        with self._lock:
+            consumer = self._consumers.get(consumer_tag)
+            if consumer is None or self._life.state in ENDING:
+                tag = self._tags.deliver(wire_tag, False)
+                message = None  # cancelled or closed meanwhile: the server takes it back with the channel
+            else:
+                auto_ack = consumer.request.auto_ack
+                tag = self._tags.deliver(wire_tag, not auto_ack)
+                message = Message(
+                    inbound.channel, body, block, exchange, routing_key, tag, consumer_tag, redelivered, auto_ack
+                )
+                inbound.queued += 1
+                if isinstance(consumer, Consumer):
+                    inbound.add_locked(consumer, message)
+        if message is None or consumer is None:
+            _log.debug("%s: delivery %d for %r, which is no consumer any more", self._life.label, tag, consumer_tag)
+            return
+        self._hold(len(body))
+        if not isinstance(consumer, Consumer):
+            consumer.accept(message)
+
+    def cancel_answered(self, event: Event) -> None:
+        """The server has ended one as we asked."""
+        self._end(event.method.consumer_tag, None)
+        self._rpc.answered(event)
+
+    def cancelled(self, event: Event) -> None:
+        """The server has ended one by itself."""
+        tag = event.method.consumer_tag
+        self._end(tag, ConsumerCancelled(f"{self._life.label}: the server ended consumer {tag!r}"))
+
+    def _end(self, tag: str, error: Exception | None) -> None:
+        with self._lock:
+            consumer = self._consumers.pop(tag, None)
+        if consumer is not None:
+            consumer.ended(error)

@@ -1,161 +1,161 @@
 """Publishing on a channel, and the server's answers for what was published.
 
-Promise     A message that is refused here was not sent. One that was sent is either on its way or, with confirms, in
-            the ledger until the server has answered for it; the order of the ledger is the order of the wire.
-State       Of `base`. `_lock` is held while a message gets its number and is appended to the link.
-Waiting     A publisher waits for the flow, which `_changed` tells, then for room in the link; both within one deadline.
-            Who waits for confirms is woken by the last answer and by the end.
+Promise     A message that is refused here was not sent. One that was sent is either on its way or, with confirms, among
+            the unconfirmed until the server has answered for it; their order is the order of the wire.
+State       The channel's lock guards all fields. It is held while a message gets its number and joins the link.
+Waiting     A publisher waits for the flow, which `changed` tells, then for room in the link; both within one deadline.
+            A thread that waits for confirms is woken by the last answer and by the end.
+Who runs    `confirmed` and `flow` on the reader thread; `republish` on the thread of recovery; the rest on any thread.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Unpack
+from typing import Any
 
 from pamqp import commands
 
-from ...amqp.wire import NO_PROPERTIES, Properties, encode_properties
-from .._base.errors import ConfirmTimeout, PublishTimeout
+from ...amqp.wire import NO_PROPERTIES, Ack, encode_properties
+from .._base.errors import ConfirmTimeout, Nacked, PublishTimeout
 from .._base.states import State
-from .._link.link import Link
-from .base import CONFIRM
-from .calls import ChannelCalls
-from .unconfirmed import Confirm, Publication, Unconfirmed
+from .._dispatch.receive_buffer import ReceiveBuffer
+from .._link.link import Event, Link
+from .lifecycle import Lifecycle
+from .unconfirmed import Publication, Unconfirmed
 
 
-class ChannelPublishing(ChannelCalls):
-    """Publishes. Messages of one thread arrive in order."""
+class Publishing:
+    """Publishes on one channel. `blocked_reason()` says why the server takes no messages now, None when it does."""
 
-    def publish(
-        self,
-        body: bytes,
-        *,
-        exchange: str = "",
-        routing_key: str = "",
-        mandatory: bool = False,
-        timeout: float | None = None,
-        **properties: Unpack[Properties],
+    def __init__(
+        self, life: Lifecycle, receive_buffer: ReceiveBuffer, blocked_reason: Callable[[], str | None]
     ) -> None:
-        """Send a message. Blocks only while the server takes nothing, `timeout` seconds at most.
+        self._life = life
+        self._lock = life.lock
+        self._receive_buffer = receive_buffer
+        self._blocked_reason = blocked_reason
+        self._unconfirmed: Unconfirmed | None = None  # None until confirms are asked for
+        self._is_flowing = True
+        self.stopped_at: float | None = None  # when the server stopped the flow; None while it goes on
 
-        Messages of one thread on one channel arrive in order. After `confirm_select` the message is kept until the
-        server has answered for it, and `wait_for_confirms` waits for that. A `mandatory` one comes back, to
-        `on_returned`, if it reaches no queue. `delivery_mode=2` has a durable queue keep it on disk.
+    def __len__(self) -> int:
+        """How many messages are unconfirmed."""
+        return 0 if self._unconfirmed is None else len(self._unconfirmed)
 
-        Raises:
-            PublishTimeout: the time was up; nothing was sent.
-            ValueError, TypeError: a name or property does not fit; nothing was sent.
-        """
-        block = _encode(properties) if properties else NO_PROPERTIES
-        self._publish(Publication(exchange, routing_key, mandatory, block, body, None), timeout)
+    @property
+    def has_confirms(self) -> bool:
+        """Does the server answer for what is published?"""
+        return self._unconfirmed is not None
 
-    def publish_confirmed(
-        self,
-        body: bytes,
-        *,
-        exchange: str = "",
-        routing_key: str = "",
-        mandatory: bool = False,
-        timeout: float | None = None,
-        **properties: Unpack[Properties],
-    ) -> Confirm:
-        """Send a message as `publish`, and return a future of the server's answer for it, which can be awaited.
+    def begin_confirms_locked(self) -> None:
+        """The server was asked to answer for what is published from now on."""
+        if self._unconfirmed is None:  # another thread may have been as fast
+            self._unconfirmed = Unconfirmed()
 
-        Turns confirms on at the first call, which blocks for that.
-        """
-        if self._mode != CONFIRM:
-            self.confirm_select()
-        block = _encode(properties) if properties else NO_PROPERTIES
-        confirm = Confirm(self.connection.callbacks.dispatch, self.connection.receive_buffer.answer_wanted)
-        self._publish(Publication(exchange, routing_key, mandatory, block, body, confirm), timeout)
-        return confirm
-
-    def _publish(self, message: Publication, timeout: float | None) -> None:
+    def publish(self, message: Publication, timeout: float | None) -> None:
+        """Send a message, with `timeout` seconds at most to wait for the server to take it."""
+        life = self._life
         if type(message.body) is not bytes:
             message = message._replace(body=_copied(message.body))
-        link = self._link
+        link = life.link
         if link is None or link.is_full or not self._is_flowing:
             link = self._writable_link(timeout)
         exchange, routing_key, mandatory, properties, body, _ = message
-        prepared = link.prepare(self.number, exchange, routing_key, mandatory, properties, body)
+        prepared = link.prepare(life.number, exchange, routing_key, mandatory, properties, body)
         with self._lock:
-            if self._link is not link or self._state is not State.OPEN:
-                raise self._refusal_locked()
-            if self._ledger is not None:
-                self._ledger.add(message)
-            elif message.confirm is not None:
-                raise ValueError(f"{self!r} was put into another mode; a message on it is not confirmed")
+            if life.link is not link or life.state is not State.OPEN:
+                raise life.refusal_locked()
+            unconfirmed = self._unconfirmed
+            if unconfirmed is not None:
+                unconfirmed.add(message)
             is_sent = link.publish(prepared)
-            is_kept = self._ledger is not None
-        if not is_sent and not is_kept:
-            raise self._lost()
+        if not is_sent and unconfirmed is None:
+            raise life.lost()
 
     def _writable_link(self, timeout: float | None) -> Link:
         """The link, when it has room and the flow goes on."""
+        life = self._life
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
-            while not self._is_flowing and self._state is State.OPEN:
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
-                    raise PublishTimeout(f"{self!r}: the server has stopped the flow for {timeout:g} s")
-                self._changed.wait(remaining)
-            link = self._open_link_locked()
+            if not life.changed.wait_for(lambda: self._is_flowing or life.state is not State.OPEN, timeout):
+                raise PublishTimeout(f"{life.label}: the server has stopped the flow for {timeout:g} s")
+            link = life.link_locked()
         if not link.wait_for_room(None if deadline is None else max(deadline - time.monotonic(), 0.0)):
-            why = self.connection.blocked_reason or "it reads too slowly, or not at all"
-            raise PublishTimeout(f"{self!r}: the server took nothing for {timeout:g} s: {why}")
+            why = self._blocked_reason() or "it reads too slowly, or not at all"
+            raise PublishTimeout(f"{life.label}: the server took nothing for {timeout:g} s: {why}")
         return link
 
-    def confirm_select(self) -> None:
-        """From now on the server answers for every message that is published on this channel."""
-        with self._lock:
-            is_on = self._mode == CONFIRM
-        if is_on:
-            return
-        self.call(commands.Confirm.Select, commands.Confirm.SelectOk)
-        with self._lock:
-            if self._ledger is None:  # another thread may have been as fast
-                self._mode = CONFIRM
-                self._ledger = Unconfirmed()
-
-    def wait_for_confirms(self, timeout: float | None = None) -> bool:
-        """Block until the server has answered for all that was published; False if it could not take one of them.
-
-        What counts are the answers since the last call.
-
-        Raises:
-            ConfirmTimeout: `timeout` seconds passed first.
-            ChannelClosed, ConnectionClosed: it ended first; what it had not answered for may be lost.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        with self.connection.receive_buffer.answer_wanted(), self._lock:
-            while self._ledger is not None and len(self._ledger) and self._state is not State.CLOSED:
-                remaining = None if deadline is None else deadline - time.monotonic()
-                if remaining is not None and remaining <= 0:
-                    left = len(self._ledger)
-                    raise ConfirmTimeout(f"{self!r}: {left} messages were not confirmed within {timeout:g} s")
-                self._changed.wait(remaining)
-            if self._state is State.CLOSED:
-                raise self._refusal_locked()
-            if self._ledger is None:
+    def wait_for_confirms(self, timeout: float | None) -> bool:
+        """Block until all is answered for; False when the server could not take a message since the last call."""
+        life = self._life
+        with self._receive_buffer.answer_wanted(), self._lock:
+            if not life.changed.wait_for(lambda: not len(self) or life.state is State.CLOSED, timeout):
+                raise ConfirmTimeout(f"{life.label}: {len(self)} messages were not confirmed within {timeout:g} s")
+            if life.state is State.CLOSED:
+                raise life.refusal_locked()
+            if self._unconfirmed is None:
                 return True
-            has_nack, self._ledger.has_nack = self._ledger.has_nack, False
+            has_nack, self._unconfirmed.has_nack = self._unconfirmed.has_nack, False
             return not has_nack
 
     def republish(self, link: Link) -> int:
         """Publish what the server did not answer for again, in order; returns how many messages."""
+        number = self._life.number
         with self._lock:
-            unconfirmed = [] if self._ledger is None else self._ledger.renew()
+            unconfirmed = self.take_unconfirmed_locked()
         for message in unconfirmed:
             exchange, routing_key, mandatory, properties, body, _ = message
-            prepared = link.prepare(self.number, exchange, routing_key, mandatory, properties, body)
+            prepared = link.prepare(number, exchange, routing_key, mandatory, properties, body)
             link.wait_for_room(None)
             with self._lock:
-                assert self._ledger is not None
-                self._ledger.add(message)
+                assert self._unconfirmed is not None
+                self._unconfirmed.add(message)
                 link.publish(prepared)
         return len(unconfirmed)
+
+    # ---- the server's methods ---------------------------------------------------------------------------------------
+
+    def confirmed(self, event: Event) -> None:
+        """basic.ack or basic.nack from the server: it answers for published messages."""
+        life, is_ack = self._life, isinstance(event.method, Ack)
+        with self._lock:
+            unconfirmed = self._unconfirmed
+            settled = []
+            if unconfirmed is not None:
+                settled = unconfirmed.settle(event.method.delivery_tag, event.method.multiple)
+                unconfirmed.has_nack |= not is_ack
+                if not len(unconfirmed):
+                    life.changed.notify_all()
+        for message in settled:
+            if message.confirm is not None and is_ack:
+                message.confirm.set_result(None)
+            elif message.confirm is not None:
+                message.confirm.set_exception(Nacked(f"{life.label}: the server could not take {message.label}"))
+
+    def flow(self, event: Event) -> None:
+        """The server stops messages, or lets them go on."""
+        with self._lock:
+            self._is_flowing = event.method.active
+            self.stopped_at = None if self._is_flowing else time.monotonic()
+            self._life.send_locked(commands.Channel.FlowOk, active=self._is_flowing)
+            self._life.changed.notify_all()
+
+    # ---- the end of a link ------------------------------------------------------------------------------------------
+
+    def renew_flow_locked(self) -> None:
+        """The next link begins with a flow that goes on."""
+        self._is_flowing, self.stopped_at = True, None
+
+    def take_unconfirmed_locked(self) -> list[Publication]:
+        """Take out all that is unconfirmed, in order: to be published again, or told that it is lost."""
+        return [] if self._unconfirmed is None else self._unconfirmed.renew()
+
+    def check_invariants_locked(self) -> None:
+        """Raise AssertionError when the numbers contradict themselves. For tests."""
+        if self._unconfirmed is not None:
+            self._unconfirmed.check_invariants()
 
 
 def _copied(body: object) -> bytes:
@@ -165,7 +165,10 @@ def _copied(body: object) -> bytes:
     raise TypeError(f"a message's body is bytes, not {type(body).__name__}: {str(body)[:40]!r}; encode it")
 
 
-def _encode(properties: Mapping[str, Any]) -> bytes:
+def encoded(properties: Mapping[str, Any]) -> bytes:
+    """The properties as a block of the wire."""
+    if not properties:
+        return NO_PROPERTIES
     try:
         return _encode_often(tuple(properties.items()))
     except TypeError:  # headers: a table is not hashable

@@ -73,6 +73,11 @@ class Publication(NamedTuple):
     body: bytes
     confirm: Confirm | None
 
+    @property
+    def label(self) -> str:
+        """How errors call it."""
+        return f"the message of {len(self.body)} bytes to {self.exchange!r} {self.routing_key!r}"
+
 
 class Unconfirmed:
     """The unconfirmed messages of one channel, by number. The channel's lock guards it."""

@@ -12,6 +12,7 @@ from .._base.settings import settings_for
 from .._dispatch.at_exit import close_at_exit
 from .._link.wire_link import open_wire
 from .connection import Connection
+from .recovery import begin_recovery
 
 
 def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
@@ -38,7 +39,7 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
     else:
         address = parse_address(target)
         settings = settings_for(address, options)
-        made = Connection(lambda listener: open_wire(address, settings, listener), settings)
+        made = Connection(lambda listener: open_wire(address, settings, listener), settings, begin_recovery)
     close_at_exit(made.open())
     return made
 

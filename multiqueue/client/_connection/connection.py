@@ -30,13 +30,12 @@ from .._base.errors import ConnectionClosed, ConnectionInterrupted, TooManyChann
 from .._base.settings import Settings
 from .._base.states import ENDING, Happening, State, after
 from .._base.statistics import ConnectionStatistics
-from .._channel.base import ChannelBase
 from .._channel.channel import Channel
+from .._channel.inbound import Inbound
+from .._channel.recorded_topology import RecordedTopology
 from .._dispatch.callbacks import Callbacks
 from .._dispatch.receive_buffer import ReceiveBuffer
 from .._link.link import Event, Link, Listener
-from .recorded_topology import RecordedTopology
-from .recovery import Recovery
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -48,14 +47,20 @@ _RECOVERABLE = (0, 320, 541)
 
 
 class Connection(Closing):
-    """A connection to a broker; made by `connect`. Every method may be called from any thread."""
+    """A connection to a broker; made by `connect`. Every method may be called from any thread.
 
-    def __init__(self, connector: Connector, settings: Settings) -> None:
+    `recover(connection)` begins the recovery of a link that was lost, and does not wait for it.
+    """
+
+    def __init__(
+        self, connector: Connector, settings: Settings, recover: Callable[[Connection], object] = lambda _: None
+    ) -> None:
         self.settings = settings
         self.name: str = settings.name
         self.receive_buffer = ReceiveBuffer(settings.buffer_bytes, settings.name)
         self.topology = RecordedTopology()
         self._connector = connector
+        self._recover = recover
         self.callbacks = Callbacks(settings, self._executor_broke)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -66,7 +71,7 @@ class Connection(Closing):
         self._error: Exception | None = None
         self._is_finished = False
         self._channels: dict[int, Channel] = {}
-        self.to_flush: list[ChannelBase] = []  # the reader's: channels with deliveries that the pool does not have
+        self.to_flush: list[Inbound] = []  # the reader's: channels with deliveries that the pool does not have
         self._numbers: list[int] = []  # a heap of those below _next_number that are free
         self._next_number = 1
         self._blocked: tuple[str, float] | None = None  # why, and since when
@@ -200,7 +205,7 @@ class Connection(Closing):
         if begins:
             _log.warning("%s; recovering", error)
             self._tell(self.settings.on_interrupted, error)
-            Recovery(self).start()
+            self._recover(self)
 
     def _is_recoverable_locked(self, error: Exception) -> bool:
         if not self.settings.recover or self._state not in (State.OPEN, State.INTERRUPTED):

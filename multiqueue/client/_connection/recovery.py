@@ -15,19 +15,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING
 
 from pamqp import commands
 
 from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted
 from .._base.states import State
-from .._channel.call import Call
+from .._channel.channel import Channel
+from .._channel.recorded_topology import Declaration
 from .._link.link import Link
-
-if TYPE_CHECKING:
-    from .._channel.channel import Channel
-    from .connection import Connection
-    from .recorded_topology import Declaration
+from .connection import Connection
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -39,6 +35,11 @@ _ANSWERS = {
 }
 
 
+def begin_recovery(connection: Connection) -> None:
+    """Recover a connection, on a thread of its own."""
+    threading.Thread(target=Recovery(connection).run, name=f"{connection.name}-recovery", daemon=True).start()
+
+
 class Recovery:
     """One recovery of one connection."""
 
@@ -46,11 +47,8 @@ class Recovery:
         self._connection = connection
         self._scratch: Channel | None = None
 
-    def start(self) -> None:
-        """Begin, on a thread of its own."""
-        threading.Thread(target=self._run, name=f"{self._connection.name}-recovery", daemon=True).start()
-
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Try until the connection is as it was, or is closed."""
         connection = self._connection
         while not connection.wait_until_closing(connection.settings.recovery_interval):
             try:
@@ -128,7 +126,5 @@ class Recovery:
             self._drop_scratch()
             self._scratch = self._connection.scratch_channel(link)
             self._scratch.open_on(link)
-        answer = self._scratch._call_on(
-            link, Call(_ANSWERS[declaration.method]), declaration.method, None, declaration.fields
-        )
-        return str(getattr(answer.answer, "queue", ""))
+        answer = self._scratch.call_on(link, declaration.method, _ANSWERS[declaration.method], declaration.fields)
+        return str(getattr(answer, "queue", ""))

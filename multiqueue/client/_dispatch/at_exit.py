@@ -12,17 +12,15 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-if TYPE_CHECKING:
-    from .._connection.connection import Connection
+from .._base.ports import ClosesAtExit
 
 _lock = threading.Lock()
-_open: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()  # with the process that made it
+_open: WeakKeyDictionary[ClosesAtExit, int] = WeakKeyDictionary()  # with the process that made it
 
 
-def close_at_exit(connection: Connection) -> None:
+def close_at_exit(connection: ClosesAtExit) -> None:
     """Have a connection closed at the end of the program, unless it is gone by then."""
     with _lock:
         _open[connection] = os.getpid()

@@ -1,0 +1,43 @@
+"""What lower parts of the client call on a channel or connection: protocols, so that no part imports its whole."""
+
+from __future__ import annotations
+
+from typing import Protocol, Unpack
+
+from ...amqp.wire import Properties
+
+
+class MessageChannel(Protocol):
+    """The channel of a message, as a callback uses it: to settle, to publish, to close. It is a `Channel`."""
+
+    @property
+    def number(self) -> int: ...
+
+    def basic_ack(self, delivery_tag: int, *, multiple: bool = False) -> None: ...
+
+    def basic_nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None: ...
+
+    def basic_reject(self, delivery_tag: int, *, requeue: bool = False) -> None: ...
+
+    def publish(
+        self,
+        body: bytes,
+        *,
+        exchange: str = "",
+        routing_key: str = "",
+        mandatory: bool = False,
+        timeout: float | None = None,
+        **properties: Unpack[Properties],
+    ) -> None: ...
+
+    def holds(self, delivery_tag: int) -> bool: ...
+
+    def abort(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None: ...
+
+    def close(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None: ...
+
+
+class ClosesAtExit(Protocol):
+    """A connection, as the end of the program uses it."""
+
+    def close(self, reply_text: str = "closed by the application") -> None: ...

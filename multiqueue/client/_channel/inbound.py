@@ -1,0 +1,134 @@
+"""The lane of a channel: deliveries and callbacks on their way from the reader to the work pool.
+
+Promise     Jobs of the lane run one at a time, in the order in which they were put, deliveries included. Nothing here
+            makes the reader wait, and it runs no code of the user's.
+State       The channel's lock guards `queued` and `_batch`, deliveries that the lane does not have yet; the channel is
+            in `to_flush` while there are any. The lane is put to with the lock held, so that the end of a consumer
+            comes behind its deliveries. The thread that runs a callback writes `running_since`.
+Who runs    `flush` on the reader thread; `begin` and `run_callback` on the work pool; the rest on any thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ...errors import ShutDown
+from .._base.errors import Closed
+from .._base.failures import CallbackFailure
+from .._base.message import Message
+from .._base.ports import MessageChannel
+from .._dispatch.callbacks import Callbacks
+from .._dispatch.receive_buffer import ReceiveBuffer
+from .lifecycle import Lifecycle
+from .settlements import DeliveryTags
+
+_log = logging.getLogger("multiqueue.client")
+
+BATCH = 16  # deliveries of one channel before others have their turn; a hand-over costs about two of them
+
+
+class Runner(Protocol):
+    """A consumer, as its deliveries are run."""
+
+    def run(self, message: Message) -> None: ...
+
+
+class Inbound:
+    """The deliveries and callbacks of `channel`. `to_flush` has those with deliveries that the lane does not have."""
+
+    def __init__(
+        self,
+        channel: MessageChannel,
+        life: Lifecycle,
+        tags: DeliveryTags,
+        callbacks: Callbacks,
+        receive_buffer: ReceiveBuffer,
+        to_flush: list[Inbound],
+    ) -> None:
+        self.channel = channel
+        self._lock = life.lock
+        self._tags = tags
+        self._callbacks = callbacks
+        self._release = receive_buffer.release
+        self._to_flush = to_flush
+        self._lane = callbacks.add_lane(self)
+        self._batch: list[tuple[Runner, Message]] = []
+        self.queued = 0  # deliveries that no callback has begun with
+        self.running_since: float | None = None
+
+    # ---- on the way to the pool -------------------------------------------------------------------------------------
+
+    def add_locked(self, consumer: Runner, message: Message) -> None:
+        """A delivery for a consumer with a callback."""
+        self._batch.append((consumer, message))
+        if len(self._batch) == 1:
+            self._to_flush.append(self)
+        elif len(self._batch) >= BATCH:
+            self._flush_locked()
+
+    def flush(self) -> None:
+        """Hand what was delivered on to the work pool, to be announced later. The reader, when it has read."""
+        with self._lock:
+            self._flush_locked()
+
+    def _flush_locked(self) -> None:
+        if self._batch:
+            batch, self._batch = self._batch, []
+            self._lane.put((_run_batch, batch))
+
+    def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
+        """Have a callback of the user's run in the lane, behind what was delivered."""
+        self._put(lambda given: self.run_callback(callback, given), argument)
+
+    def end(self) -> None:
+        """Remove the lane behind all that is in it."""
+        self._put(self._callbacks.remove_lane, self)
+
+    def _put(self, function: Callable[[Any], object], argument: Any) -> None:
+        try:
+            with self._lock:
+                self._flush_locked()
+                self._lane.put((function, argument))
+        except ShutDown:
+            _log.debug("%r has ended; %r is dropped", self.channel, argument)
+        self._callbacks.announce()
+
+    # ---- on the pool, or where an inbox is emptied ------------------------------------------------------------------
+
+    def begin(self, message: Message) -> bool:
+        """A delivery leaves its queue in the client; False when it came over a connection that is gone."""
+        with self._lock:
+            self.queued -= 1
+            is_stale = not message.auto_ack and self._tags.is_stale(message.delivery_tag)
+        self._release(len(message.body))
+        return not is_stale
+
+    def drop(self, message: Message) -> None:
+        """Give back a delivery that no thread took."""
+        if self.begin(message) and not message.auto_ack:
+            try:
+                message.nack(requeue=True)
+            except (Closed, ValueError):
+                pass  # it has gone back already
+
+    def run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
+        """Call it; what it raises goes to the handler."""
+        self.running_since = time.monotonic()
+        try:
+            callback(argument)
+        except Exception as error:  # noqa: BLE001  # goes to the handler
+            self._callbacks.handle_failure(CallbackFailure(error, callback, argument, self.channel))
+        finally:
+            self.running_since = None
+
+
+def _run_batch(batch: list[tuple[Runner, Message]]) -> None:
+    """A job of the work pool: deliveries that were read together."""
+    for consumer, message in batch:
+        try:
+            consumer.run(message)
+        except BaseException as error:  # noqa: BLE001  # SystemExit of a callback must not cost the others
+            _log.critical("a callback of %r raised %r", message.channel, error, exc_info=error)
