@@ -1,0 +1,67 @@
+"""What is installed: the extras bring what the rooms need, and the package's page leads to the repository."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from multiqueue._extras import _EXTRAS
+
+HOUSE = Path(__file__).parent.parent
+PROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text())["project"]
+
+
+def brought(extra: str) -> set[str]:
+    """The distributions that an extra names, those of the extras it includes too."""
+    found: set[str] = set()
+    for requirement in PROJECT["optional-dependencies"][extra]:
+        name, extras = re.match(r"([\w-]+)(?:\[([\w,]*)\])?", requirement).groups()  # type: ignore[union-attr]
+        if name == PROJECT["name"]:
+            found |= {one for inner in extras.split(",") for one in brought(inner)}
+        else:
+            found.add(name.replace("-", "_"))
+    return found
+
+
+@pytest.fixture
+def hook(need_module: Callable[[str, str], None]) -> ModuleType:
+    """The hook that makes the metadata's links."""
+    need_module("hatchling", "hatchling is not installed: pip install -e '.[release]'")
+    spec = importlib.util.spec_from_file_location("hatch_build", HOUSE / "hatch_build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_each_extra_brings_what_a_hint_says_it_brings() -> None:
+    """A sentence that says `pip install 'blocking-multiqueue[EXTRA]'` names the extra that has the module."""
+    missing = {module: extra for module, extra in _EXTRAS.items() if module not in brought(extra)}
+    assert not missing
+
+
+def test_everything_is_in_all() -> None:
+    """`blocking-multiqueue[all]` has what each room needs; it leaves out what measures, tests and releases."""
+    assert brought("all") == set().union(*map(brought, ("spark", "amqp", "cli", "monitor")))
+
+
+def test_links_of_the_package_page_lead_to_the_repository(hook: ModuleType) -> None:
+    """Relative links of README.md become links to the repository's files; others stay."""
+    text = "[a](docs/a.md) [b](#here) [c](https://example.org/c) [d](CHANGELOG.md#top)"
+    assert hook.absolute_links(text, "https://host/owner/name") == (
+        "[a](https://host/owner/name/blob/main/docs/a.md) [b](#here) [c](https://example.org/c)"
+        " [d](https://host/owner/name/blob/main/CHANGELOG.md#top)"
+    )
+
+
+def test_without_a_repository_there_are_no_links(hook: ModuleType) -> None:
+    """A build outside of a release names no address, and leaves README.md as it is."""
+    assert hook.urls("") == {}
+    assert hook.absolute_links("[a](docs/a.md)", "") == "[a](docs/a.md)"
