@@ -26,7 +26,7 @@ from .errors import MultiQueueError
 # Where each command lives, and what `multiqueue --help` says of it without loading it.
 _COMMANDS = {
     "pipeline": ("multiqueue.pipeline.cli:pipeline", "Run a pipeline of files through Spark; show or retry it."),
-    "demo": ("multiqueue.pipeline.cli:demo", "Run a pipeline over Python's own sources, fair and not."),
+    "demo": ("multiqueue.demo.cli:demo", "See what it buys: over Python's own sources, with threads, with a broker."),
     "broker": ("multiqueue.amqp.cli:broker", "Serve AMQP 0-9-1 clients; say how a broker does."),
     "publish": ("multiqueue.client.cli:publish", "Publish lines or files to a broker."),
     "consume": ("multiqueue.client.cli:consume", "Write a queue's messages to standard output."),

@@ -28,14 +28,17 @@ from ._work import work_of
 
 # Ten files to a Spark job: a job costs 0.1 s and more whatever it does, and the demo should end in minutes.
 _BATCH = 10
+_QUICK_BATCH = 15
 _MAX_RUNNING = 4
+# The packages of --quick: one that is large, and some that have an item or two.
+_QUICK = "[ehjw]*"  # encodings, email, html, http, json, wsgiref and the like
 _WARM_UP = "ast.py"  # the job is done on it before the clock starts
 
 
-def demo_config(output: Path, library: Path | None = None) -> PipelineConfig:
-    """The demo's configuration: a lane per top-level package of the standard library."""
+def demo_config(output: Path, library: Path | None = None, *, quick: bool = False) -> PipelineConfig:
+    """The demo's configuration: a lane per top-level package of the standard library, or of a part of it."""
     library = library or Path(sysconfig.get_paths()["stdlib"])
-    common = {"format": "paths", "batch": _BATCH}
+    common = {"format": "paths", "batch": _QUICK_BATCH if quick else _BATCH}
     return parse_config(
         {
             "spark": {
@@ -50,7 +53,7 @@ def demo_config(output: Path, library: Path | None = None) -> PipelineConfig:
             "lanes": {
                 "top-level": {"files": "*.py", **common},
                 "packages": {
-                    "directories": "*",
+                    "directories": _QUICK if quick else "*",
                     "files": "**/*.py",
                     "exclude": ["site-packages", "dist-packages", "__pycache__"],
                     **common,
@@ -64,14 +67,16 @@ def demo_config(output: Path, library: Path | None = None) -> PipelineConfig:
     )
 
 
-def run_demo(directory: Path, console: Console, *, fresh: bool, library: Path | None = None) -> ExitStatus:
+def run_demo(
+    directory: Path, console: Console, *, fresh: bool, library: Path | None = None, quick: bool = False
+) -> ExitStatus:
     """Run both pipelines and print what they found; how the first one ended."""
     directory = directory.absolute()
     if fresh:
         forget(directory)
     _make(directory)
-    fair = demo_config(directory, library)
-    fifo = demo_config(directory / "_multiqueue" / "fifo", library)
+    fair = demo_config(directory, library, quick=quick)
+    fifo = demo_config(directory / "_multiqueue" / "fifo", library, quick=quick)
     _introduce(console, fair)
     with ExitStack() as stack:
         reporter = reporter_for(console, as_json=False)
@@ -164,8 +169,8 @@ def _empty(directory: Path) -> None:
 def _introduce(console: Console, config: PipelineConfig) -> None:
     _say(
         console,
-        f"Python's sources in {config.base}: a lane per top-level package, {_BATCH} files an item, "
-        f"{_MAX_RUNNING} Spark jobs at a time.",
+        f"Python's sources in {config.base}: a lane per top-level package, "
+        f"{config.lanes()[0].batch} files an item, {_MAX_RUNNING} Spark jobs at a time.",
     )
     if config.state.exists():
         with ledger_view(config.state) as view:

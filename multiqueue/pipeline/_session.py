@@ -47,7 +47,7 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
         Unprepared: pyspark or Java is missing, or Spark did not start; the message says what to do.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # as `session_builder` will, looked at before
-    _check_machine(classic=section.remote is None)
+    check_machine(classic=section.remote is None)
     check_reachable(section)
     log.parent.mkdir(parents=True, exist_ok=True)
     builder = _builder(section, pools, log.parent)
@@ -69,7 +69,7 @@ def spark_session(section: SparkSection, pools: Sequence[str], log: Path) -> Ite
                 spark.stop()
 
 
-def _check_machine(classic: bool) -> None:
+def check_machine(classic: bool) -> None:
     try:
         from ..spark import check_environment
     except ImportError as error:

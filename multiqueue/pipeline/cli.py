@@ -1,4 +1,4 @@
-"""The commands `multiqueue pipeline plan|run|status|retry` and `multiqueue demo`."""
+"""The commands `multiqueue pipeline plan|run|status|retry`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from .._words import counted, duration
-from . import _demo
 from ._config import PipelineConfig, load_config
 from ._console import console as new_console
 from ._console import reporter_for, snapshot_values
@@ -127,26 +126,6 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
     with exclusive(config.state), open_ledger(config.state, config.base) as ledger, ledger.transaction():
         count = ledger.put_back_failed(lanes or None, DeadLetters(config.dead_letters).remove)
     click.echo(f"{counted(count, 'item')} put back; `multiqueue pipeline run {file}` tries again")
-
-
-@click.command()
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("multiqueue-demo"),
-    show_default=True,
-    help="Where the output goes.",
-)
-@click.option("--fresh", is_flag=True, help="Forget what an earlier demo left in DIR and start anew.")
-@click.pass_context
-def demo(ctx: click.Context, directory: Path, fresh: bool) -> None:
-    """Run a pipeline over the sources of Python's standard library, and show what fairness buys.
-
-    A lane per top-level package; Spark jobs extract lines, definitions, imports and the longest function of each
-    file. Then the same items run first in, first out, and the waiting times of the small lanes are compared.
-    """
-    ctx.exit(int(_demo.run_demo(directory, new_console(), fresh=fresh)))
 
 
 def lanes_table(counts: Iterable[LaneCount], most: int | None = None) -> Table:

@@ -16,6 +16,7 @@ from multiqueue.pipeline._demo import demo_config
 from multiqueue.pipeline._demo_job import facts
 from multiqueue.pipeline._demo_tables import Group, fairness_sentence, small_lanes
 from multiqueue.pipeline._ledger_view import Waits
+from multiqueue.pipeline._plan import plan_of
 
 SOURCE = '''\
 """A module."""
@@ -156,3 +157,11 @@ def places_of_small_lanes(state: Path) -> list[int]:
         order = [lane for (lane,) in connection.execute("SELECT lane FROM items ORDER BY started_s")]
     items = Counter(order)
     return [place for place, lane in enumerate(order) if items[lane] <= max(items.values()) / 10]
+
+
+def test_the_quick_demo_has_small_lanes_and_few_items(tmp_path: Path) -> None:
+    """`--quick` has a large lane and small ones beside it, and at most forty items in all."""
+    plan = plan_of(demo_config(tmp_path / "out", quick=True))
+    waits = [Waits(lane.lane.name, lane.to_run, 0, 0) for lane in plan.lanes]
+    assert len(small_lanes(waits)) >= 3
+    assert plan.to_run <= 40

@@ -1,0 +1,107 @@
+"""`multiqueue demo threads` and `multiqueue demo broker`: what they show, in terminals of all widths."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from multiqueue.cli import main
+from multiqueue.demo._picture import Picture, Row, heights
+from multiqueue.demo._threads import run_threads
+
+HOUSE = Path(__file__).parents[2]
+
+
+def shown(picture: Picture, width: int, encoding: str = "utf-8") -> list[str]:
+    """The lines of a picture in a terminal of this width."""
+    console = Console(width=width)
+    options = console.options.update(width=width)
+    options.encoding = encoding
+    return ["".join(segment.text for segment in line) for line in console.render_lines(picture, options, pad=False)]
+
+
+def test_a_column_is_as_high_as_its_share_of_the_fullest() -> None:
+    """The fullest column has the highest block, and a single event is seen beside a thousand."""
+    assert heights([0.5] * 1000 + [1.5] * 500 + [3.5], 4.0, 4, 8) == [8, 4, 0, 1]
+
+
+def test_an_event_after_the_end_is_in_the_last_column() -> None:
+    """A run that takes longer than was expected still shows all that happened."""
+    assert heights([9.0], 4.0, 4, 8) == [0, 0, 0, 8]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_picture_fits_its_terminal(width: int) -> None:
+    """A row is one line of at most the terminal's columns, 100 at most, with its name and its number."""
+    rows = [Row("broker up", [0.0], "1,200"), Row("handled", [0.5], "0.123 s")]
+    lines = shown(Picture(rows, 1.0), width)
+    assert [len(line) for line in lines] == [min(width, 100)] * 2
+    assert lines[0].startswith("broker up █")
+    assert lines[1].endswith("  0.123 s")
+
+
+def test_a_picture_without_blocks() -> None:
+    """A terminal whose encoding has no blocks gets plain characters."""
+    (line,) = shown(Picture([Row("all", [0.0], "")], 1.0), 40, "ascii")
+    assert line.isascii()
+    assert line.startswith("all       @")
+
+
+def test_a_small_tenant_waits_less_beside_a_flood() -> None:
+    """With a sub-queue each, 'mail' waits less than through one queue; both pictures are there, in 40 columns."""
+    console = Console(width=40, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    with console.file:
+        run_threads(console, scale=0.2)
+    text = console.export_text()
+    assert all(len(line.rstrip()) <= 40 for line in text.splitlines())
+    pictures = re.findall(r"^(big|mail|alarm) .* (\d+\.\d+) s$", text, re.MULTILINE)
+    assert [name for name, _ in pictures] == ["big", "mail", "alarm"] * 2
+    assert float(pictures[4][1]) < float(pictures[1][1])
+
+
+@pytest.mark.slow(selected=True)
+def test_no_message_is_lost_when_the_broker_is_killed(need_module: Callable[[str, str], None]) -> None:
+    """`multiqueue demo broker` kills the broker, and all messages are confirmed and handled."""
+    need_module("pamqp", "pamqp is not installed")
+    answer = subprocess.run(
+        [sys.executable, "-m", "multiqueue", "demo", "broker"],
+        env={**os.environ, "COLUMNS": "40", "PYTHONUTF8": "1"},
+        cwd=HOUSE,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr) == (0, ""), answer.stdout
+    assert "1,200 published, 1,200 confirmed, 1,200 handled, 0 lost" in answer.stdout.replace(" \n", " ")
+    assert all(len(line) <= 40 for line in answer.stdout.splitlines())
+    (up,) = [line for line in answer.stdout.splitlines() if line.startswith("broker up")]
+    assert re.search("[▁-█] +[▁-█]", up), "the picture shows the outage"
+
+
+def test_without_java_there_are_other_demonstrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`multiqueue demo` without Java names, in its one sentence, the demonstrations that need none."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", "")
+    result = CliRunner().invoke(main, ["demo", "--dir", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "no java on PATH" in result.stderr
+    assert "`multiqueue demo threads` and `multiqueue demo broker` need no Java" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_pipelines_options_are_not_the_others() -> None:
+    """`demo --fresh threads` is a mistake that is told, for `threads` writes nothing that could be forgotten."""
+    result = CliRunner().invoke(main, ["demo", "--fresh", "threads"])
+    assert result.exit_code == 2
+    assert "`demo threads` has no --dir, no --fresh and no --quick" in result.stderr
