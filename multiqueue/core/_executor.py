@@ -4,7 +4,7 @@ Promise     What `concurrent.futures.ThreadPoolExecutor` promises, for the execu
             serve lanes by priority, and round-robin by weight within a priority.
 State       `_lock` guards `_lanes`. Threads and counts are the crew's, jobs the multi-queue's.
 Lock order  `_lock` -> crew lock -> locks of the multi-queue.
-Waiting     Nobody waits under `_lock`.
+Waiting     No thread waits under `_lock`.
 Membership  The executor refers to its lanes and both to the `Keeper`; nothing refers back to the executor, so that one
             which is dropped is gone at once and its threads, done with what waits, end.
 """

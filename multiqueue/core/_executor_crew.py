@@ -7,7 +7,7 @@ State       `_lock` guards `_serving`, `_load`, `_lines`, `_closing`, `_broken`,
             each line, and every `Job.counted`, `Ending.begun` and `Contract`; `_hiring` guards `_threads` and `_hired`.
             The lanes are sub-queues of `queue`, which has its own locks.
 Lock order  `_hiring` -> `_lock` -> locks of the multi-queue. No user code runs under them. `_hiring` is held while a
-            thread starts, so that whoever sees it in `_threads` can join it. `_lock` is not: a new thread may
+            thread starts, so that a thread that sees it in `_threads` can join it. `_lock` is not: a new thread may
             collect garbage before its start is known, and the end of a Keeper takes `_lock`.
 Waiting     Idle workers wait in `queue.take()`; a put, a resume, a `task_done` or the shutdown of the multi-queue
             wakes them. `join` waits for threads. Submitters wait in `put`, outside the crew lock.
@@ -223,7 +223,7 @@ class Crew:
     # Hiring
 
     def _admit(self, job: Job[Any]) -> None:
-        """Count the job, and hire for it. If this raises, whoever asked calls the job off."""
+        """Count the job, and hire for it. If this raises, the caller calls the job off."""
         with self._lock:
             self._check_open_locked()
             job.counted = True
@@ -316,7 +316,7 @@ class Crew:
         self._retire_if_done(subqueue)
 
     def _retire_if_done(self, subqueue: SubQueue[Ticket]) -> None:
-        """Let go of a lane that was closed and is done. Whoever ends a job of it comes by here; one does it."""
+        """Let go of a lane that was closed and is done. Every thread that ends a job of it calls this; one does it."""
         if subqueue not in self._closing:
             return
         left = subqueue.statistics()

@@ -3,11 +3,11 @@
 Promise     A job is run at most once and its future ends exactly once: with a result, an exception, or cancelled.
             A job cancelled while it waits has left its lane when `cancel` returns, and its place is free
             before the first callback of the future runs, so that a callback may submit to the same lane.
-State       `future.withdraw` is set by the lane before the job is put and taken away by whoever gets the job
+State       `future.withdraw` is set by the lane before the job is put and taken away by the thread that gets the job
             out of the lane; `counted` belongs to the crew and is guarded by its lock.
-Membership  Whoever takes the job out of the lane ends its future: the worker that took it, or `cancel`
+Membership  The thread that takes the job out of the lane ends its future: the worker that took it, or `cancel`
             when the lane gave the job back to it. The lane decides between the two, under its own locks.
-Waiting     Nobody waits here. The future's own condition is the standard library's.
+Waiting     No thread waits here. The future's own condition is the standard library's.
 Source      `concurrent.futures.thread._WorkItem`, for what a worker must not keep alive.
 """
 

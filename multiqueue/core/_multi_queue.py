@@ -3,7 +3,7 @@
 Promise     1. A take serves the ready sub-queue of the lowest priority number whose turn it is; its cost does not
                depend on how many sub-queues there are.
             2. Adding a sub-queue registers it completely, or raises and registers nothing.
-            3. A removed sub-queue keeps its elements for whoever removed it and is never served again. A removal that
+            3. A removed sub-queue keeps its elements for its remover and is never served again. A removal that
                raises has removed nothing: else the elements would be nobody's. A shutdown that raises has shut down.
 State       `_subqueues`, by key, and `_is_shutdown` are changed under the registry lock, which is held while the
             user's `__hash__` and `__eq__` of keys run; reading one entry needs no lock. For the rest see
@@ -139,7 +139,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         self._subqueues[subqueue.key] = subqueue
 
     def _undo_register_locked(self, subqueue: SubQueue[T]) -> None:
-        """After an exception: nobody was told of it, so it leaves again; unless somebody else has found and used it."""
+        """After an exception the caller does not have it: it leaves again, unless another thread has used it."""
         if self._subqueues.get(subqueue.key) is subqueue and subqueue._with_both_locks(subqueue._detach_unused_locked):
             del self._subqueues[subqueue.key]
 

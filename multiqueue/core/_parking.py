@@ -2,8 +2,8 @@
 
 Promise     A waiter that is woken knows it; a wake-up that its waiter does not use is passed on by that waiter.
 State       A list of places belongs to the lock its owner names; it is read and changed under that lock only.
-Waiting     A place is made locked. Its waiter acquires it, and so sleeps; whoever wakes it takes it out of the
-            list and releases it. Nobody is woken unless somebody is parked, so an uncontended put or take
+Waiting     A place is made locked. Its waiter acquires it, and so sleeps; the thread that wakes it takes it out of the
+            list and releases it. A thread wakes a waiter only if one is parked, so an uncontended put or take
             pays nothing for waiting.
             A wake-up is given under the owner's lock: it neither blocks nor runs code of the user. Between taking
             a thread's place out and releasing it there is no instruction at which an exception could strike. A
@@ -97,13 +97,13 @@ class AsyncPlace:
     __slots__ = ("_loop", "woken")
 
     def __init__(self) -> None:
-        import asyncio  # here, for it brings sockets along; whoever waits in a coroutine has it already
+        import asyncio  # here, for it brings sockets along; a program with coroutines has it already
 
         self._loop = asyncio.get_running_loop()
         self.woken: asyncio.Future[None] = self._loop.create_future()
 
     def wake(self) -> bool:
-        """Wake the coroutine, from any thread; again has no effect. False if nobody waits here any more."""
+        """Wake the coroutine, from any thread; again has no effect. False if its coroutine has stopped waiting."""
         if self.woken.done():  # woken already, or cancelled
             return False
         try:

@@ -292,7 +292,8 @@ class PutSide(Generic[T]):
     def _mend_put(self, place: AsyncPlace | None = None) -> None:
         """After an exception in a put: let go of the lock, and look for those whose wait may be over.
 
-        Who was woken and does not put passes it on by that. `place` is where a coroutine waited. May be repeated.
+        A thread that was woken and does not put passes the wake-up on by this call. `place` is where a coroutine
+        waited. May be repeated.
         """
         insist(self._mend_put_once, place)
 

@@ -1,7 +1,7 @@
 """Which sub-queues are ready: what the take side knows of its tails, and how a put tells it.
 
-Promise     1. Whoever holds the take lock with the news read knows every element whose put has returned.
-            2. A put never waits here, whoever holds the take lock, its own thread included.
+Promise     1. A thread that holds the take lock with the news read knows every element whose put has returned.
+            2. A put never waits here, even while its own thread holds the take lock.
 State       All of it is guarded by the take lock but `_news`, a deque that anybody may append to: sub-queues whose
             place in the ready sets may be out of date. On every sub-queue `_told`, and its place in a ring, are ours.
 Lock order  Of `_take_side`. A put takes its put lock alone and lets go of it before it comes here, and here it never
@@ -10,14 +10,14 @@ Lock order  Of `_take_side`. A put takes its put lock alone and lets go of it be
             nothing to wait for.
 News        A put tells the take side only when `_told` is False, that is, once after the sub-queue was found
             empty. It appends the element, then reads `_told`; the take side clears `_told`, then looks for
-            elements: one of the two sees the other. Whoever holds the take lock reads the news after acquiring it
+            elements: one of the two sees the other. A thread reads the news after it acquires the take lock
             and once more after releasing it, so that a note whose writer found the lock taken is read by its
             holder: the note was written before the attempt, and the attempt failed before the release.
 Ready       Eligible is one predicate, `_is_eligible`: attached, enabled, below its in-flight limit; ready is
             eligible and not empty. Every ready sub-queue is linked, or in the news. A linked one has elements, except
-            one that is alone in its group: emptying it and filling it again then costs no relinking. Whoever links
-            another one to the group unlinks it first; so does a taker that finds it empty, unless no other group
-            is listed. Either way that taker clears its `_told`, so that the next put tells.
+            one that is alone in its group: emptying it and filling it again then costs no relinking. A thread that
+            links another one to the group unlinks it first; so does a taker that finds it empty, unless no other
+            group is listed. Either way that taker clears its `_told`, so that the next put tells.
 Waking      `_refresh_locked`, which alone makes a sub-queue ready, wakes one taker of it and one of the multi-queue.
 Membership  A sub-queue that is removed, closed or cleared is written into the news like any other change. The
             reader unlinks it, and wakes those for whom the wait has become hopeless.

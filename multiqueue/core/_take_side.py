@@ -3,16 +3,16 @@
 Promise     1. An element put is taken by exactly one taker, in put order within its sub-queue.
             2. An element whose put has returned is seen by every take that begins later.
             3. A take that raises has taken nothing: an interrupted one gives its element back to the head.
-            4. Nobody sleeps while there is something to take and nobody awake to take it.
+            4. No taker sleeps while there is something to take and no other taker is awake to take it.
 State       The take lock guards everything in this module: who is parked (`_takers`, and each sub-queue's `_own_takers`
             and `_joiners`), and on every sub-queue `_in_flight`, `_finished`, `_turn`, `_plain` and the removal of
             elements; also who is ready, and how puts tell it: `_readiness`.
 Lock order  take lock -> put lock; docs/design/locks.md has the whole house. A put holds no lock when it turns to the
             take side, and there it never waits.
-Waiting     A taker parks only after it found nothing ready. Whoever makes a sub-queue ready wakes one taker of it and
-            one of the multi-queue; a taker that leaves more behind wakes the next.
+Waiting     A taker parks only after it found nothing ready. A thread that makes a sub-queue ready wakes one taker of it
+            and one of the multi-queue; a taker that leaves more behind wakes the next.
             A wake-up belongs to nobody: a taker that an exception ends looks, by `_mend`, for another one to wake.
-            Nobody but a taker, `_locked` or `_read_news` changes what is ready, and each of them wakes.
+            Only takers, `_locked` and `_read_news` change the ready sets, and each of them wakes a taker.
 Hazards     What the interpreter may do between two bytecodes, and what is done about it:
             - a signal handler raises, or an exception arrives from another thread: CPython delivers both at a
               function's entry, after a call of something in C and at a backward jump, and nowhere else.
@@ -27,7 +27,7 @@ Hazards     What the interpreter may do between two bytecodes, and what is done 
               after more unless they hit its entry twice. Where there is a GIL, what was taken is given back before
               that, in statements with no such instruction in between: no number of strikes loses an element of `get`,
               `take` and `poll`.
-              4. Nobody leaves a place behind in a line that nobody waits on: a place is in line only inside a `try`.
+              4. No place stays in a line after its waiter has gone: a place is in line only inside a `try`.
               From CPython 3.12 on the jump back of `while condition` is outside of a `try` in the loop, and that of
               `while True` is inside; so a `try` stands around the loop.
             - code of the user runs where we hold a lock (a signal handler, `__del__`): the locks are re-entrant,

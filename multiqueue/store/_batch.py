@@ -119,7 +119,7 @@ class Run(Submission):
         else:
             refused = {index: part.error for index, part in enumerate(self._parts) if part.error is not None}
         told, self._told = self._told, _nobody
-        # Whoever is told may keep the commit, but not its messages; and this is no cycle any more.
+        # The callbacks may keep the commit, but not its messages; and this is no cycle any more.
         self.committed = self.failed = None
         self.operations, self._given, self._parts = (), (), []
         told(refused)

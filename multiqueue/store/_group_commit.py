@@ -10,12 +10,12 @@ State       `_lock` guards every field of `GroupCommit` that changes, and every 
             `_batches` or None; `_end` is set once, and from then on `_batches` is empty and `_closing` set.
 Lock order  `_lock` is a leaf. Callbacks, the backend and every `Turnstile.open` run outside of it.
 Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`,
-            `close` and whoever begins to wait for a batch notify. Submissions with a Put wait in `room` for bytes: the
-            writer notifies when half of them are committed, and so do close and end. `Commit.wait` waits for its batch:
-            the commit or the end opens its turnstile.
+            `close` and threads that begin to wait for a batch notify it. Submissions with a Put wait in `room` for
+            bytes: the writer notifies when half of them are committed, and so do close and end. `Commit.wait` waits
+            for its batch: the commit or the end opens its turnstile.
 Membership  After a fork the child has no writer and may not touch the files: it is refused everything.
             From the close on (`_closing`) only callbacks may submit, or threads that go on submitting would keep the
-            store from ever closing. At the end (`_end`) whoever is pending is told the same error.
+            store from ever closing. At the end (`_end`) every pending submission is told the same error.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class GroupCommit:
                     rest = self._backend.rest(self._next_id, is_idle=batch is None)
             self._backend.finish(self._next_id)
             self._conclude(StoreClosed(f"{self._name} was closed"))
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it, whatever it was
+        except BaseException as error:  # noqa: BLE001 - waiting threads must hear of it, whatever it was
             self._fail(error)
         finally:
             self._backend.let_go()

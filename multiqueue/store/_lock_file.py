@@ -1,13 +1,13 @@
 """One opener at a time: an exclusive `flock` on a file, which the operating system releases when the process dies.
 
-Promise     While a `DirectoryLock` is held nobody else gets one for the directory, in no process and nowhere in this
+Promise     While a `DirectoryLock` is held no other one is given for the directory, in no process and nowhere in this
             one. A lock of a dead process is free, however it died.
-State       The file holds the number of the process that has the lock; it is never removed, for whoever waits for
+State       The file holds the number of the process that has the lock; it is never removed: a process that waits for
             the removed one would hold nothing. `_held` has every lock of this process.
 Membership  A forked child inherits the descriptor, and with it the lock would outlive its owner. So the owner unlocks
             before it closes: a child that was forked just now may have the descriptor still. And the child closes it
             without unlocking, which leaves the owner's lock as it is, and frees it if the owner is killed.
-Waiting     Nobody waits: a second opener is told at once.
+Waiting     No thread waits: a second opener is told at once.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 Promise     What the next opening finds in the log is on the disk before anything is built on it.
             After a sync that failed, Linux takes what was to be synced for clean: the page cache has it, the disk
-            may not, and no later sync tries again. Whoever opens the store then reads commits in the log that the
+            may not, and no later sync tries again. The next opening then reads commits in the log that the
             disk does not have. To copy them into the file, and lose power in the middle, would leave half of a
             commit there and no log to undo it. So the log is written once more, where it stands, and synced.
-State       The file `-wal`. Both functions are called while nobody else has the store.
+State       The file `-wal`. Both functions are called while no other process has the store.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class MemoryStore(StoreFront):
     # For tests
 
     def hold(self) -> None:
-        """Commit nothing until `release` or `close`; whoever waits for a commit waits."""
+        """Commit nothing until `release` or `close`; threads that wait for a commit go on waiting."""
         self._commits.hold()
 
     def release(self, submissions: int | None = None) -> None:

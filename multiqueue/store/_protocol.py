@@ -1,4 +1,4 @@
-"""What the broker asks of a store, whoever keeps it.
+"""The interface of a store: what a broker asks of it.
 
 Promise     Operations that are submitted together are committed together or not at all, and submissions are
             committed in the order they were made: after a crash the store holds what a prefix of them left.
@@ -115,7 +115,7 @@ class Header(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """What is known of a stored message to whoever only counts or removes it."""
+    """The part of a stored message that is enough to count or to remove it."""
 
     id: int
     size: int
@@ -202,8 +202,8 @@ class MessageStore(Protocol):
         """Have these operations committed, all or none; gives ids to the Puts before it returns.
 
         Ids rise in the order of the submissions. `committed()` or `failed(error)` is called once, on the store's
-        thread, before whoever waits for the commit goes on. What `lingers` may stay for company for some milliseconds,
-        unless somebody waits for it: removals that are not worth a commit of their own.
+        thread, before the threads that wait for the commit go on. A submission that `lingers` waits some
+        milliseconds for others, unless a thread waits for it: removals are not worth a commit of their own.
 
         Blocks only while more than `max_pending_bytes` are on their way, never without a Put among the operations,
         and never on the store's own thread. Without operations it is done when everything before it is.

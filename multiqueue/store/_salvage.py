@@ -66,7 +66,7 @@ class Salvage:
     def __init__(self, path: Path) -> None:
         self.file = store_file(path)
         self.damages: list[str] = []
-        self._noted = 0  # damages ever; whoever reads may empty the list
+        self._noted = 0  # damages ever; a reader may empty the list
         missing = shortfall(self.file)
         if missing:
             self._note(f"the file is cut off{missing}")

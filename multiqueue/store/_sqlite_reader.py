@@ -3,7 +3,7 @@
 Promise     A reader sees whole commits and never waits for one. No answer keeps a snapshot, which would pin the log.
 State       `_lock` guards `_idle` and `_is_closed`. A connection that was borrowed is its borrower's alone.
 Lock order  `_lock` is a leaf; SQLite is called outside of it.
-Waiting     Nobody waits: who finds no idle connection opens one.
+Waiting     No thread waits: one that finds no idle connection opens another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A gate that opens once and lets through, one after the other, whoever waits for it.
+"""A gate that opens once and lets its waiting threads through, one after the other.
 
 Promise     After `open` every `wait` returns True, those under way and later ones. A wait that ends by its timeout,
             or by an exception, takes nobody else's turn.

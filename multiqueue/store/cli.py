@@ -110,7 +110,7 @@ def load(ctx: click.Context, path: Path, source: IO[str]) -> None:
 @store.command()
 @_PATH
 def compact(path: Path) -> None:
-    """Write the file in PATH anew without free space. Nobody may have it open; it takes as much disk meanwhile."""
+    """Write the file in PATH anew without free space. No process may have it open; it takes as much disk meanwhile."""
     before, after = _dump.compact(path)
     click.echo(f"{path}: {before:,} bytes before, {after:,} now")
 

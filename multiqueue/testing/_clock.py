@@ -3,7 +3,7 @@
 Promise     time passes in `advance` alone. A timed wait on a lock of this clock ends when the lock is free or
             when the clock has reached its deadline, never by real time.
 State       `_now`, `_waiting` and the fields of all locks of the clock, guarded by `_changed`.
-Waiting     whoever waits for a lock waits on `_changed`; `release` and `advance` notify all, and so does a
+Waiting     a thread that waits for a lock waits on `_changed`; `release` and `advance` notify all, and so does a
             thread that begins to wait, for `wait_for_waiters`. One condition for all is slow and obvious.
 Assumes     the code under test makes its locks while the clock is installed.
 """

@@ -3,9 +3,9 @@
 Promise     Between two steps (operations on locks; lines too, where asked) a thread is alone. What
             comes next is the answer of the walk. A run always ends: all threads are through, or one failed,
             or none can go on, or the walk cuts it; the threads that are left then unwind.
-State       `_threads`, `_now`, `log` and the locks' fields: only touched by whoever moves: one thread, or the
-            scenario's own while it prepares and checks. No lock is needed for that.
-Waiting     a thread waits on its baton until the walk chooses it. Whoever moves hands on exactly one baton,
+State       `_threads`, `_now`, `log` and the locks' fields: only touched by the thread that moves: one of the run's, or
+            the scenario's own while it prepares and checks. No lock is needed for that.
+Waiting     a thread waits on its baton until the walk chooses it. The thread that moves hands on exactly one baton,
             or the scenario's when the run is over.
 Membership  a thread that ends hands on and is forgotten. `close` makes every lock operation of the others
             raise `_Abandoned`, one thread after the other.
@@ -168,7 +168,7 @@ class Run:
             if lock.held:
                 lock.give()
         elif self._walk.merges_releases and lock.owner == self.whoami() and me.interruption is None:
-            lock.give()  # whoever it lets in could as well come after what this thread does next
+            lock.give()  # the thread that it lets in could as well come after this one's next step
         else:
             verdict = self._step(me, Pending("release", lock))
             lock.give()
@@ -229,7 +229,7 @@ class Run:
                     sys.settrace(self._trace)
                 me.result = me.function()
         except _Abandoned:
-            pass  # the run is over; whoever ended it says why
+            pass  # the run is over; the thread that ended it says why
         except me.expected as error:
             me.error = error
         except BaseException as error:  # noqa: BLE001 - reported by `join`, in the scenario's thread

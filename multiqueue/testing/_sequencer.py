@@ -2,7 +2,7 @@
 
 Promise     the block of a point runs after the blocks of all points before it and before all after it.
 State       `_next`, the index of the point whose turn it is, and `_inside`, guarded by `_turn`.
-Waiting     a thread waits on `_turn` for its point; whoever leaves a point notifies all.
+Waiting     a thread waits on `_turn` for its point; a thread that leaves a point notifies all.
 """
 
 from __future__ import annotations
