@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from client_contract_support import Seen, ack, numbered, publish
+from client_parts_support import DirectLink
 
 from multiqueue import broker as brokers
 from multiqueue.client import (
@@ -21,7 +22,6 @@ from multiqueue.client import (
     connect,
     log_failure,
 )
-from multiqueue.client._link.direct_link import DirectLink
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from multiqueue.client._base.states import TABLE, Happening, State
+from client_parts_support import TABLE, Happening, State
 
 HOUSE = Path(__file__).parents[2]
 GUIDES = HOUSE / "docs" / "guides"

@@ -10,6 +10,26 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 import pytest
+from client_parts_support import (
+    TABLE,
+    TURNS,
+    Assembler,
+    Beat,
+    Declaration,
+    DeliveryTags,
+    Happening,
+    Heart,
+    IllegalHappening,
+    Outbox,
+    Pool,
+    Publication,
+    ReceiveBuffer,
+    RecordedTopology,
+    State,
+    Unconfirmed,
+    after,
+    settings_for,
+)
 from pamqp import commands
 
 from multiqueue.amqp import (
@@ -24,16 +44,6 @@ from multiqueue.amqp import (
     wire_message,
 )
 from multiqueue.client import BadAddress, Confirm, connect, parse_address
-from multiqueue.client._base.settings import settings_for
-from multiqueue.client._base.states import TABLE, Happening, IllegalHappening, State, after
-from multiqueue.client._channel.recorded_topology import Declaration, RecordedTopology
-from multiqueue.client._channel.settlements import DeliveryTags
-from multiqueue.client._channel.unconfirmed import Publication, Unconfirmed
-from multiqueue.client._dispatch.outbox import Outbox
-from multiqueue.client._dispatch.receive_buffer import ReceiveBuffer
-from multiqueue.client._dispatch.work_pool import TURNS, WorkPool
-from multiqueue.client._link.assembler import Assembler
-from multiqueue.client._link.heartbeat import Beat, Heart
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 # ---- addresses
@@ -388,7 +398,7 @@ class ByHand(Executor):
 def test_one_announcement_starts_one_run_that_does_all() -> None:
     """However many jobs a lane has; when nothing is left nothing is submitted."""
     executor, done = ByHand(), list[Any]()
-    pool = WorkPool(executor, 4)
+    pool = Pool(executor, 4, linger=0.0)
     lane = pool.add_lane("a")
     for number in range(TURNS * 2 + 3):
         pool.put(lane, done.append, number)
@@ -401,13 +411,13 @@ def test_one_announcement_starts_one_run_that_does_all() -> None:
     executor.run_next()
     assert done[-1] == "more"
     assert not executor.submitted
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_a_busy_lane_costs_others_no_thread() -> None:
     """While a job runs, another lane's job starts another run, its own lane's next job none."""
     executor, order = ByHand(), list[Any]()
-    pool = WorkPool(executor, 2)
+    pool = Pool(executor, 2, linger=0.0)
     first, second = pool.add_lane(1), pool.add_lane(2)
 
     def busy(_: object) -> None:
@@ -421,13 +431,13 @@ def test_a_busy_lane_costs_others_no_thread() -> None:
     pool.put(first, busy, None)
     executor.run_next()
     assert order == ["of second", "next of first"]
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_no_more_runs_than_asked_for() -> None:
     """With `parallel=1` the second lane waits for the first one's run."""
     executor, order = ByHand(), list[Any]()
-    pool = WorkPool(executor, 1)
+    pool = Pool(executor, 1, linger=0.0)
     lanes = [pool.add_lane(number) for number in range(3)]
     for lane in lanes:
         pool.put(lane, order.append, lane.key)
@@ -439,12 +449,12 @@ def test_no_more_runs_than_asked_for() -> None:
 def test_a_job_that_comes_as_a_run_leaves_is_done() -> None:
     """1. A run finds nothing.  2. A job is put; no further run may be started.  3. The run looks again."""
     executor, done = ByHand(), list[Any]()
-    pool = WorkPool(executor, 1)
+    pool = Pool(executor, 1, linger=0.0)
     lane = pool.add_lane("a")
-    run_one, moments = pool._run_one, iter([None, None, "between"])
+    run_one, moments = pool.runner._run_one, iter([None, None, "between"])
 
-    def run_one_late(patience: float) -> bool:
-        found = run_one(patience)
+    def run_one_late(linger: float | None) -> bool:
+        found = run_one(linger)
         if next(moments, None) == "between":
             assert not found
             pool.put(lane, done.append, "late")
@@ -452,17 +462,17 @@ def test_a_job_that_comes_as_a_run_leaves_is_done() -> None:
 
     pool.put(lane, done.append, 1)
     pool.put(lane, done.append, 2)
-    pool._run_one = run_one_late  # type: ignore[method-assign]
+    pool.runner._run_one = run_one_late  # type: ignore[method-assign]
     executor.run_next()
     assert done == [1, 2, "late"]
     assert not executor.submitted
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_lanes_take_turns() -> None:
     """After a job of one lane the next lane has its turn, and an executor gets its thread back between times."""
     executor, order = ByHand(), list[Any]()
-    pool = WorkPool(executor, 1)
+    pool = Pool(executor, 1, linger=0.0)
     lanes = [pool.add_lane(number) for number in range(2)]
     for lane in lanes:
         for _ in range(TURNS):
@@ -484,7 +494,7 @@ def test_one_run_lingers_and_is_woken_by_the_next_job() -> None:
             submitted[-1].start()
             return Future()
 
-    pool = WorkPool(Threads(), 2, linger=60.0)
+    pool = Pool(Threads(), 2, linger=60.0)
     lanes, both, done = [pool.add_lane(number) for number in range(2)], threading.Barrier(2), threading.Semaphore(0)
     for _ in range(3):
         pool.put(lanes[0], lambda _: done.release(), None)
@@ -500,17 +510,17 @@ def test_one_run_lingers_and_is_woken_by_the_next_job() -> None:
         pool.put(lane, meet, None)
     for _ in lanes:
         assert done.acquire(timeout=PATIENCE)
-    pool.close()
+    pool.work.shutdown()
     for thread in submitted:
         thread.join(PATIENCE)
     assert len(submitted) == 2
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_a_job_that_raises_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """SystemExit of a callback neither: the jobs behind it run, and it is logged."""
     executor, done = ByHand(), list[Any]()
-    pool = WorkPool(executor, 1)
+    pool = Pool(executor, 1, linger=0.0)
     lane = pool.add_lane("a")
 
     def leave(_: object) -> None:
@@ -531,10 +541,10 @@ def test_an_executor_that_was_shut_down_is_told() -> None:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
     broken: list[Exception] = []
-    pool = WorkPool(Gone(), 1, broken.append)
+    pool = Pool(Gone(), 1, broken.append, linger=0.0)
     pool.put(pool.add_lane("a"), print, None)
     assert "after shutdown" in str(broken[0])
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_a_run_whose_executor_is_shut_down_meanwhile_does_what_is_left() -> None:
@@ -550,11 +560,11 @@ def test_a_run_whose_executor_is_shut_down_meanwhile_does_what_is_left() -> None
             self.submitted[0]()
 
     executor, done, broken = ForOne(), list[Any](), list[Exception]()
-    pool = WorkPool(executor, 1, broken.append)
+    pool = Pool(executor, 1, broken.append, linger=0.0)
     lane = pool.add_lane("a")
     for number in range(TURNS * 2 + 3):
         pool.put(lane, done.append, number)
     executor.run_next()
     assert done == list(range(TURNS * 2 + 3))
     assert broken
-    pool.check_invariants()
+    pool.runner.check_invariants()

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 from client_contract_support import PEERS, Seen, ack, numbered, publish
+from client_parts_support import Event, State
 from client_proxy_support import Proxy
 from client_server_support import Conversation, Listener, playing
 from pamqp import commands
 
 from multiqueue.amqp import Publish
 from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, ConnectionInterrupted, connect
-from multiqueue.client._base.states import State
-from multiqueue.client._link.link import Event
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

@@ -12,10 +12,9 @@ import pytest
 
 pytest.importorskip("pamqp")
 
-from multiqueue.client._dispatch.shared_pool import SharedPool
-from multiqueue.client._dispatch.work_pool import TURNS
+from client_parts_support import TURNS, Pool
 
-PATIENCE = 30.0
+from multiqueue.testing import PATIENCE
 
 
 class Recording(Executor):
@@ -40,7 +39,7 @@ class Recording(Executor):
 def test_each_channel_with_work_has_one_runnable() -> None:
     """However much is put, one runnable per lane with work is submitted; none for a lane without."""
     executor, ran = Recording(), []
-    pool = SharedPool(executor, 1 << 16)
+    pool = Pool(executor, 1 << 16)
     lanes = [pool.add_lane(number) for number in range(4)]
     for number in range(10):
         for lane in lanes[:3]:
@@ -53,13 +52,13 @@ def test_each_channel_with_work_has_one_runnable() -> None:
     pool.put(lanes[0], ran.append, "again")
     assert executor.total == 4
     executor.run_one()
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_a_lane_with_more_than_its_share_is_submitted_again_behind_the_others() -> None:
     """A runnable ends after its share; its lane comes again, once, after those that were ready before it."""
     executor, ran = Recording(), []
-    pool = SharedPool(executor, 1)
+    pool = Pool(executor, 1)
     long, short = pool.add_lane("long"), pool.add_lane("short")
     for number in range(2 * TURNS + 1):
         pool.put(long, ran.append, number)
@@ -71,13 +70,13 @@ def test_a_lane_with_more_than_its_share_is_submitted_again_behind_the_others() 
         runnables += 1
     assert ran == [*range(TURNS), "short", *range(TURNS, 2 * TURNS + 1)]
     assert runnables == executor.total == 4
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_a_put_during_a_run_is_not_left_behind() -> None:
     """What a job puts into its own lane, at the end of its share too, is run, by no second runnable of the lane."""
     executor, ran = Recording(), []
-    pool = SharedPool(executor, 1 << 16)
+    pool = Pool(executor, 1 << 16)
     lane = pool.add_lane("a")
 
     def put_next(number: int) -> None:
@@ -90,7 +89,7 @@ def test_a_put_during_a_run_is_not_left_behind() -> None:
     while executor.submitted:
         executor.run_one()
     assert ran == list(range(3 * TURNS + 1))
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 class Inline(Executor):
@@ -109,44 +108,44 @@ class Inline(Executor):
 def test_an_executor_that_runs_at_once_does_not_nest() -> None:
     """On an executor that runs what it is given in `submit`, all is run in order, and never inside each other."""
     executor, ran = Inline(), []
-    pool = SharedPool(executor, 1 << 16)
+    pool = Pool(executor, 1 << 16)
     lane, other = pool.add_lane("a"), pool.add_lane("b")
     lane.put_many([(ran.append, number) for number in range(10 * TURNS)])
     other.put((ran.append, "other"))
-    pool.announce()
+    pool.runner.announce()
     assert [one for one in ran if one != "other"] == list(range(10 * TURNS))
     assert ran.count("other") == 1
     assert executor.deepest == 1
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_a_refusing_executor_loses_no_job() -> None:
     """When the executor refuses, its user is told once, and what waits is run, in order, by `run_what_is_left`."""
     executor, ran, broken = Recording(), [], []
-    pool = SharedPool(executor, 1 << 16, broken.append)
+    pool = Pool(executor, 1 << 16, broken.append)
     lane = pool.add_lane("a")
     executor.refuses = True
     for number in range(TURNS + 3):
         pool.put(lane, ran.append, number)
     assert [str(error) for error in broken] == ["cannot schedule new futures after shutdown"]
     assert ran == []
-    pool.close()
-    pool.run_what_is_left()
+    pool.work.shutdown()
+    pool.runner.run_what_is_left()
     assert ran == list(range(TURNS + 3))
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_a_run_goes_on_where_it_is_when_the_executor_refuses_the_next() -> None:
     """An executor that is shut down during a run does not end the lane: the thread that has it runs the rest."""
     executor, ran = Recording(), []
-    pool = SharedPool(executor, 1 << 16)
+    pool = Pool(executor, 1 << 16)
     lane = pool.add_lane("a")
     for number in range(2 * TURNS):
         pool.put(lane, ran.append, number)
     executor.refuses = True
     executor.run_one()
     assert ran == list(range(2 * TURNS))
-    pool.check_invariants()
+    pool.runner.check_invariants()
 
 
 def test_lanes_run_in_parallel_and_a_lane_alone() -> None:
@@ -170,7 +169,7 @@ def test_lanes_run_in_parallel_and_a_lane_alone() -> None:
         done.release()
 
     with ThreadPoolExecutor(lanes) as executor:
-        pool = SharedPool(executor, 1 << 16)
+        pool = Pool(executor, 1 << 16)
         made = [pool.add_lane(number) for number in range(lanes)]
         for number in range(each):
             for lane in range(lanes):
@@ -179,4 +178,4 @@ def test_lanes_run_in_parallel_and_a_lane_alone() -> None:
             assert done.acquire(timeout=PATIENCE)
     assert ran == [list(range(each))] * lanes
     assert overlaps == []
-    pool.check_invariants()
+    pool.runner.check_invariants()

@@ -23,7 +23,7 @@ from ...errors import ShutDown
 from .._base.failures import CallbackFailure
 from .._base.settings import Settings
 from .shared_pool import SharedPool
-from .work_pool import Lane, WorkPool
+from .work_pool import Lane, Work, WorkPool, is_inside
 
 _log = logging.getLogger("multiqueue.client")
 
@@ -37,11 +37,12 @@ class Callbacks:
         self._settings = settings
         self._own_executor = settings.executor is None
         self._executor, parallel = _executor_for(settings)
+        self._work = Work()
         self._pool: WorkPool | SharedPool
         if self._own_executor:
-            self._pool = WorkPool(self._executor, parallel, on_broken, linger=LINGER)
+            self._pool = WorkPool(self._work, self._executor, parallel, on_broken, linger=LINGER)
         else:
-            self._pool = SharedPool(self._executor, parallel, on_broken)
+            self._pool = SharedPool(self._work, self._executor, parallel, on_broken)
         self._lock = threading.Lock()
         self._lanes = 0
         self._lanes_left = threading.Event()
@@ -51,14 +52,14 @@ class Callbacks:
 
     def add_lane(self, owner: Hashable) -> Lane:
         """A lane for a channel. Its last job calls `remove_lane`."""
-        lane = self._pool.add_lane(owner)
+        lane = self._work.add_subqueue(owner, max_in_flight=1)
         with self._lock:
             self._lanes += 1
         return lane
 
     def remove_lane(self, owner: Hashable) -> None:
         """The last job of a lane."""
-        self._pool.remove_lane(owner)
+        self._work.remove_subqueue(owner)
         with self._lock:
             self._lanes -= 1
             is_last = self._lanes == 0
@@ -74,9 +75,11 @@ class Callbacks:
     def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
         """Have a callback run outside of any channel's order; here and now when the pool has ended."""
         try:
-            self._pool.put(self._lane, lambda given: self._run(callback, given), argument)
+            self._lane.put((lambda given: self._run(callback, given), argument))
         except ShutDown:
             self._run(callback, argument)
+        else:
+            self.announce()
 
     def _run(self, callback: Callable[[Any], object], argument: Any) -> None:
         try:
@@ -95,25 +98,26 @@ class Callbacks:
 
     def end(self) -> None:
         """Nothing more of the connection's own will be dispatched."""
-        self._pool.put(self._lane, self.remove_lane, self)
+        self._lane.put((self.remove_lane, self))
+        self.announce()
 
     def leave(self) -> None:
         """Wait until every lane has run its last job, unless the caller is a job itself, and let our threads go.
 
         Where the executor was shut down before, this thread runs them.
         """
-        is_inside = self._pool.is_inside()
-        self._pool.close()
-        if not is_inside:
+        is_job = is_inside()
+        self._work.shutdown()
+        if not is_job:
             self._pool.run_what_is_left()
-        are_done = is_inside or self._lanes_left.wait(self._settings.close_timeout)
+        are_done = is_job or self._lanes_left.wait(self._settings.close_timeout)
         if self._own_executor:
-            self._executor.shutdown(wait=are_done and not is_inside)
+            self._executor.shutdown(wait=are_done and not is_job)
 
     def let_go(self) -> None:
         """Let our threads go when they have run what there is; wait for nothing."""
         if self._own_executor:
-            self._pool.close()
+            self._work.shutdown()
             self._executor.shutdown(wait=False)
 
     def check_invariants(self) -> None:

@@ -6,7 +6,7 @@ Promise     1. A lane is dormant (nothing in it), ready, or in progress. In prog
                there is more in it, is ready again, behind the other ready ones.
             3. At most `parallel` runnables are with the executor.
             4. A job that raises ends neither its runnable nor the jobs behind it. An executor that refuses loses none.
-State       The jobs are the multi-queue's; a lane in progress has one in flight, and is passed over for it. `_lock`
+State       The jobs are the multi-queue's, `work`; a lane in progress has one in flight, and is passed over. `_lock`
             guards `_runners`, the runnables with the executor; `_news`, which counts announcements; `_is_starting`,
             whether a thread looks for ready lanes. `_refused` has lanes whose first job the executor has refused.
 Lock order  `_lock` is held for a few fields alone.
@@ -22,47 +22,30 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any
 
-from ...core import LinkedBlockingMultiQueue
 from ...errors import Empty, ShutDown
-from .work_pool import TURNS, Job, Lane, is_inside, run_job
+from .work_pool import TURNS, Job, Lane, Work, run_job
 
 
 class SharedPool:
-    """Runs what is put into lanes, on an executor that others use too; the same calls as `WorkPool`'s.
+    """Runs the jobs in the lanes of `work`, on an executor that others use too; the same calls as `WorkPool`'s.
 
     `on_broken(error)` is called when the executor accepts nothing any more.
     """
 
-    def __init__(
-        self, executor: Executor, parallel: int, on_broken: Callable[[Exception], object] = lambda error: None
-    ) -> None:
+    def __init__(self, work: Work, executor: Executor, parallel: int, on_broken: Callable[[Exception], object]) -> None:
+        self._work = work
         self._executor = executor
         self._parallel = parallel
         self._on_broken = on_broken
-        self._work: LinkedBlockingMultiQueue[Job] = LinkedBlockingMultiQueue()
         self._lock = threading.Lock()
         self._runners = 0
         self._news = 0
         self._is_starting = False
         self._is_broken = False  # set once
         self._refused: deque[tuple[Lane, Job]] = deque()
-
-    def add_lane(self, key: Hashable) -> Lane:
-        """A new lane, dormant."""
-        return self._work.add_subqueue(key, max_in_flight=1)
-
-    def remove_lane(self, key: Hashable) -> None:
-        """Forget a lane."""
-        self._work.remove_subqueue(key)
-
-    def put(self, lane: Lane, function: Callable[[Any], object], argument: Any) -> None:
-        """Have `function(argument)` run after what is in the lane. Never blocks."""
-        lane.put((function, argument))
-        self.announce()
 
     def announce(self) -> None:
         """Something was put into lanes, or a lane may be ready again."""
@@ -83,18 +66,10 @@ class SharedPool:
                 self._on_broken(error)
                 return
 
-    def close(self) -> None:
-        """Accept no more jobs. Those that are there still run."""
-        self._work.shutdown()
-
     def run_what_is_left(self) -> None:
         """Run jobs here, where the executor takes no runnables any more: nobody else will."""
         while self._is_broken and (ready := self._take()) is not None:
             self._run_some(*ready)
-
-    def is_inside(self) -> bool:
-        """Is this thread running a job of a work pool?"""
-        return is_inside()
 
     def _next_ready(self) -> tuple[Lane, Job] | None:
         """A ready lane, in progress from now on, with its first job; None, and this thread looks no more."""

@@ -1,4 +1,4 @@
-"""The work pool: callbacks of many channels, on the threads of any executor, those of one channel one at a time.
+"""The work pool on threads of our own: callbacks of many channels, those of one channel one at a time.
 
 Promise     1. At most one job of a lane runs at a time, in the order they were put: a lane is a sub-queue with
                `max_in_flight=1`, and that is all the machinery there is for it.
@@ -6,10 +6,10 @@ Promise     1. At most one job of a lane runs at a time, in the order they were 
             3. A job that raises ends neither its thread nor the jobs behind it.
 State       `_lock` guards `_runners`, how many runs are submitted or running; `_news`, which counts announcements; and
             `_is_lingering`, whether one of the runs is waiting for a job on the multi-queue. The jobs are the
-            multi-queue's. A lane is dormant (nothing in it), ready, or in progress (in flight).
+            multi-queue's, `work`. A lane is dormant (nothing in it), ready, or in progress (in flight).
 Lock order  `_lock` -> the multi-queue's own.
-Waiting     On an executor of ours, one run that finds nothing waits `linger` seconds for the next job: to submit
-            another costs more than a job. Every other run that finds nothing ends. Why no job is left behind:
+Waiting     One run that finds nothing waits `linger` seconds for the next job: to submit another costs more than a job.
+            Every other run that finds nothing ends. Why no job is left behind:
             1. A run reads `_news`, then finds nothing to take.
             2. Somebody puts a job, then announces: `_news` rises.
             3. The run compares under the lock before it leaves: it sees the rise and looks again; or it has left,
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
@@ -36,6 +36,7 @@ from ...errors import Empty, ShutDown
 
 Job = tuple[Callable[[Any], object], Any]
 Lane = SubQueue[Job]
+Work = LinkedBlockingMultiQueue[Job]  # its lanes are sub-queues with `max_in_flight=1`
 
 TURNS = 16  # jobs before an executor that others use too gets its thread back
 
@@ -44,43 +45,31 @@ _inside = threading.local()
 
 
 class WorkPool:
-    """Runs what is put into lanes. `parallel` bounds how many threads of `executor` it uses at once.
+    """Runs the jobs in the lanes of `work`. `parallel` bounds how many threads of `executor` it uses at once.
 
     `on_broken(error)` is called when the executor accepts nothing any more.
     """
 
     def __init__(
         self,
+        work: Work,
         executor: Executor,
         parallel: int,
-        on_broken: Callable[[Exception], object] = lambda error: None,
+        on_broken: Callable[[Exception], object],
         *,
-        linger: float = 0.0,
+        linger: float,
     ) -> None:
+        self._work = work
         self._executor = executor
         self._parallel = parallel
         self._on_broken = on_broken
         self._linger = linger
-        self._work: LinkedBlockingMultiQueue[Job] = LinkedBlockingMultiQueue()
         self._lock = threading.Lock()
         # Invariant: 0 <= _runners <= _parallel, and 0 only if nothing is ready or an announcement is on its way.
         self._runners = 0
         self._news = 0
         self._is_lingering = False
         self._is_broken = False  # set once, when the executor has taken no run
-
-    def add_lane(self, key: Hashable) -> Lane:
-        """A new lane, dormant."""
-        return self._work.add_subqueue(key, max_in_flight=1)
-
-    def remove_lane(self, key: Hashable) -> None:
-        """Forget a lane."""
-        self._work.remove_subqueue(key)
-
-    def put(self, lane: Lane, function: Callable[[Any], object], argument: Any) -> None:
-        """Have `function(argument)` run after what is in the lane. Never blocks."""
-        lane.put((function, argument))
-        self.announce()
 
     def announce(self) -> None:
         """Something was put into lanes: one announcement after many puts is enough."""
@@ -91,20 +80,12 @@ class WorkPool:
             self._runners += 1
         self._submit()
 
-    def close(self) -> None:
-        """Let a run that lingers go. Jobs that are there still run."""
-        self._work.shutdown()
-
     def run_what_is_left(self) -> None:
         """Run jobs here, where the executor takes no runs any more: nobody else will."""
         if self._is_broken:
             with self._lock:
                 self._runners += 1
             self._run()
-
-    def is_inside(self) -> bool:
-        """Is this thread running a job of a work pool?"""
-        return is_inside()
 
     def _submit(self) -> None:
         if not self._is_submitted():
@@ -125,7 +106,7 @@ class WorkPool:
         while True:
             for _ in range(TURNS):
                 seen = self._news
-                if not self._run_one(0.0) and self._leaves(seen):
+                if not self._run_one(None) and self._leaves(seen):
                     return
             if self._is_submitted():
                 return
@@ -135,7 +116,7 @@ class WorkPool:
         with self._lock:
             if self._news != seen:
                 return False
-            if not self._linger or self._is_lingering:
+            if self._is_lingering:
                 self._runners -= 1
                 return True
             self._is_lingering = True
@@ -148,13 +129,14 @@ class WorkPool:
             self._runners -= 1
             return True
 
-    def _run_one(self, patience: float) -> bool:
+    def _run_one(self, linger: float | None) -> bool:
+        """Run a job, if there is one within `linger` seconds, or now where that is None."""
         try:
-            lane, job = self._work.take(patience > 0, patience or None)
+            lane, job = self._work.take(linger is not None, linger)
         except (Empty, ShutDown):
             return False
         try:
-            self._spread(has_lingered=patience > 0)
+            self._spread(has_lingered=linger is not None)
             run_job(*job)
         finally:
             lane.task_done()

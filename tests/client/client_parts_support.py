@@ -1,0 +1,58 @@
+"""The parts of the client that its tests try alone: the one place where tests name its modules.
+
+No door has them: applications get them inside connections and channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any
+
+from multiqueue.client._base.settings import settings_for as settings_for
+from multiqueue.client._base.states import TABLE as TABLE
+from multiqueue.client._base.states import Happening as Happening
+from multiqueue.client._base.states import IllegalHappening as IllegalHappening
+from multiqueue.client._base.states import State as State
+from multiqueue.client._base.states import after as after
+from multiqueue.client._channel.recorded_topology import Declaration as Declaration
+from multiqueue.client._channel.recorded_topology import RecordedTopology as RecordedTopology
+from multiqueue.client._channel.settlements import DeliveryTags as DeliveryTags
+from multiqueue.client._channel.unconfirmed import Publication as Publication
+from multiqueue.client._channel.unconfirmed import Unconfirmed as Unconfirmed
+from multiqueue.client._dispatch.outbox import Outbox as Outbox
+from multiqueue.client._dispatch.receive_buffer import ReceiveBuffer as ReceiveBuffer
+from multiqueue.client._dispatch.shared_pool import SharedPool
+from multiqueue.client._dispatch.work_pool import TURNS as TURNS
+from multiqueue.client._dispatch.work_pool import Lane, Work, WorkPool
+from multiqueue.client._link.assembler import Assembler as Assembler
+from multiqueue.client._link.direct_link import DirectLink as DirectLink
+from multiqueue.client._link.heartbeat import Beat as Beat
+from multiqueue.client._link.heartbeat import Heart as Heart
+from multiqueue.client._link.link import Event as Event
+
+
+class Pool:
+    """Lanes and the pool that runs them: a shared one or, with `linger` seconds, that on threads of our own."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        parallel: int,
+        on_broken: Callable[[Exception], object] = lambda error: None,
+        *,
+        linger: float | None = None,
+    ) -> None:
+        self.work = Work()
+        self.runner: WorkPool | SharedPool
+        if linger is None:
+            self.runner = SharedPool(self.work, executor, parallel, on_broken)
+        else:
+            self.runner = WorkPool(self.work, executor, parallel, on_broken, linger=linger)
+
+    def add_lane(self, key: object) -> Lane:
+        return self.work.add_subqueue(key, max_in_flight=1)
+
+    def put(self, lane: Lane, function: Callable[[Any], object], argument: Any) -> None:
+        lane.put((function, argument))
+        self.runner.announce()
