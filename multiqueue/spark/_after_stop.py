@@ -9,7 +9,7 @@ State       `_changed` guards `_items`, `_thread`, `_closed`.
             Invariant: an item in `_items` implies that `_thread` serves.
 Lock order  `_changed` alone; Spark is asked without it.
 Waiting     The thread waits a second at a time, or for `close`. It ends when it finds no item, and the next item starts
-            another: items that come one after the other share one, and nobody has to stop it.
+            another: items that come one after the other share one, and it needs no stop.
 Membership  An item is in from before its function's first call of Spark until the function has left. One that leaves
             while it is looked at may be freed late: what its thread calls then is the stopped session's as well.
 """

@@ -7,7 +7,7 @@ State       `_changed` guards `_heap`, `_on`, `_thread` and every `Alarm.is_on`.
             Invariant: `_on` counts the alarms in `_heap` that are on; `_on > 0` implies that `_thread` serves.
 Lock order  `_changed` alone; actions are called without it.
 Waiting     The thread waits for the next time, or for an earlier one to be set, or for the last one to be turned off:
-            then it ends, and the next alarm starts another. So nobody has to stop it.
+            then it ends, and the next alarm starts another. So it needs no stop.
 Membership  Alarms that are off leave the heap when they come to its head, or all at once when they are most of it, so
             that a long timeout of many short jobs does not pile up.
 """

@@ -51,7 +51,7 @@ class Backend(Protocol):
         """Mark this thread's Spark jobs as those of one item. Tags of an item that submitted it are dropped."""
 
     def leave(self, tag: str) -> Progress | None:
-        """The item with this tag has run: forget it, and say how far it came if nobody can be asked later."""
+        """The item with this tag has run: forget it, and say how far it came if Spark cannot be asked later."""
 
     def progress(self, tag: str) -> Progress | None:
         """How far the Spark jobs with `tag` have come; None if there is no telling."""
@@ -69,7 +69,7 @@ class Backend(Protocol):
         """Whether this is what a job gets whose session was stopped."""
 
     def is_gone(self, error: BaseException) -> bool:
-        """Whether this says that nobody answers for the session any more. Another attempt may find it again."""
+        """Whether this says that no server answers for the session any more. Another attempt may find it again."""
 
 
 def backend_of(spark: SparkSession) -> Backend:

@@ -29,7 +29,7 @@ STOPPED = (
     "INVALID_HANDLE.SESSION_NOT_FOUND",
     "INVALID_HANDLE.SESSION_CHANGED",
 )
-UNAVAILABLE = "StatusCode.UNAVAILABLE"  # gRPC's word when nobody answers, and the client has tried long enough
+UNAVAILABLE = "StatusCode.UNAVAILABLE"  # gRPC's word when no server answers, and the client has tried long enough
 # What gRPC says, in a ValueError, of a channel that `stop()` has closed and does not yet report as closed.
 CLOSED_CHANNEL = "Cannot invoke RPC"
 

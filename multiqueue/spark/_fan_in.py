@@ -13,7 +13,7 @@ Waiting     Readers wait for room in their sub-queue: a take makes it, and the m
             The consumer waits for an element; the end of the last source shuts the multi-queue down, and what is in
             it is drained before the end is seen.
 Membership  A source counts until its future has ended and its failure, if any, is in its sub-queue.
-            At interpreter exit what is open is closed, before the executor waits for readers nobody takes from.
+            At interpreter exit what is open is closed, before the executor waits for readers that have no taker.
 """
 
 from __future__ import annotations

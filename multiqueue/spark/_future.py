@@ -18,7 +18,7 @@ Lock order  `_lock` alone; nothing is called under it.
 Waiting     The asker waits for `_left`, at most 0.2 s at a time; the function's end sets it. The job's thread waits for
             the asker to end, which takes one call of Spark's at most, so that no thread outlives the job.
             A job between two attempts waits for `_woken`, which asking sets.
-Membership  Whoever takes `_ask` away from NOT starts the asker, after the lock; no second one is started.
+Membership  The thread that takes `_ask` away from NOT starts the asker, after the lock; no second one is started.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class SparkFuture(LaneFuture[T]):
         return not self._woken.wait(seconds)
 
     def leave(self, cancelled: bool, progress: Progress | None = None, returned: bool = False) -> None:
-        """The function has left. When this returns, nobody asks Spark for this job any more."""
+        """The function has left. When this returns, no thread asks Spark for this job any more."""
         with self._lock:
             self._returned = returned
             self._note(progress)

@@ -4,8 +4,8 @@ Promise     1. A move is one transaction of the broker: messages leave their que
                consecutive numbers that never change and are never used again, or nothing has happened. Whatever stops
                broker or reader, a message is on one of the two afterwards.
             2. One `Lease` of a name at a time, in all processes. It ends with its connection, and its last transaction
-               ends before that: whoever is next sees it done or undone, and nothing of it comes later.
-            3. Reading takes nothing: whoever consumes from the queue browses it.
+               ends before that: the next one sees it done or undone, and nothing of it comes later.
+            3. Reading takes nothing: tasks browse the queue.
 State       The queue `lease.NAME`: a message is a chunk (`_source_chunks.py`), sealed; its headers say which. The
             oldest is removed by `trim`, the last one never: it says which number is next and whose numbers these are.
             A new lease begins with a chunk of no messages. `chunks` is what the queue holds; `move` compares how many.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 OURS = "multiqueue"  # what a broker of ours says that it is
 BROWSED = {"qpid.ensure_nondestructive_consumers": True}
 FIRST, COUNT, BYTES, LEASE = "mq_first", "mq_count", "mq_bytes", "mq_lease"  # headers of a chunk
-LOCK_POLL = 0.1  # seconds; nobody is told when an exclusive queue is gone
+LOCK_POLL = 0.1  # seconds; a broker does not tell when an exclusive queue is gone
 SLOW = 60.0  # seconds in which a broker should have sent a chunk that it has, or taken one of ours
 _LOCKED, _GONE = 405, 404
 
@@ -48,7 +48,7 @@ class Lease:
 
     @classmethod
     def open(cls, connection: Connection, name: str, *, patience: float = 30.0) -> Lease:
-        """The lease of a name, made if need be. Blocks until nobody else has it, `patience` seconds at most.
+        """The lease of a name, made if need be. Blocks while another connection has it, `patience` seconds at most.
 
         Raises:
             LeaseInUse: somebody else has it.

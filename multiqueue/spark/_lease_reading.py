@@ -57,7 +57,7 @@ def payloads(options: SourceOptions, lease: str, pieces: list[Piece]) -> Iterato
 
 
 def _browse(options: SourceOptions, lease: str, pieces: list[Piece]) -> Iterator[bytes]:
-    """As far as one connection lasts. `pieces` may be emptied by whoever iterates."""
+    """As far as one connection lasts. The caller may empty `pieces` while it iterates."""
     wanted = [piece.chunk for piece in pieces]
     selector = f"{COUNT} > 0 AND {FIRST} BETWEEN {wanted[0].first} AND {wanted[-1].first}"
     client = load_client()

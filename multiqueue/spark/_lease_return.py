@@ -1,4 +1,4 @@
-"""Giving back: the end of a lease, for whoever runs the broker.
+"""Giving back: the end of a lease, for the people who run the broker.
 
 Promise     Each message is on the lease or on its queue again, whatever stops this: a chunk is one transaction. Calling
             it again goes on. It does not run beside the lease's reader.

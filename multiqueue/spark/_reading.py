@@ -2,7 +2,7 @@
 
 Promise     The elements are those of `collect()` or `toArrow()`, partition after partition. In a classic session at
             most two partitions are computed ahead of the reader, for Arrow two by one job: a job costs as much as some
-            ten thousand rows. Whoever closes the iterator stops the rest.
+            ten thousand rows. Closing the iterator stops the rest.
             On Spark Connect the server computes everything and keeps what has not been fetched.
 Assumes     For Arrow: `to_arrow_schema`, `Dataset.toArrowBatchRdd` of the JVM and `to_table_as_iterator` of the Connect
             client, which PySpark's own methods use and which are not public. Where the last two are missing, batches

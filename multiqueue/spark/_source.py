@@ -7,8 +7,8 @@ Promise     1. A message is off its queue when it has a number of its own, in th
             3. What Spark has committed is removed when the next batch begins.
 State       Offsets are `{"spool": ID, "sequence": N}`, or "lease": all numbers below N. Spark compares them as text, so
             they are made in one place. `_opened` is None in the copies that Spark sends to executors.
-Who runs    One thread of a Python process that Spark starts beside its driver, never the user's. Nobody tells it of its
-            end: it is killed. `read` runs in executors and knows its partition alone.
+Who runs    One thread of a Python process that Spark starts beside its driver, never the user's. Spark does not tell it
+            of its end, but kills it. `read` runs in executors and knows its partition alone.
 Waiting     `_collect` waits for messages that the broker said it has, until they are there, the broker has none left,
             or it has given none for `STUCK` seconds.
 """

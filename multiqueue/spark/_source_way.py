@@ -63,7 +63,7 @@ class Way(Protocol):
         """
 
     def trim(self, below: int) -> None:
-        """Nobody will ask again for messages before this number. The last chunk stays all the same."""
+        """Spark will not ask again for messages before this number. The last chunk stays all the same."""
 
     def partition(self, start: int, end: int, *, lossy: bool) -> SourcePartition:
         """What a task needs to read from number `start` up to, and without, `end`. Raises as `ChunkList.pieces`."""

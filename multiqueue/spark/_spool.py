@@ -37,7 +37,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _IDENTITY, _LOCK, _SUFFIX = "spool.json", "spool.lock", ".chunk"
-LOCK_POLL = 0.05  # seconds; a lock of another process tells nobody when it is free
+LOCK_POLL = 0.05  # seconds; a lock of another process does not tell when it is free
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Spool:
 
     @classmethod
     def open(cls, directory: Path, *, files: Files | None = None, patience: float = 30.0) -> Spool:
-        """The spool in a directory, made if need be. Blocks until nobody else has it, `patience` seconds at most.
+        """The spool in a directory, made if need be. Blocks while another process has it, `patience` seconds at most.
 
         Raises:
             SpoolInUse: somebody else has it, or there can be no locks here.

@@ -387,7 +387,7 @@ def _run(_: object, job: Job, line: _Line) -> dict[int, int]:
 
 def _close(stream: _Stream, line: _Line, dispatcher: SparkDispatcher) -> None:
     stream.close()
-    dispatcher.cancel()  # first: or tasks that learn that nobody listens fail, and are run again
+    dispatcher.cancel()  # first: or tasks that learn that the driver has left fail, and are run again
     line.close()
     dispatcher.abandon()
 
