@@ -19,6 +19,7 @@ sockets, no files, no Spark. The other rooms, along the path of a message, are i
     pipeline   the main job: files to Spark jobs to output, restartable
     monitor    the windows: RabbitMQ's HTTP API and metrics of a running broker
     bench      what we claim, measured beside its rivals
+    transfer   the removal van: what a broker keeps, to another broker by URL
     demo       the first minute, in the terminal
     testing    public tools for deterministic tests of threaded code
     cli        the command line

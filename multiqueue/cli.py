@@ -30,7 +30,7 @@ _COMMANDS = {
     "broker": ("multiqueue.amqp.cli:broker", "Serve AMQP 0-9-1 clients; say how a broker does."),
     "publish": ("multiqueue.client.cli:publish", "Publish lines or files to a broker."),
     "consume": ("multiqueue.client.cli:consume", "Write a queue's messages to standard output."),
-    "store": ("multiqueue.store.cli:store", "Look into a broker's store, check it, dump and load it."),
+    "store": ("multiqueue.transfer.cli:store", "Look into a broker's store, check it, dump, load and move it."),
     "status": ("multiqueue.monitor.cli:status", "A running broker in figures."),
     "queue": ("multiqueue.monitor.cli:queue", "List, show, declare, purge, move and delete queues."),
     "exchange": ("multiqueue.monitor.cli:exchange", "List, declare and delete exchanges."),

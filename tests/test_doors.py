@@ -24,7 +24,14 @@ DOORS = [
     ".store",
     ".testing",
 ]
-NEEDS = {".amqp": "pamqp", ".amqp.wire": "pamqp", ".client": "pamqp", ".pipeline": "rich", ".spark": "pyspark"}
+NEEDS = {
+    ".amqp": "pamqp",
+    ".amqp.wire": "pamqp",
+    ".client": "pamqp",
+    ".pipeline": "rich",
+    ".spark": "pyspark",
+    ".transfer": "pamqp",
+}
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -1,0 +1,144 @@
+"""`multiqueue store move`: what a store keeps arrives at another broker, at ours and at a RabbitMQ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pika
+import pytest
+from click.testing import CliRunner, Result
+from rabbitmq_support import Peer
+
+from multiqueue.amqp import ServerSettings
+from multiqueue.broker import Broker
+from multiqueue.cli import main
+from multiqueue.client import Channel, connect
+from multiqueue.transfer import NotMoved, move
+
+PERSISTENT = 2
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data directory with two exchanges, three queues and messages of several kinds."""
+    directory = tmp_path / "data"
+    with Broker(data=directory) as broker, connect(broker) as connection, connection.channel() as channel:
+        channel.exchange_declare("shop", "topic", durable=True)
+        channel.exchange_declare("audit", "fanout", durable=True, internal=True)
+        channel.exchange_declare("passing", "fanout")
+        channel.queue_declare("orders", durable=True, arguments={"x-max-priority": 3})
+        channel.queue_declare("copies", durable=True, arguments={"x-message-ttl": 3_600_000})
+        channel.queue_declare("empty", durable=True)
+        channel.queue_declare("gone", exclusive=True)
+        channel.exchange_bind("audit", "shop", "#")
+        channel.queue_bind("orders", "shop", "order.*")
+        channel.queue_bind("copies", "shop", "copies")
+        channel.queue_bind("gone", "shop", "#")
+        for number in range(5):
+            channel.publish_confirmed(
+                b"order %d" % number,
+                exchange="shop",
+                routing_key="order.new",
+                delivery_mode=PERSISTENT,
+                priority=number % 2,
+                headers={"number": number, "CC": ["copies"]},
+                message_id=f"m{number}",
+                user_id="guest",
+            ).result(10)
+    return directory
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["store", "move", *map(str, arguments)])
+
+
+def all_of(channel: Channel, queue: str) -> Iterator[tuple[bytes, dict[str, object]]]:
+    while (message := channel.basic_get(queue, auto_ack=True)) is not None:
+        yield message.body, dict(message.properties)
+
+
+def check_arrival(url: str, data: Path) -> None:
+    """Move `data` to `url`, and look at it there."""
+    result = call(data / "%2f", url)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "orders: 5 messages\n" in result.stdout
+    assert result.stdout.endswith("moved 2 exchanges, 3 queues, 3 bindings and 10 messages\n")
+    with connect(url) as connection, connection.channel() as channel:
+        found = list(all_of(channel, "orders"))
+        assert [body for body, _ in found] == [b"order 1", b"order 3", b"order 0", b"order 2", b"order 4"]
+        assert found[0][1]["message_id"] == "m1"
+        assert found[0][1]["headers"] == {"number": 1}
+        assert found[0][1]["priority"] == 1
+        assert found[0][1]["delivery_mode"] == PERSISTENT
+        assert [body for body, _ in all_of(channel, "copies")] == [b"order %d" % number for number in range(5)]
+        assert channel.queue_declare("empty", passive=True).message_count == 0
+        channel.publish_confirmed(b"later", exchange="shop", routing_key="order.late").result(10)
+        assert [body for body, _ in all_of(channel, "orders")] == [b"later"]
+
+
+def test_a_store_moves_to_another_of_ours(data: Path) -> None:
+    """Durable exchanges, queues, bindings and messages arrive, in order and once, at a broker of ours."""
+    with Broker() as other:
+        check_arrival(other.listen().url, data)
+    with Broker(data=data) as emptied:
+        assert emptied.queue("orders").statistics().depth == 0
+
+
+def test_a_store_moves_to_rabbitmq(data: Path, rabbitmq_peer: Peer) -> None:
+    """Durable exchanges, queues, bindings and messages arrive, in order and once, at a RabbitMQ."""
+    with pika.BlockingConnection(pika.URLParameters(rabbitmq_peer.url)) as connection:
+        channel = connection.channel()
+        try:
+            check_arrival(rabbitmq_peer.url, data)
+        finally:
+            for queue in ("orders", "copies", "empty"):
+                channel.queue_delete(queue)
+            for exchange in ("audit", "shop"):
+                channel.exchange_delete(exchange)
+
+
+def test_a_refused_declaration_is_named_and_nothing_leaves(data: Path) -> None:
+    """A queue that is there with other arguments ends the move with its name; the messages stay."""
+    with Broker() as other:
+        other.declare_queue("orders", durable=True)
+        result = call(data / "%2f", other.listen().url)
+    assert result.exit_code == 1
+    assert "the other broker refused the queue 'orders'" in result.stderr
+    assert result.stderr.count("\n") == 1
+    with Broker(data=data) as kept:
+        assert kept.queue("orders").statistics().depth == 5
+
+
+def test_a_move_that_was_broken_off_goes_on(tmp_path: Path) -> None:
+    """A refused message ends the move with its queue's name; the same move again brings the rest."""
+    bodies = [b"small", b"too large" * 100, b"last"]
+    with Broker(data=tmp_path / "data") as broker, Broker() as other:
+        with connect(broker) as connection, connection.channel() as channel:
+            channel.queue_declare("mixed", durable=True)
+            for body in bodies:
+                channel.publish_confirmed(body, routing_key="mixed", delivery_mode=PERSISTENT).result(10)
+        narrow = other.listen(settings=ServerSettings(max_message_bytes=100))
+        with connect(narrow.url) as target, pytest.raises(NotMoved, match="a message of the queue 'mixed'"):
+            move(broker.virtual_host(), target)
+        with connect(other.listen().url) as target:
+            move(broker.virtual_host(), target)
+            with target.channel() as channel:
+                assert {body for body, _ in all_of(channel, "mixed")} == set(bodies)
+        assert broker.queue("mixed").statistics().depth == 0
+
+
+def test_a_directory_without_a_store_is_left_alone(tmp_path: Path) -> None:
+    """A directory that has no store is named, and none is made in it."""
+    (tmp_path / "%2f").mkdir()
+    result = call(tmp_path / "%2f", "amqp://localhost:1/")
+    assert result.exit_code == 2
+    assert "there is no store in" in result.stderr
+    assert not list((tmp_path / "%2f").iterdir())
+
+
+def test_a_broker_that_is_not_there(data: Path) -> None:
+    """A URL at which nothing answers is an error of one sentence, and nothing leaves."""
+    result = call(data / "%2f", "amqp://guest:guest@127.0.0.1:1/")
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
