@@ -172,6 +172,12 @@ def s3_store() -> Iterator[Store]:
         yield store
 
 
+@pytest.fixture(scope="session")
+def ends_without() -> Callable[[str], NoReturn]:
+    """A function of what to say of a missing peer: ends the test as any missing peer does."""
+    return do_without
+
+
 @pytest.fixture
 def need_module() -> Callable[[str, str], None]:
     """A function of a module's name and what to say if it cannot be found: ends the test as any missing peer does."""

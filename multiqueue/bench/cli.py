@@ -26,6 +26,15 @@ QUICK_ROUNDS = 3
 QUICK_FACTOR = 0.1  # small enough for a minute on two CPUs; too small to trust
 HERE = ""  # what `--record` without a directory stands for
 
+_MODULES = {
+    "core": "._core_suite",
+    "broker": "._broker",
+    "store": "._store",
+    "amqp": "._amqp",
+    "amqp-load": "._amqp_load",
+    "spark": "._spark",
+}
+
 
 @click.group()
 def bench() -> None:
@@ -127,17 +136,27 @@ def store(**options: Any) -> None:
 
 @_suite
 @click.option("--against", metavar="URL", help="A server to measure beside ours: amqp://user:password@host:port/vhost.")
-def amqp(against: str | None, **options: Any) -> None:
+@click.option(
+    "--load",
+    type=click.Choice(["c"]),
+    help="Clients in C instead, one and several connections at a time: the server is the limit. Needs a C compiler and"
+    " librabbitmq's headers; its workloads are named like publish-4 and publish-ack-1-durable.",
+)
+def amqp(against: str | None, load: str | None, **options: Any) -> None:
     """Our AMQP server and our client, beside pika's clients and the server at --against.
 
     Ours is started in a process of its own, on a free port, with its data in a temporary directory.
 
     Exits with 1 if a message was lost, or a program raised or got stuck: the table says which.
     """
-    _check_installed(_load("amqp"), options["only"])
-    module = importlib.import_module("._amqp", __package__)
-    with module.measured_suite(against) as suite:
-        _measure_suite(suite, _Options(**options))
+    name = "amqp" if load is None else "amqp-load"
+    _check_installed(_load(name), options["only"])
+    module = importlib.import_module(_MODULES[name], __package__)
+    try:
+        with module.measured_suite(against) as suite:
+            _measure_suite(suite, _Options(**options))
+    except BenchError as error:
+        raise NotReady(str(error)) from error
 
 
 @_suite
@@ -176,15 +195,8 @@ def _load(name: str) -> Suite:
 
     Raises: `UsageError` where the environment asks for what it cannot do; `NotReady` where it lacks a module.
     """
-    module = {
-        "core": "._core_suite",
-        "broker": "._broker",
-        "store": "._store",
-        "amqp": "._amqp",
-        "spark": "._spark",
-    }[name]
     try:
-        return cast(Suite, importlib.import_module(module, __package__).SUITE)
+        return cast(Suite, importlib.import_module(_MODULES[name], __package__).SUITE)
     except BenchError as error:
         raise click.UsageError(str(error)) from error
     except ModuleNotFoundError as error:

@@ -1,0 +1,176 @@
+/* Load from C clients (librabbitmq), so that the server and not the client is what a benchmark measures.
+ *
+ *   load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH
+ *
+ * WORK is one of
+ *   publish          publish, then one round trip, so that the server has taken everything
+ *   confirm          publish with at most WINDOW unconfirmed messages
+ *   consume          take what is there, acknowledged automatically
+ *   publish-consume  both at once
+ *   publish-ack      both at once, with PREFETCH and an acknowledgement for each message
+ *
+ * Each side has CONNECTIONS connections, a thread each, number N with the queue QUEUE-N. MESSAGES and SIZE (bytes) are
+ * those of one connection. Prints the seconds from the moment when all are connected until the last has ended.
+ * Whatever a server refuses goes to standard error, with status 2.
+ */
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+#if __has_include(<rabbitmq-c/amqp.h>)
+#include <rabbitmq-c/amqp.h>
+#include <rabbitmq-c/tcp_socket.h>
+#else
+#include <amqp.h>
+#include <amqp_tcp_socket.h>
+#endif
+
+enum { WINDOW = 100, LONGEST_NAME = 200, MOST_THREADS = 512, PATIENCE = 60, FRAME_MAX = 131072 };
+
+static const char *host, *user, *password, *vhost, *queue;
+static int port, messages, size, persistent, prefetch;
+static int publishes, consumes, confirms, acknowledges;
+static pthread_barrier_t start;
+
+static void fail(const char *doing) {
+  fprintf(stderr, "%s failed\n", doing);
+  exit(2);
+}
+
+static void check(const char *doing, amqp_rpc_reply_t reply) {
+  if (reply.reply_type == AMQP_RESPONSE_NORMAL) return;
+  fprintf(stderr, "%s: ", doing);
+  if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.id == AMQP_CHANNEL_CLOSE_METHOD) {
+    amqp_channel_close_t *method = reply.reply.decoded;
+    fprintf(stderr, "%d %.*s\n", method->reply_code, (int)method->reply_text.len, (char *)method->reply_text.bytes);
+  } else if (reply.reply_type == AMQP_RESPONSE_SERVER_EXCEPTION && reply.reply.id == AMQP_CONNECTION_CLOSE_METHOD) {
+    amqp_connection_close_t *method = reply.reply.decoded;
+    fprintf(stderr, "%d %.*s\n", method->reply_code, (int)method->reply_text.len, (char *)method->reply_text.bytes);
+  } else {
+    fprintf(stderr, "%s\n", amqp_error_string2(reply.library_error));
+  }
+  exit(2);
+}
+
+static void declare(amqp_connection_state_t connection, const char *name) {
+  amqp_queue_declare(connection, 1, amqp_cstring_bytes(name), 0, persistent, 0, 0, amqp_empty_table);
+  check("queue.declare", amqp_get_rpc_reply(connection));
+}
+
+static amqp_connection_state_t connect_to(const char *name) {
+  amqp_connection_state_t connection = amqp_new_connection();
+  amqp_socket_t *socket = amqp_tcp_socket_new(connection);
+  if (socket == NULL || amqp_socket_open(socket, host, port) != AMQP_STATUS_OK) fail("connecting");
+  check("login", amqp_login(connection, vhost, 0, FRAME_MAX, 0, AMQP_SASL_METHOD_PLAIN, user, password));
+  amqp_channel_open(connection, 1);
+  check("channel.open", amqp_get_rpc_reply(connection));
+  declare(connection, name);
+  return connection;
+}
+
+static void disconnect(amqp_connection_state_t connection) {
+  amqp_channel_close(connection, 1, AMQP_REPLY_SUCCESS);
+  amqp_connection_close(connection, AMQP_REPLY_SUCCESS);
+  amqp_destroy_connection(connection);
+}
+
+/* Read answers until at most `most` of the `sent` messages are unconfirmed; returns the highest confirmed number. */
+static uint64_t wait_for_confirms(amqp_connection_state_t connection, uint64_t sent, uint64_t confirmed, uint64_t most) {
+  while (sent - confirmed > most) {
+    amqp_frame_t frame;
+    amqp_maybe_release_buffers(connection);
+    if (amqp_simple_wait_frame(connection, &frame) != AMQP_STATUS_OK) fail("waiting for a confirm");
+    if (frame.frame_type != AMQP_FRAME_METHOD || frame.payload.method.id != AMQP_BASIC_ACK_METHOD) fail("a confirm");
+    amqp_basic_ack_t *ack = frame.payload.method.decoded;
+    if (ack->delivery_tag > confirmed) confirmed = ack->delivery_tag;
+  }
+  return confirmed;
+}
+
+static void *producer(void *number) {
+  char name[LONGEST_NAME];
+  snprintf(name, sizeof name, "%s-%d", queue, (int)(intptr_t)number);
+  amqp_connection_state_t connection = connect_to(name);
+  amqp_bytes_t body = {(size_t)size, malloc((size_t)size)};
+  memset(body.bytes, 'x', body.len);
+  amqp_basic_properties_t properties = {._flags = AMQP_BASIC_DELIVERY_MODE_FLAG, .delivery_mode = persistent ? 2 : 1};
+  if (confirms) {
+    amqp_confirm_select(connection, 1);
+    check("confirm.select", amqp_get_rpc_reply(connection));
+  }
+  pthread_barrier_wait(&start);
+  uint64_t confirmed = 0;
+  for (uint64_t sent = 1; sent <= (uint64_t)messages; sent++) {
+    if (amqp_basic_publish(connection, 1, amqp_empty_bytes, amqp_cstring_bytes(name), 0, 0, &properties, body) < 0)
+      fail("basic.publish");
+    if (confirms) confirmed = wait_for_confirms(connection, sent, confirmed, sent < (uint64_t)messages ? WINDOW - 1 : 0);
+  }
+  if (!confirms) declare(connection, name); /* answered when the server has all that came before */
+  disconnect(connection);
+  free(body.bytes);
+  return NULL;
+}
+
+static void *consumer(void *number) {
+  char name[LONGEST_NAME];
+  snprintf(name, sizeof name, "%s-%d", queue, (int)(intptr_t)number);
+  amqp_connection_state_t connection = connect_to(name);
+  if (acknowledges) {
+    amqp_basic_qos(connection, 1, 0, (uint16_t)prefetch, 0);
+    check("basic.qos", amqp_get_rpc_reply(connection));
+  }
+  pthread_barrier_wait(&start);
+  amqp_basic_consume(
+      connection, 1, amqp_cstring_bytes(name), amqp_empty_bytes, 0, !acknowledges, 0, amqp_empty_table);
+  check("basic.consume", amqp_get_rpc_reply(connection));
+  for (int received = 0; received < messages; received++) {
+    amqp_envelope_t envelope;
+    struct timeval patience = {PATIENCE, 0};
+    amqp_maybe_release_buffers(connection);
+    check("a delivery", amqp_consume_message(connection, &envelope, &patience, 0));
+    if (acknowledges) amqp_basic_ack(connection, 1, envelope.delivery_tag, 0);
+    amqp_destroy_envelope(&envelope);
+  }
+  if (acknowledges) declare(connection, name); /* answered when the server has all acknowledgements */
+  disconnect(connection);
+  return NULL;
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+int main(int count, char **given) {
+  if (count != 13) {
+    fprintf(stderr, "load HOST PORT USER PASSWORD VHOST QUEUE WORK CONNECTIONS MESSAGES SIZE PERSISTENT PREFETCH\n");
+    return 2;
+  }
+  host = given[1], port = atoi(given[2]), user = given[3], password = given[4], vhost = given[5], queue = given[6];
+  const char *work = given[7];
+  int connections = atoi(given[8]);
+  messages = atoi(given[9]), size = atoi(given[10]), persistent = atoi(given[11]), prefetch = atoi(given[12]);
+  confirms = strcmp(work, "confirm") == 0;
+  acknowledges = strcmp(work, "publish-ack") == 0;
+  publishes = confirms || strncmp(work, "publish", 7) == 0;
+  consumes = strstr(work, "consume") != NULL || acknowledges;
+  int threads = connections * (publishes + consumes);
+  if (threads < 1 || threads > MOST_THREADS) fail("choosing a work and connections");
+  pthread_t running[MOST_THREADS];
+  pthread_barrier_init(&start, NULL, (unsigned)threads + 1);
+  int begun = 0;
+  for (int number = 0; number < connections; number++) {
+    if (publishes) pthread_create(&running[begun++], NULL, producer, (void *)(intptr_t)number);
+    if (consumes) pthread_create(&running[begun++], NULL, consumer, (void *)(intptr_t)number);
+  }
+  pthread_barrier_wait(&start);
+  double began = now();
+  for (int number = 0; number < begun; number++) pthread_join(running[number], NULL);
+  printf("%.6f\n", now() - began);
+  return 0;
+}

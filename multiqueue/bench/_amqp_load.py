@@ -1,0 +1,214 @@
+"""The suite `amqp --load c`: C clients at our server and at RabbitMQ, one and several connections at a time.
+
+A client in Python is slower than either server, so the suite `amqp` measures mostly it. This one has librabbitmq
+publish and consume, in a process of its own with a thread to a connection: the server is the limit. The program is
+`_amqp_load.c`, compiled when the suite begins. Bodies of 1 KiB over the loopback interface, a queue to a connection.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from ._amqp import SERVER_CPU
+from ._amqp_servers import OURS, THEIRS, Server, listening_server, our_server
+from ._model import RATE, BenchError, Figures, Goal, ItemsLost, Rival, Suite, Workload
+
+SIZE: Final = 1024  # bytes of a body
+PREFETCH: Final = 100
+PATIENCE: Final = 120  # seconds that one run may take
+SOURCE: Final = Path(__file__).with_name("_amqp_load.c")
+PUBLISH, CONFIRM, CONSUME = "publish", "confirm", "consume"
+PUBLISH_CONSUME, PUBLISH_ACK = "publish-consume", "publish-ack"
+
+_TITLES: Final = {
+    PUBLISH: "publish",
+    CONFIRM: "publish with at most 100 unconfirmed messages",
+    CONSUME: "consume with automatic acknowledgement",
+    PUBLISH_CONSUME: "publish, and consume with automatic acknowledgement",
+    PUBLISH_ACK: f"publish, and consume with prefetch {PREFETCH} and an acknowledgement each",
+}
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One work of the C program: how many connections on each side, how many messages on each connection."""
+
+    work: str
+    connections: int
+    messages: int
+    persistent: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.work}-{self.connections}{'-durable' if self.persistent else ''}"
+
+    @property
+    def title(self) -> str:
+        sides = "1 connection" if self.connections == 1 else f"{self.connections} connections"
+        return f"{_TITLES[self.work]}, {'persistent' if self.persistent else 'transient'}, {sides} on each side"
+
+
+LOADS: Final = (
+    Load(PUBLISH, 1, 40_000),
+    Load(PUBLISH, 4, 10_000),
+    Load(CONSUME, 1, 40_000),
+    Load(PUBLISH_CONSUME, 1, 40_000),
+    Load(PUBLISH_CONSUME, 4, 10_000),
+    Load(PUBLISH_ACK, 1, 40_000),
+    Load(PUBLISH_ACK, 8, 5_000),
+    Load(CONFIRM, 4, 8_000),
+    Load(CONFIRM, 1, 20_000, persistent=True),
+    Load(CONFIRM, 4, 8_000, persistent=True),
+    Load(PUBLISH, 1, 30_000, persistent=True),
+    Load(PUBLISH_ACK, 1, 20_000, persistent=True),
+    Load(PUBLISH_ACK, 4, 6_000, persistent=True),
+    Load(CONSUME, 1, 30_000, persistent=True),
+)
+
+
+def compiled(directory: str) -> Path:
+    """The program, made in this directory.
+
+    Raises:
+        BenchError: there is no C compiler, or no librabbitmq to compile against.
+    """
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise BenchError("--load c needs a C compiler; on Debian: apt-get install gcc libc6-dev librabbitmq-dev")
+    program = Path(directory) / "amqp-load"
+    command = [compiler, "-O2", "-o", str(program), str(SOURCE), "-lrabbitmq", "-lpthread"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        complaint = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
+        raise BenchError(
+            f"--load c cannot be compiled: {complaint}; it needs librabbitmq's headers, on Debian:"
+            " apt-get install librabbitmq-dev"
+        )
+    return program
+
+
+class _Attempt:
+    """One load at one server, over queues of its own."""
+
+    def __init__(self, program: Path, server: Server, load: Load, n: int) -> None:
+        from multiqueue.client import connect
+
+        self._program, self._server, self._load = program, server, load
+        self._messages = max(n // load.connections, 1)
+        self._prefix = f"load-{os.getpid()}-{next(_numbers)}"
+        self._queues = [f"{self._prefix}-{number}" for number in range(load.connections)]
+        self._control = connect(server.url, name="bench", recover=False)
+        self._channel = self._control.channel()
+        if load.work == CONSUME:
+            self._do(PUBLISH)
+
+    def run(self) -> Figures:
+        before = self._server.cpu_seconds()
+        seconds = self._do(self._load.work)
+        spent = self._server.cpu_seconds() - before
+        count = self._messages * self._load.connections
+        return {RATE.name: count / seconds, SERVER_CPU.name: spent / count * 1e6}
+
+    def _do(self, work: str) -> float:
+        """Run the program; returns the seconds it took.
+
+        Raises:
+            BenchError: it says why it could not, or is stuck.
+        """
+        url = urlsplit(self._server.url)
+        command = [
+            str(self._program),
+            url.hostname or "127.0.0.1",
+            str(url.port or 5672),
+            unquote(url.username or "guest"),
+            unquote(url.password or "guest"),
+            unquote(url.path[1:]) or "/",
+            self._prefix,
+            work,
+            *map(str, (self._load.connections, self._messages, SIZE, int(self._load.persistent), PREFETCH)),
+        ]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise BenchError(f"the C clients did not end within {PATIENCE} s") from error
+        if done.returncode != 0:
+            raise BenchError(f"the C clients failed: {done.stderr.strip()}")
+        return float(done.stdout)
+
+    def check(self) -> None:
+        expected = self._messages if self._load.work in (PUBLISH, CONFIRM) else 0
+        for queue in self._queues:
+            left = self._channel.queue_declare(queue, passive=True).message_count
+            if left != expected:
+                raise ItemsLost(f"{left} messages are on {queue}, not {expected}")
+
+    def close(self) -> None:
+        for queue in self._queues:
+            self._channel.queue_delete(queue)
+        self._control.close()
+
+
+def suite(servers: list[Server], program: Path = SOURCE) -> Suite:
+    """The workloads for these servers, ours first; RabbitMQ's figures are the baseline where it is there."""
+    return Suite(
+        "amqp-load",
+        tuple(_workload(load, servers, program) for load in LOADS),
+        does_not_show=(
+            "a network: clients and server share this machine's CPUs and its loopback interface",
+            "a cluster, mirrored or quorum queues: both servers have one classic queue to a connection",
+            "what a sync of the disk costs: that depends on the disk under the temporary directory",
+        ),
+    )
+
+
+def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
+    def make(server: Server, n: int) -> _Attempt:
+        return _Attempt(program, server, load, n)
+
+    return Workload(
+        load.name,
+        load.title,
+        load.connections * load.messages,
+        tuple(
+            Rival(server.name, partial(make, server), role="ours" if server.name == OURS else "rival")
+            for server in servers
+        ),
+        baseline=servers[-1].name,
+        metrics=(RATE, SERVER_CPU),
+        n_unit="messages",
+        threads=f"{load.connections} for each side, in a process of their own",
+        goals=(Goal(RATE.name, 1.0, OURS, THEIRS),) if len(servers) == 2 else (),
+        divisor=load.connections,
+    )
+
+
+# For the list of workloads in the help; neither the address nor the program is ever used.
+SUITE = suite([Server(OURS, "", None)])
+
+
+@contextmanager
+def measured_suite(against: str | None) -> Iterator[Suite]:
+    """The suite with the program compiled and our server started, beside the server at `against`.
+
+    Raises:
+        BenchError: as `compiled`; or our server did not start.
+    """
+    with ExitStack() as stack:
+        program = compiled(stack.enter_context(tempfile.TemporaryDirectory(prefix="multiqueue-bench-")))
+        data = stack.enter_context(tempfile.TemporaryDirectory(prefix="multiqueue-bench-"))
+        servers = [stack.enter_context(our_server(data))]
+        if against is not None:
+            servers.append(listening_server(against))
+        yield suite(servers, program)

@@ -1,0 +1,64 @@
+"""C clients as a load: each work does what it says at our server, and a machine that cannot compile is told so."""
+
+from __future__ import annotations
+
+import ctypes.util
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+from click.testing import CliRunner
+
+from multiqueue.bench._amqp_load import LOADS, compiled, measured_suite, suite
+from multiqueue.bench._amqp_servers import OURS, THEIRS, Server
+from multiqueue.bench._harness import run_workload
+from multiqueue.bench._model import BenchError, Suite
+from multiqueue.bench.cli import bench
+
+
+@pytest.fixture(scope="module")
+def tiny(ends_without: Callable[[str], NoReturn]) -> Iterator[Suite]:
+    """The suite at our server, a few messages for each connection."""
+    if shutil.which("gcc") is None or ctypes.util.find_library("rabbitmq") is None:
+        ends_without("gcc or librabbitmq-dev is not installed: apt-get install gcc librabbitmq-dev")
+    with measured_suite(None) as suite:
+        yield suite.scaled(0.002)
+
+
+@pytest.mark.parametrize("name", [load.name for load in LOADS])
+def test_a_load_brings_every_message(name: str, tiny: Suite) -> None:
+    """Each load publishes and consumes what it counts, and its queues have what they should afterwards."""
+    (workload,) = tiny.only([name]).workloads
+    result = run_workload(workload, rounds=1)
+    assert [(failed.rival.name, failed.problem) for failed in result.failures] == []
+    (ours,) = result.rivals
+    assert ours.samples["rate"][0] > 0
+
+
+def test_beside_rabbitmq_every_load_has_its_goal() -> None:
+    """With a second server it is the baseline, and ours is to be at least as fast."""
+    for workload in suite([Server(OURS, "", None), Server(THEIRS, "", None)]).workloads:
+        assert workload.baseline == THEIRS
+        (goal,) = workload.goals
+        assert (goal.at_least, goal.rival, goal.against) == (1.0, OURS, THEIRS)
+
+
+def test_without_a_compiler_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command measures nothing, exits with 2 and names the packages."""
+    monkeypatch.setenv("PATH", "")
+    result = CliRunner().invoke(bench, ["amqp", "--load", "c"])
+    assert result.exit_code == 2
+    assert "needs a C compiler; on Debian: apt-get install gcc libc6-dev librabbitmq-dev" in result.output
+
+
+def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The compiler's first complaint is in the sentence."""
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho 'load.c:20: fatal error: amqp.h: No such file' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setattr(shutil, "which", lambda name: str(compiler))
+    with pytest.raises(BenchError, match=r"amqp\.h: No such file; it needs librabbitmq's headers") as refusal:
+        compiled(str(tmp_path))
+    assert "apt-get install librabbitmq-dev" in str(refusal.value)
