@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ._executor import MultiQueueExecutor as MultiQueueExecutor
 from ._executor_job import Job as Job
+from ._executor_job import JobWatcher as JobWatcher
 from ._executor_job import LaneFuture as LaneFuture
 from ._lane import UNSET as UNSET
 from ._lane import Lane as Lane
@@ -28,6 +29,7 @@ from ._sub_queue import Taken as Taken
 __all__ = [
     "UNSET",
     "Job",
+    "JobWatcher",
     "Lane",
     "LaneFuture",
     "LaneSettings",

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from . import _sync
 from ._executor_crew import Crew, Keeper
+from ._executor_job import JobWatcher
 from ._lane import UNSET, Lane, LaneSettings, Unset
 from ._lane_waiting import Ticket
 from ._sub_queue import SubQueue
@@ -96,6 +97,18 @@ class MultiQueueExecutor(Executor):
         with self._lock:
             lanes = dict(self._lanes)
         return lanes
+
+    @property
+    def max_workers(self) -> int:
+        """How many jobs run at once, at most."""
+        return self._crew.max_workers
+
+    def watch(self, watcher: JobWatcher | None) -> None:
+        """Tell this watcher, and no other one, of the jobs that are submitted and begun from now on; None ends it.
+
+        What it keeps of the executor keeps that alive; `multiqueue.monitor.Lanes` keeps nothing.
+        """
+        self._crew.watcher = watcher
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """`Lane.submit` on the lane `"default"`, made at first use with default settings unless you made it."""

@@ -40,7 +40,7 @@ from typing import Any
 
 from ..errors import Full, ShutDown
 from . import _sync
-from ._executor_job import Job
+from ._executor_job import Job, JobWatcher
 from ._lane_waiting import Ticket, WaitingLine
 from ._multi_queue import LinkedBlockingMultiQueue
 from ._sub_queue import SubQueue
@@ -80,6 +80,7 @@ class Crew:
         self._broken: str | None = None
         self._shutdown = False
         self.on_retired: Callable[[SubQueue[Ticket]], object] | None = None
+        self.watcher: JobWatcher | None = None  # read once for each job, without a lock
         with _crews_lock:
             _crews.add(self)
 
@@ -356,6 +357,8 @@ class Crew:
                     job = self._first(subqueue)
                     if job is None:  # it was cancelled meanwhile
                         continue
+                if (watcher := self.watcher) is not None:
+                    watcher.began(subqueue.key, job)
                 job.run()
             except BaseException as error:
                 if job is not None:

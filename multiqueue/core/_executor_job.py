@@ -13,7 +13,7 @@ Source      `concurrent.futures.thread._WorkItem`, for what a worker must not ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures._base import CANCELLED
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -86,6 +86,16 @@ class Withdrawing(Protocol):
         """Take a job out of its lane, as `LaneFuture.withdraw` says."""
 
 
+class JobWatcher(Protocol):
+    """Told of an executor's jobs, each in the thread that brings it about. It must be quick and must not raise."""
+
+    def submitted(self, lane: Hashable, job: Job[Any]) -> None:
+        """The job waits in its lane, or has begun already. Its end is its future's."""
+
+    def began(self, lane: Hashable, job: Job[Any]) -> None:
+        """A worker is about to run it, unless it was cancelled."""
+
+
 class Job(Generic[T]):
     """What to call, and the future that gets its end."""
 
@@ -98,6 +108,11 @@ class Job(Generic[T]):
         self.future: LaneFuture[T] = self.new_future()
         self.counted: bool = False
         self.withdraw_from: tuple[Withdrawing, SubQueue[list[Job[Any]]]]  # set by the crew when it is put
+
+    @property
+    def name(self) -> str:
+        """What it calls, for people."""
+        return getattr(self.fn, "__qualname__", None) or repr(self.fn)
 
     def withdraw(self, left: list[Job[Any]] | None = None) -> bool:
         """Take it out of the lane that it was put into, as `LaneFuture.withdraw` says."""

@@ -193,6 +193,8 @@ class Lane(Executor):
             self._crew.put(self._subqueue, job, block, timeout)
         except Full:
             self._refuse((fn, args, kwargs), timeout if block else None)
+        if (watcher := self._crew.watcher) is not None:
+            watcher.submitted(self.key, job)
         self._submitted(job)
         return job.future
 

@@ -175,10 +175,10 @@ class DetailedCollector(Collector):
 class Metrics:
     """The three pages of metrics."""
 
-    def __init__(self, sampler: Sampler, server: Server | None, version: str) -> None:
+    def __init__(self, sampler: Sampler, sums: Iterable[Collector], objects: Iterable[Collector]) -> None:
         self._sampler = sampler
-        self._sums = _registry(BrokerCollector(sampler, server, version))
-        self._objects = _registry(BrokerCollector(sampler, server, version, per_object=True))
+        self._sums = _registry(sums)
+        self._objects = _registry(objects)
 
     def exposition(self, path: str, families: Sequence[str]) -> str | None:
         """The text of a page; None where there is none."""
@@ -188,15 +188,16 @@ class Metrics:
             case "/metrics/per-object":
                 registry = self._objects
             case "/metrics/detailed":
-                registry = _registry(DetailedCollector(self._sampler, list(dict.fromkeys(families))))
+                registry = _registry([DetailedCollector(self._sampler, list(dict.fromkeys(families)))])
             case _:
                 return None
         return generate_latest(registry).decode()
 
 
-def _registry(collector: Collector) -> CollectorRegistry:
+def _registry(collectors: Iterable[Collector]) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(collector)
+    for each in collectors:
+        registry.register(each)
     return registry
 
 

@@ -44,6 +44,11 @@ def default_name(name: str) -> str:
     return "" if name == "amq.default" else name
 
 
+def whoami(ask: Ask) -> Any:
+    """`/api/whoami`."""
+    return {"name": ask.caller.user.name, "tags": sorted(ask.caller.user.tags)}
+
+
 class Reading:
     """The looks at one broker."""
 
@@ -70,9 +75,7 @@ class Reading:
     def add_to(self, table: Table) -> None:
         """Answer what can be looked at."""
         for path, handler in {
-            "/api/windows": self.windows,
             "/api/overview": self.overview,
-            "/api/whoami": lambda ask: {"name": ask.caller.user.name, "tags": sorted(ask.caller.user.tags)},
             "/api/auth": lambda ask: {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""},
             "/api/extensions": lambda ask: [],
             "/api/cluster-name": lambda ask: {"name": NODE},
@@ -134,10 +137,6 @@ class Reading:
             table.add("GET", path, handler)
 
     # -- the whole
-
-    def windows(self, ask: Ask) -> Any:
-        """`/api/windows`: the pages of the dashboard. RabbitMQ has no such request."""
-        return ["overview", "queues", "connections", "channels"]
 
     def overview(self, ask: Ask) -> Any:
         """`/api/overview`."""

@@ -88,10 +88,13 @@ class Pair:
 
 
 class Sampler:
-    """Takes samples of a broker, and of the server in front of it, while somebody looks."""
+    """Takes samples of a broker, and of the server in front of it, while somebody looks.
+
+    Without a broker, of a program that has lanes alone, a sample holds nothing but its time.
+    """
 
     def __init__(
-        self, broker: Broker, server: Server | None = None, *, clock: Callable[[], float] = time.monotonic
+        self, broker: Broker | None, server: Server | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._broker = broker
         self._server = server
@@ -208,13 +211,13 @@ class Sampler:
             return False
 
 
-def take_sample(broker: Broker, server: Server | None, at: float) -> Sample:
+def take_sample(broker: Broker | None, server: Server | None, at: float) -> Sample:
     """Read every figure once. Any thread; takes microseconds per queue and connection."""
     connections = {} if server is None else {each.name: each for each in server.connection_figures()}
     queues: dict[QueueKey, QueueSample] = {}
     exchanges: dict[str, dict[str, ExchangeStatistics]] = {}
     hosts: dict[str, Totals] = {}
-    for host in broker.virtual_hosts():
+    for host in () if broker is None else broker.virtual_hosts():
         name = host.name
         try:
             declared = host.declared_queues()

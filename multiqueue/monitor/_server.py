@@ -28,8 +28,11 @@ from ._app import Application
 from ._asking import Table
 from ._errors import MonitorError
 from ._events import Events
-from ._metrics import Metrics
-from ._reading import Reading
+from ._lane_reading import LaneReading
+from ._lanes import Lanes
+from ._metrics import BrokerCollector, Metrics
+from ._own_metrics import Figures
+from ._reading import Reading, whoami
 from ._samples import Sampler
 from ._views import NODE, View
 from ._writing import Writing
@@ -133,18 +136,18 @@ def serve_http(
     users: Iterable[User] | None = None,
     tls: Tls | None = None,
     data: str | os.PathLike[str] | None = None,
+    lanes: Lanes | None = None,
 ) -> HttpServer:
     """Let tools look at a broker over HTTP; port 0 is a free one. Returns when requests are answered.
 
     With `amqp`, a server of the same broker, its connections are shown and its users ask; otherwise `users` do, by
     default `guest`, from loopback only. `tls` is the path of a certificate chain, and of its key. `data` is the
-    directory whose file system is looked at.
+    directory whose file system is looked at. With `lanes`, their executors are shown too.
 
     Raises:
         MonitorError: the address cannot be had, or the certificate cannot be used.
     """
     access = Access([guest()] if users is None else users) if amqp is None else amqp.access
-    version = str(sys.modules["multiqueue"].__version__)
     sampler = Sampler(broker, amqp)
     listener = _listen(host, port)
     bound, at = listener.getsockname()[:2]
@@ -155,17 +158,58 @@ def serve_http(
             found.insert(0, {"node": NODE, "protocol": "amqp", "ip_address": amqp.host, "port": amqp.port})
         return found
 
-    table, looks = Table(), Table()
     directory = None if data is None else Path(data)
-    reading = Reading(broker, amqp, access, sampler, version=version, data=directory, listeners=listeners)
-    reading.add_to(table)
-    reading.add_to(looks)
-    Writing(broker, amqp, access, sampler, version=version).add_to(table)
-    events = Events(looks, access, sampler)
-    application = Application(table, Authenticator(access), Metrics(sampler, amqp, version), events)
+    reading = Reading(broker, amqp, access, sampler, version=_version(), data=directory, listeners=listeners)
+    writing = Writing(broker, amqp, access, sampler, version=_version())
+    collectors = [BrokerCollector(sampler, amqp, _version(), per_object=per_object) for per_object in (False, True)]
+    return _serve(listener, tls, access, sampler, lanes, reading, writing, collectors)
+
+
+def serve_lanes(
+    lanes: Lanes,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    *,
+    users: Iterable[User] | None = None,
+    tls: Tls | None = None,
+) -> HttpServer:
+    """As `serve_http`, of a program without a broker: the page shows its lanes, `/metrics` has their figures."""
+    access = Access([guest()] if users is None else users)
+    return _serve(_listen(host, port), tls, access, Sampler(None), lanes, None, None, [])
+
+
+def _serve(
+    listener: socket.socket,
+    tls: Tls | None,
+    access: Access,
+    sampler: Sampler,
+    lanes: Lanes | None,
+    reading: Reading | None,
+    writing: Writing | None,
+    collectors: list[BrokerCollector],
+) -> HttpServer:
+    table, looks = Table(), Table()
+    pages = ["overview", "queues", "connections", "channels"] if reading is not None else []
+    if lanes is not None:
+        pages.append("lanes")
+    parts = [part for part in (reading, LaneReading(lanes) if lanes is not None else None) if part is not None]
+    for each in (table, looks):
+        each.add("GET", "/api/windows", lambda ask: pages)
+        each.add("GET", "/api/whoami", whoami)
+        for part in parts:
+            part.add_to(each)
+    if writing is not None:
+        writing.add_to(table)
+    own = [Figures(lanes)] if lanes is not None else []
+    metrics = Metrics(sampler, [*collectors[:1], *own], [*collectors[1:], *own])
+    application = Application(table, Authenticator(access), metrics, Events(looks, access, sampler))
     server = HttpServer(application, sampler, listener, tls)
     server.start()
     return server
+
+
+def _version() -> str:
+    return str(sys.modules["multiqueue"].__version__)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -56,6 +56,12 @@ class Backend(Protocol):
     def progress(self, tag: str) -> Progress | None:
         """How far the Spark jobs with `tag` have come; None if there is no telling."""
 
+    def job_ids(self, tag: str) -> list[int]:
+        """The numbers of the Spark jobs with `tag`, as Spark's UI has them; none if there is no telling."""
+
+    def ui_url(self) -> str | None:
+        """Where Spark's UI is, if it has one that is known here."""
+
     def cancel(self, tag: str) -> None:
         """Cancel the Spark jobs with `tag` that are active now. From any thread; may find none."""
 

@@ -135,12 +135,27 @@ class ClassicBackend:
         except SYMPTOMS:
             return None
 
-    def _jobs_of(self, tag: str) -> list[Any]:
-        """What Spark knows of the item's jobs, one by one: a function may set a group of its own, or clear its tags."""
-        tracker = self._context.statusTracker()
+    def job_ids(self, tag: str) -> list[int]:
+        try:
+            return self._numbers_of(tag)
+        except SYMPTOMS:
+            return []
+
+    def ui_url(self) -> str | None:
+        try:
+            return self._context.uiWebUrl
+        except SYMPTOMS:
+            return None
+
+    def _numbers_of(self, tag: str) -> list[int]:
+        """The item's jobs: a function may set a group of its own, or clear its tags."""
         by_tag = self._java_context.statusTracker().getJobIdsForTag(tag)  # not in PySpark
-        numbers = {*tracker.getJobIdsForGroup(tag), *by_tag}
-        return [info for info in map(tracker.getJobInfo, sorted(numbers)) if info is not None]
+        return sorted({*self._context.statusTracker().getJobIdsForGroup(tag), *by_tag})
+
+    def _jobs_of(self, tag: str) -> list[Any]:
+        """What Spark knows of the item's jobs, one by one."""
+        tracker = self._context.statusTracker()
+        return [info for info in map(tracker.getJobInfo, self._numbers_of(tag)) if info is not None]
 
     def cancel(self, tag: str) -> None:
         if self._context._jsc is None:

@@ -80,6 +80,12 @@ class ConnectBackend:
         told = self._told.get(tag)
         return None if told is None else total(list(told.values()))
 
+    def job_ids(self, tag: str) -> list[int]:
+        return []  # the server does not tell
+
+    def ui_url(self) -> str | None:
+        return None
+
     def _hear(self, *, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool, **_: Any) -> None:
         """What the client calls in the thread that runs the query, which is the item's, whenever the server tells."""
         told = self._told.get(getattr(self._item, "tag", ""))

@@ -120,6 +120,18 @@ class SparkDispatcher(MultiQueueExecutor):
         lane = cast(SparkLane, self._default_lane())
         return lane.as_completed(fn, *iterables, timeout=timeout, buffersize=buffersize)
 
+    @property
+    def ui_url(self) -> str | None:
+        """Where the session's UI is; None where it has none, and on Spark Connect."""
+        return self._backend.ui_url()
+
+    def job_ids(self, tag: str) -> list[int]:
+        """The numbers of the Spark jobs of an item up to now, as Spark's UI has them; none on Spark Connect.
+
+        `tag` is that of the item's future.
+        """
+        return self._backend.job_ids(tag)
+
     def statistics(self) -> SparkStatistics:
         """What waits, runs and has ended, lane by lane: a snapshot. A lane that was shut down and is done is gone."""
         lanes = tuple(cast(SparkLane, lane).statistics() for lane in self.lanes.values())

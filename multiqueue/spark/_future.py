@@ -68,7 +68,7 @@ class SparkFuture(LaneFuture[T]):
         super().__init__()
         self.tag = tag
         self.submitted_at: float = monotonic()
-        self.attempts = 0  # begun up to now; written by the job's thread alone
+        self.attempt_times: list[float] = []  # of `time.monotonic`, when each began; the job's thread alone writes
         self._cancel_job = cancel_job
         self._ask_progress = ask_progress
         self._progress = NOTHING  # the last that was told. Its share never falls
@@ -81,6 +81,11 @@ class SparkFuture(LaneFuture[T]):
         self._woken = threading.Event()  # set once `_ask` is not NOT
         self._left = threading.Event()
         self._asker_done = threading.Event()
+
+    @property
+    def attempts(self) -> int:
+        """How many have begun up to now."""
+        return len(self.attempt_times)
 
     def cancel(self) -> bool:
         """Cancel the job: at once while it waits, by asking Spark while it runs.

@@ -59,7 +59,7 @@ class Berth:
 class SparkJob(Job[T]):
     """One item on its way through a lane."""
 
-    __slots__ = ("_begun_at", "_berth", "_name", "_number", "_options", "_tag")
+    __slots__ = ("_begun_at", "_berth", "_function", "_name", "_number", "_options", "_tag")
 
     future: SparkFuture[T]
 
@@ -68,7 +68,7 @@ class SparkJob(Job[T]):
         self._options: JobOptions = lane.options
         self._number = lane.berth.dock.running.number()
         self._tag = TAG_PREFIX + uuid.uuid4().hex
-        function = getattr(fn, "__qualname__", None) or repr(fn)
+        function = self._function = getattr(fn, "__qualname__", None) or repr(fn)
         self._name = f"{lane.key}: {function}"
         self._begun_at: float | None = None
         marks = Marks(self._tag, self._name, lane.pool, (label("lane", str(lane.key)), label("function", function)))
@@ -76,6 +76,10 @@ class SparkJob(Job[T]):
         # Here, in the submitter's thread: what it has set now is what the item inherits.
         super().__init__(backend.inheriting(_marked(fn, backend, lane.berth.session, marks)), args, kwargs)
         self.future.add_done_callback(self._berth.tally.ended)
+
+    @property
+    def name(self) -> str:
+        return self._function
 
     def new_future(self) -> SparkFuture[T]:
         backend = self._berth.dock.backend
@@ -132,7 +136,7 @@ class SparkJob(Job[T]):
     def _call(self, future: SparkFuture[T]) -> None:
         """Call the function until it returns, or fails for good, and end the future."""
         while True:
-            future.attempts += 1
+            future.attempt_times.append(monotonic())
             try:
                 result = self.fn(*self.args, **self.kwargs)
             except BaseException as error:  # noqa: BLE001 - the item's, whatever it is: it belongs to its future

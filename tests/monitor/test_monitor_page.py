@@ -14,7 +14,9 @@ import pika
 import pytest
 from monitor_support import Client
 
+from multiqueue import MultiQueueExecutor
 from multiqueue.broker import Broker, Message
+from multiqueue.monitor import Lanes, serve_lanes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -223,6 +225,39 @@ def test_a_connection_is_closed_from_the_page(visit: Visiting, server: Any, cons
     look.says("The connection is closed.")
     look.page.get_by_text("None.").wait_for()
     assert server.connections() == []
+
+
+def test_jobs_of_lanes_are_drawn_and_chosen_by_keys(browser: Browser) -> None:
+    """A failed job has its cross and tells its error; jobs that wait stand behind the line of now. (monitor 11)"""
+
+    def fail() -> None:
+        raise ValueError("no Parquet")
+
+    lanes = Lanes()
+    with MultiQueueExecutor(1) as executor, serve_lanes(lanes) as http:
+        lanes.watch("nightly", executor)
+        lane = executor.lane("acme")
+        lane.submit(fail).exception()
+        lane.submit(int).result()
+        lane.pause()
+        for _ in range(7):
+            lane.submit(int)
+        context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+        look = Visit(context.new_page(), http.url)
+        look.sign_in()
+        look.page.get_by_role("img", name="acme: 0 running, 7 waiting, 1 done, 1 failed").wait_for()
+        assert look.page.locator(".lane .cross").count() == 1
+        assert look.page.locator(".lane svg > .job.wait").count() == 5
+        look.page.get_by_text("+2", exact=True).wait_for()
+        look.page.get_by_role("group", name="Jobs of acme").focus()
+        look.page.keyboard.press("End")
+        look.page.get_by_text("not yet").wait_for()
+        look.page.keyboard.press("Home")
+        look.page.get_by_text("ValueError: no Parquet").wait_for()
+        assert look.page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert look.wrong == []
+        context.close()
+        lane.clear()
 
 
 def test_ten_thousand_queues_are_a_page_of_fifty(visit: Visiting, broker: Broker) -> None:

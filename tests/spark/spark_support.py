@@ -93,6 +93,12 @@ class FakeSpark:
     def progress(self, tag: str) -> Progress | None:
         return self.told.get(tag)
 
+    def job_ids(self, tag: str) -> list[int]:
+        return [7] if tag in self.told else []
+
+    def ui_url(self) -> str | None:
+        return "http://spark.example:4040"
+
     def cancel(self, tag: str) -> None:
         with self._lock:
             self.asked[tag] += 1
