@@ -146,19 +146,6 @@ CIRCLES: list[set[str]] = [
         "broker._routing.topic",
     },
     {"client._link.direct_channel", "client._link.direct_declaring", "client._link.direct_link"},
-    {
-        "core._draining",
-        "core._fifo",
-        "core._priority_groups",
-        "core._put_side",
-        "core._readiness",
-        "core._selection",
-        "core._sub_queue",
-        "core._take_side",
-    },
-    {"spark._backend", "spark._classic", "spark._connect"},
-    {"spark._job", "spark._lane"},
-    {"testing._locks", "testing._run", "testing._steps"},
 ]
 
 # Classes of more than two bases of our own, counted over the whole line of descent. Three kinds may have more:
@@ -185,7 +172,6 @@ STUBS: set[str] = {
     "amqp._server.connection_reading.ConnectionReading._call",
     "amqp._server.connection_reading.ConnectionReading._new_channel",
     "amqp._server.connection_reading.ConnectionReading._start",
-    "bench._amqp_programs.PikaBlocking.publish_confirmed",
     "broker._paging.paged_entries.PagedEntries.after",
     "broker._paging.queue_paging.QueuePaging.recovered",
     "broker._queue.administration.QueueManagement.admit",
@@ -194,10 +180,6 @@ STUBS: set[str] = {
     "broker._queue.administration.QueueManagement.put",
     "broker._queue.administration.QueueManagement.withdraw",
     "broker._queue.base.QueueBase.relieve",
-    "spark._reading.Messages.dumps",
-    "spark._sink._Publisher._identity",
-    "spark._source_way.SourcePartition.payloads",
-    "testing._walk._Tree._grow",
 }
 
 

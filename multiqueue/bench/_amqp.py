@@ -42,7 +42,7 @@ class _Work:
     name: str
     title: str
     before: bool  # is the queue filled first?
-    do: Callable[[Program, int], None]
+    do: Callable[[Any, int], None]  # with a program; one of batches is done by those that have batches
     durable: bool = False
     batches: bool = False
 

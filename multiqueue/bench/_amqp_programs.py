@@ -17,10 +17,9 @@ PATIENCE = 120.0  # seconds before a program is taken to be stuck
 
 
 class Program(Protocol):
-    """What every client can do with one queue."""
+    """What every client can do with one queue. Those that have batches of confirms can `publish_confirmed` as well."""
 
     def publish(self, n: int, persistent: bool) -> None: ...
-    def publish_confirmed(self, n: int, persistent: bool) -> None: ...
     def consume(self, n: int, auto_ack: bool) -> None: ...
     def close(self) -> None: ...
 
@@ -42,9 +41,6 @@ class PikaBlocking:
             publish("", queue, BODY, properties)
         while self._channel.queue_declare(queue, passive=True).method.message_count < n:
             pass
-
-    def publish_confirmed(self, n: int, persistent: bool) -> None:
-        raise NotImplementedError
 
     def consume(self, n: int, auto_ack: bool) -> None:
         channel, left = self._channel, n

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence, Sized
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..errors import Empty, ShutDown
-from ._put_side import WITH_GIL
-
-if TYPE_CHECKING:
-    from ._fifo import Fifo
-    from ._take_side import TakeSide
+from ._priority_groups import Tail
+from ._put_side import WITH_GIL, Head
 
 NOTHING: Sized = ()  # in the place of a container, where the target is none
 
@@ -52,9 +49,7 @@ class HasPut(Protocol[T_contra]):
 DrainTarget: TypeAlias = Callable[[T], object] | HasAppend[T] | HasAdd[T] | HasPutNowait[T] | HasPut[T]
 
 
-def get_many(
-    take_side: TakeSide[T], own: Fifo[T] | None, max_items: int, block: bool, timeout: float | None
-) -> list[T]:
+def get_many(take_side: Head[T], own: Tail[T] | None, max_items: int, block: bool, timeout: float | None) -> list[T]:
     """`get_many` of a queue (`own`) or of the multi-queue."""
     if max_items < 1:
         raise ValueError(f"'max_items' must be at least 1, not {max_items!r}")
@@ -64,7 +59,7 @@ def get_many(
     return taken
 
 
-def drain_to(take_side: TakeSide[T], own: Fifo[T] | None, target: Any, max_items: int | None) -> int:
+def drain_to(take_side: Head[T], own: Tail[T] | None, target: Any, max_items: int | None) -> int:
     """`drain_to` of a queue (`own`) or of the multi-queue: what is there now, one at a time."""
     accept, container = _acceptor(take_side, own, target)
     if max_items is not None and max_items < 0:
@@ -101,7 +96,7 @@ def drain_to(take_side: TakeSide[T], own: Fifo[T] | None, target: Any, max_items
 
 
 def _hand_back(
-    take_side: TakeSide[T], runs: Sequence[tuple[Fifo[T], int]], taken: list[T], container: Sized, before: int
+    take_side: Head[T], runs: Sequence[tuple[Tail[T], int]], taken: list[T], container: Sized, before: int
 ) -> None:
     """After an exception: put `taken` back, unless `container`, which had `before` elements, has it."""
     has_it = len(container) != before or getattr(container, "maxlen", None) == before  # one that is full drops another
@@ -109,7 +104,7 @@ def _hand_back(
         take_side._mend(runs, taken)
 
 
-def _acceptor(take_side: TakeSide[Any], own: Fifo[Any] | None, target: Any) -> tuple[Callable[[Any], object], Sized]:
+def _acceptor(take_side: Head[Any], own: Tail[Any] | None, target: Any) -> tuple[Callable[[Any], object], Sized]:
     """How `target` is given an element; and the container whose length tells whether it has got it, if it is one.
 
     An exception can strike when a method of `list`, `deque` or `set` has done its work and before the next instruction;

@@ -14,19 +14,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import Any, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown
 from . import _sync
 from ._draining import DrainTarget, drain_to, get_many
 from ._parking import Places, leave, wake_all
-from ._put_side import PutSide
+from ._priority_groups import PriorityGroup, Tail
+from ._put_side import Head, PutSide
 from ._statistics import SubQueueStatistics
 from ._sync import ReentrantLock, holding
-
-if TYPE_CHECKING:
-    from ._priority_groups import PriorityGroup
-    from ._take_side import TakeSide
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -56,7 +53,7 @@ class Fifo(PutSide[T]):
         "_weight",
     )
 
-    def __init__(self, take_side: TakeSide[T], capacity: int | None) -> None:
+    def __init__(self, take_side: Head[T], capacity: int | None) -> None:
         super().__init__(take_side, capacity)
         self._own_takers: Places = []
         self._joiners: Places = []  # wait for this queue alone
@@ -75,8 +72,8 @@ class Fifo(PutSide[T]):
         # wrong, only slower; so it is set first, then what it depends on is changed, then it is settled.
         self._plain = True
         self._group: PriorityGroup[T] | None = None  # the one it is or was linked in
-        self._next: Fifo[T] | None = None  # in the ring; None when it is in none
-        self._previous: Fifo[T] | None = None
+        self._next: Tail[T] | None = None  # in the ring; None when it is in none
+        self._previous: Tail[T] | None = None
 
     # ---- taking ---------------------------------------------------------------------------------------------
 

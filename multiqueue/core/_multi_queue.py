@@ -20,9 +20,9 @@ from typing import Any, TypeVar, cast, overload
 from ..errors import Empty, ShutDown, SubQueueExists
 from . import _sync
 from ._draining import DrainTarget, drain_to, get_many
-from ._fifo import Fifo
 from ._fork import renew_after_fork
 from ._parking import wake_all
+from ._priority_groups import Tail
 from ._put_side import WITH_GIL
 from ._selection import SubQueueSelection
 from ._statistics import MultiQueueStatistics
@@ -176,7 +176,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             return pair[1]
         # From here on `_take_one`, written out for the most frequent call: docs/decisions/0105-get-is-written-out.md.
         lock = self._take_lock
-        sub: Fifo[T] | None = None
+        sub: Tail[T] | None = None
         item: Any = None
         try:
             lock.acquire()
@@ -273,7 +273,9 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         if selection is None:
             return self._locked(None, self._peek_locked, default)
         ready = self._locked(None, self._ready_locked)
-        return self._checked(selection.select(cast(Any, ready)), ready).peek(default) if ready else default
+        if not ready:
+            return default
+        return cast(Any, self._checked(selection.select(cast(Any, ready)), ready)).peek(default)
 
     def get_many(self, max_items: int, block: bool = True, timeout: float | None = None) -> list[T]:
         """Take 1 to `max_items` elements in the order of service; waits only for the first.

@@ -17,16 +17,43 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from ._fifo import Fifo
+from ..errors import ShutDown
+from ._parking import Places
 
 T = TypeVar("T")
 
 _priority = attrgetter("priority")
+
+
+class Tail(Protocol[T]):
+    """A queue, as the side knows it that takes from it: a `Fifo`, which says what each field is."""
+
+    _items: deque[T]
+    _limit: int
+    _told: bool
+    _closed: type[ShutDown] | None
+    _putters: Places
+    _own_takers: Places
+    _in_flight: int
+    _priority: int
+    _weight: int
+    _turn: int
+    _plain: bool
+    _group: PriorityGroup[T] | None
+    _next: Tail[T] | None
+    _previous: Tail[T] | None
+
+    def _is_eligible(self) -> bool: ...
+    def _settle_locked(self) -> None: ...
+    def _mend_locked(self) -> None: ...
+    def _renew_locks(self) -> None: ...
+    def _wake_putter(self) -> None: ...
+    def _closed_error(self) -> ShutDown: ...
 
 
 class PriorityGroup(Generic[T]):
@@ -36,10 +63,10 @@ class PriorityGroup(Generic[T]):
 
     def __init__(self, priority: float) -> None:
         self.priority = priority
-        self.cursor: Fifo[T] | None = None  # None: no members
+        self.cursor: Tail[T] | None = None  # None: no members
         self.is_active = False  # listed in ActiveGroups
 
-    def link(self, member: Fifo[T]) -> bool:
+    def link(self, member: Tail[T]) -> bool:
         """Add `member` at the end of the round, unless it is in a ring already. False if this is no longer listed."""
         cursor = self.cursor
         if member._next is not None:
@@ -56,7 +83,7 @@ class PriorityGroup(Generic[T]):
         member._group = self
         return True
 
-    def unlink(self, member: Fifo[T]) -> None:
+    def unlink(self, member: Tail[T]) -> None:
         """Remove `member`, if it is here; if it was its turn, it is now its follower's."""
         following, previous = member._next, member._previous
         if following is None or member._group is not self:
@@ -98,7 +125,7 @@ class ActiveGroups(Generic[T]):
                 groups.insert(index, spare)
                 return spare
 
-    def best(self) -> Fifo[T] | None:
+    def best(self) -> Tail[T] | None:
         """The sub-queue whose turn it is in the best group that has members."""
         groups = self.groups
         while True:
@@ -110,7 +137,7 @@ class ActiveGroups(Generic[T]):
             first.is_active = False
             del groups[0]
 
-    def __iter__(self) -> Iterator[Fifo[T]]:
+    def __iter__(self) -> Iterator[Tail[T]]:
         """All members in the order in which they would be served, each once."""
         for group in self.groups:
             member: Any = group.cursor

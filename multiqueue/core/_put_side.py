@@ -27,8 +27,8 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..errors import Full, ShutDown
 from . import _sync
@@ -42,15 +42,34 @@ from ._parking import (
     wake_all,
     wake_one,
 )
+from ._priority_groups import Tail
 from ._sync import ReentrantLock, holding, insist, release_owned
 
-if TYPE_CHECKING:
-    from ._take_side import TakeSide
-
 T = TypeVar("T")
+R = TypeVar("R")
+P = ParamSpec("P")
 
 UNBOUNDED = sys.maxsize
 WITH_GIL = not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+class Head(Protocol[T]):
+    """The side that takes from a queue, as the queue knows it: a `TakeSide`, which says what each method does."""
+
+    _take_lock: ReentrantLock
+    _news: deque[Tail[T]]
+
+    def _take_one(
+        self, own: Tail[T] | None, block: bool = True, timeout: float | None = None
+    ) -> tuple[Tail[T], T] | None: ...
+    def _take_many(self, own: Tail[T] | None, max_items: int, block: bool, timeout: float | None) -> list[T]: ...
+    async def _take_async(self, own: Tail[T] | None) -> tuple[Tail[T], T]: ...
+    def _locked(self, sub: Tail[T] | None, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def _size_locked(self) -> int: ...
+    def _mend(self, runs: Sequence[tuple[Tail[T], int]], taken: list[T]) -> None: ...
+    def _tell(self, sub: Tail[T]) -> None: ...
+    def _read_news(self) -> None: ...
+    def _renew_locks_of(self, subqueues: Sequence[Tail[T]]) -> None: ...
 
 
 class PutSide(Generic[T]):
@@ -68,7 +87,7 @@ class PutSide(Generic[T]):
         "_told",
     )
 
-    def __init__(self, take_side: TakeSide[T], capacity: int | None) -> None:
+    def __init__(self, take_side: Head[T], capacity: int | None) -> None:
         self._take_side = take_side
         self._items: deque[T] = deque()
         self._put_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())

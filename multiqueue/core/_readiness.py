@@ -31,16 +31,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast
+from typing import Generic, ParamSpec, TypeVar, cast
 
 from . import _sync
 from ._parking import Places, wake_all, wake_one
-from ._priority_groups import ActiveGroups
+from ._priority_groups import ActiveGroups, Tail
+from ._selection import SubQueueSelection
 from ._sync import ReentrantLock, insist, release_owned
-
-if TYPE_CHECKING:
-    from ._fifo import Fifo
-    from ._selection import SubQueueSelection
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -56,7 +53,7 @@ class Readiness(Generic[T]):
 
     def __init__(self) -> None:
         self._take_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
-        self._news: deque[Fifo[T]] = deque()
+        self._news: deque[Tail[T]] = deque()
         self._ready: ActiveGroups[T] = ActiveGroups()
         self._groups = self._ready.groups  # the same list, one step nearer
         self._takers: Places = []
@@ -65,7 +62,7 @@ class Readiness(Generic[T]):
 
     # ---- looking ---------------------------------------------------------------------------------------------
 
-    def _best_locked(self) -> Fifo[T] | None:
+    def _best_locked(self) -> Tail[T] | None:
         """The ready sub-queue whose turn it is. None when nothing is ready, and then nothing is linked."""
         while (sub := self._ready.best()) is not None and not sub._items:
             self._refresh_locked(sub)
@@ -88,7 +85,7 @@ class Readiness(Generic[T]):
 
     # ---- holding the take lock -------------------------------------------------------------------------------
 
-    def _locked(self, sub: Fifo[T] | None, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def _locked(self, sub: Tail[T] | None, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Call `function` with the take lock held and the news read, and read the news after it.
 
         `sub` is the sub-queue that it changes, if any: it is mended when an exception strikes.
@@ -107,7 +104,7 @@ class Readiness(Generic[T]):
             if self._news:
                 self._read_news()
         except BaseException:
-            runs: Sequence[tuple[Fifo[T], int]] = () if sub is None else ((sub, 0),)
+            runs: Sequence[tuple[Tail[T], int]] = () if sub is None else ((sub, 0),)
             try:
                 self._mend(runs, [])
             except BaseException:  # interrupted again
@@ -116,7 +113,7 @@ class Readiness(Generic[T]):
             raise
         return result
 
-    def _mend(self, runs: Sequence[tuple[Fifo[T], int]], taken: list[T]) -> None:
+    def _mend(self, runs: Sequence[tuple[Tail[T], int]], taken: list[T]) -> None:
         """After an exception in any operation but a put: give back, let go, and wake everybody whose wait is over.
 
         `runs` names the sub-queues that the operation changed, and where in `taken` the elements begin that it took
@@ -125,7 +122,7 @@ class Readiness(Generic[T]):
         """
         insist(self._mend_once, runs, taken)
 
-    def _mend_once(self, runs: Sequence[tuple[Fifo[T], int]], taken: list[T]) -> None:
+    def _mend_once(self, runs: Sequence[tuple[Tail[T], int]], taken: list[T]) -> None:
         lock = self._take_lock
         if not lock._is_owned():
             lock.acquire()
@@ -151,7 +148,7 @@ class Readiness(Generic[T]):
 
     # ---- news ------------------------------------------------------------------------------------------------
 
-    def _tell(self, sub: Fifo[T]) -> None:
+    def _tell(self, sub: Tail[T]) -> None:
         """Have `sub` looked at again: now, or by the thread that holds the take lock. Never waits."""
         self._news.append(sub)
         self._read_news()
@@ -186,7 +183,7 @@ class Readiness(Generic[T]):
                 news.append(sub)  # for the next reader
                 raise
 
-    def _refresh_locked(self, sub: Fifo[T]) -> None:
+    def _refresh_locked(self, sub: Tail[T]) -> None:
         """Put `sub` where it belongs, in a ring or in none; wake a taker if it is ready, and those who wait in vain."""
         try:
             sub._told = False
@@ -218,7 +215,7 @@ class Readiness(Generic[T]):
             self._news.append(sub)
             raise
 
-    def _link_locked(self, sub: Fifo[T]) -> None:
+    def _link_locked(self, sub: Tail[T]) -> None:
         linked = False
         while not linked:  # once, unless a signal handler's take comes in between
             group = self._ready.group(sub._priority, sub._group)
@@ -231,7 +228,7 @@ class Readiness(Generic[T]):
 
     # ---- after a fork ----------------------------------------------------------------------------------------
 
-    def _renew_locks_of(self, subqueues: list[Fifo[T]]) -> None:
+    def _renew_locks_of(self, subqueues: Sequence[Tail[T]]) -> None:
         """In the child: the other threads are gone, with the locks they held and the places they were parked on."""
         self._take_lock = cast(ReentrantLock, _sync.RLock())
         self._takers.clear()

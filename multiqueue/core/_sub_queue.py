@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import Detached, ShutDown
 from ._fifo import Fifo
-
-if TYPE_CHECKING:
-    from ._take_side import TakeSide
+from ._put_side import Head
 
 T = TypeVar("T")
 
@@ -24,7 +22,7 @@ class SubQueue(Fifo[T]):
 
     def __init__(
         self,
-        take_side: TakeSide[T],
+        take_side: Head[T],
         key: Hashable,
         priority: int,
         capacity: int | None,

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat, starmap
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from ..errors import InvalidSelection, ShutDown
 from . import _sync
@@ -58,13 +58,11 @@ from ._parking import (
     seconds_left,
     wake_one,
 )
+from ._priority_groups import Tail
 from ._put_side import WITH_GIL
 from ._readiness import Readiness
+from ._selection import SubQueueSelection
 from ._sync import Parking
-
-if TYPE_CHECKING:
-    from ._fifo import Fifo
-    from ._selection import SubQueueSelection
 
 T = TypeVar("T")
 
@@ -79,8 +77,8 @@ class TakeSide(Readiness[T]):
     # ---- taking ---------------------------------------------------------------------------------------------
 
     def _take_one(
-        self, own: Fifo[T] | None, block: bool = True, timeout: float | None = None
-    ) -> tuple[Fifo[T], T] | None:
+        self, own: Tail[T] | None, block: bool = True, timeout: float | None = None
+    ) -> tuple[Tail[T], T] | None:
         """Take the element that is due, from `own` alone if given; None when the time is up.
 
         Raises:
@@ -90,7 +88,7 @@ class TakeSide(Readiness[T]):
             return self._take_selected(block, timeout)
         deadline = None if timeout is None or not block else deadline_after(timeout)
         lock = self._take_lock
-        sub: Fifo[T] | None = None
+        sub: Tail[T] | None = None
         item: Any = None
         try:
             if deadline is None:
@@ -141,7 +139,7 @@ class TakeSide(Readiness[T]):
             raise
         return None if sub is None else (sub, item)
 
-    def _take_many(self, own: Fifo[T] | None, max_items: int, block: bool, timeout: float | None) -> list[T]:
+    def _take_many(self, own: Tail[T] | None, max_items: int, block: bool, timeout: float | None) -> list[T]:
         """As `_take_one`, up to `max_items` in service order; waits only for the first. [] when the time is up."""
         pair = self._take_one(own, block, timeout)
         if pair is None:
@@ -176,7 +174,7 @@ class TakeSide(Readiness[T]):
         return taken
 
     def _take_runs_locked(
-        self, own: Fifo[T] | None, max_items: int, taken: list[T], runs: list[tuple[Fifo[T], int]]
+        self, own: Tail[T] | None, max_items: int, taken: list[T], runs: list[tuple[Tail[T], int]]
     ) -> bool:
         """Append up to LONGEST_RUN elements to `taken`; False when nothing more is ready."""
         end = min(max_items, len(taken) + LONGEST_RUN)
@@ -197,12 +195,12 @@ class TakeSide(Readiness[T]):
             self._turn_locked(sub, own is None)
         return True
 
-    def _take_selected(self, block: bool, timeout: float | None) -> tuple[Fifo[T], T] | None:
+    def _take_selected(self, block: bool, timeout: float | None) -> tuple[Tail[T], T] | None:
         """Take from the sub-queue that the user's selection names. It is asked without any lock held."""
         selection = cast("SubQueueSelection[T]", self._selection)
         deadline = deadline_after(timeout) if block else None
         taken: list[T] = []
-        runs: list[tuple[Fifo[T], int]] = []
+        runs: list[tuple[Tail[T], int]] = []
         try:
             while True:
                 ready = self._locked(None, self._wait_ready_locked, block, deadline)
@@ -224,7 +222,7 @@ class TakeSide(Readiness[T]):
             raise
         return runs[0][0], taken[0]
 
-    def _checked(self, answer: object, ready: Sequence[Fifo[T]]) -> Fifo[T]:
+    def _checked(self, answer: object, ready: Sequence[Tail[T]]) -> Tail[T]:
         """The user's answer, if it is one of the choices."""
         for sub in ready:
             if sub is answer:
@@ -234,15 +232,15 @@ class TakeSide(Readiness[T]):
             f"{len(ready)} ready sub-queues it was given"
         )
 
-    def _wait_ready_locked(self, block: bool, deadline: float | None) -> tuple[Fifo[T], ...]:
+    def _wait_ready_locked(self, block: bool, deadline: float | None) -> tuple[Tail[T], ...]:
         if self._wait_locked(None, block, deadline) is None:
             return ()
         return self._ready_locked()
 
-    def _ready_locked(self) -> tuple[Fifo[T], ...]:
+    def _ready_locked(self) -> tuple[Tail[T], ...]:
         return tuple([sub for sub in self._ready if sub._items])
 
-    def _take_chosen_locked(self, sub: Fifo[T], taken: list[T]) -> None:
+    def _take_chosen_locked(self, sub: Tail[T], taken: list[T]) -> None:
         """Append one element from `sub` to `taken` if it still is ready, and move it to the end of the round."""
         if sub._next is None or not sub._items:
             return
@@ -256,7 +254,7 @@ class TakeSide(Readiness[T]):
         del sub._items[0]
         taken.append(item)
 
-    def _served_locked(self, sub: Fifo[T], in_turn: bool) -> None:
+    def _served_locked(self, sub: Tail[T], in_turn: bool) -> None:
         """After a take from a sub-queue with a weight, an in-flight limit, or takers of its own."""
         items = sub._items
         drained = not items or not sub._is_eligible()
@@ -271,7 +269,7 @@ class TakeSide(Readiness[T]):
         else:
             wake_one(sub._own_takers)
 
-    def _turn_locked(self, sub: Fifo[T], in_turn: bool) -> None:
+    def _turn_locked(self, sub: Tail[T], in_turn: bool) -> None:
         """After a take: the next one's turn, and out of the ring if it is empty. `_take_one` has it written out.
 
         Its turn ends before it is looked at once more: a put that comes in between keeps its place, not its turn.
@@ -286,7 +284,7 @@ class TakeSide(Readiness[T]):
 
     # ---- waiting --------------------------------------------------------------------------------------------
 
-    def _due_locked(self, own: Fifo[T] | None) -> Fifo[T] | None:
+    def _due_locked(self, own: Tail[T] | None) -> Tail[T] | None:
         """The sub-queue to take from, with an element in it; None when there is none."""
         if self._news:
             self._read_news_locked()
@@ -296,7 +294,7 @@ class TakeSide(Readiness[T]):
             self._refresh_locked(own)
         return own if own._items else None
 
-    def _wait_locked(self, own: Fifo[T] | None, block: bool, deadline: float | None) -> Fifo[T] | None:
+    def _wait_locked(self, own: Tail[T] | None, block: bool, deadline: float | None) -> Tail[T] | None:
         """Wait until there is something to take; None when the time is up. Lets go of the lock while it waits.
 
         Raises:
@@ -357,7 +355,7 @@ class TakeSide(Readiness[T]):
         lock.acquire()
         return woken
 
-    def _check_open_locked(self, own: Fifo[T] | None) -> None:
+    def _check_open_locked(self, own: Tail[T] | None) -> None:
         """Raise when `own`, which is empty, or the whole multi-queue can have no element any more."""
         if own is not None:
             if own._closed is not None:
@@ -367,7 +365,7 @@ class TakeSide(Readiness[T]):
 
     # ---- coroutines -----------------------------------------------------------------------------------------
 
-    async def _take_async(self, own: Fifo[T] | None) -> tuple[Fifo[T], T]:
+    async def _take_async(self, own: Tail[T] | None) -> tuple[Tail[T], T]:
         """`_take_one` for a coroutine, from any event loop; a cancelled one has taken nothing."""
         places = self._takers if own is None else own._own_takers
         place: AsyncPlace | None = None
@@ -385,7 +383,7 @@ class TakeSide(Readiness[T]):
             raise
         return pair
 
-    def _enter_locked(self, own: Fifo[T] | None, places: Places, place: AsyncPlace) -> bool:
+    def _enter_locked(self, own: Tail[T] | None, places: Places, place: AsyncPlace) -> bool:
         """Park `place`, unless there is something to take or the end has come."""
         if self._due_locked(own) is not None:
             return False
@@ -395,7 +393,7 @@ class TakeSide(Readiness[T]):
             own._settle_locked()
         return True
 
-    def _leave_locked(self, own: Fifo[T] | None, places: Places, place: AsyncPlace | None) -> None:
+    def _leave_locked(self, own: Tail[T] | None, places: Places, place: AsyncPlace | None) -> None:
         """Take `place` away. If it was woken, somebody else is woken by the look at `own`, or by `_locked`."""
         if place is not None:
             leave(places, place)

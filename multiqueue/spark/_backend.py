@@ -78,21 +78,6 @@ class Backend(Protocol):
         """Whether this says that no server answers for the session any more. Another attempt may find it again."""
 
 
-def backend_of(spark: SparkSession) -> Backend:
-    """The backend for a session.
-
-    Raises:
-        SparkEnvironmentError: threads are not pinned, so that jobs can not be told apart.
-    """
-    if is_connect(spark):
-        from ._connect import ConnectBackend
-
-        return ConnectBackend(spark)
-    from ._classic import ClassicBackend
-
-    return ClassicBackend(spark)
-
-
 def is_connect(spark: SparkSession) -> bool:
     """Whether the session is one of Spark Connect, told without importing what may not be installed."""
     return type(spark).__module__.startswith("pyspark.sql.connect")

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from ..core import UNSET, LaneSettings, MultiQueueExecutor, SubQueue, Ticket, Unset
-from ._backend import backend_of
+from ._backend import Backend, is_connect
 from ._future import SparkFuture
 from ._job import Berth, Dock
 from ._lane import SparkLane, SparkLaneSettings
@@ -188,3 +188,18 @@ class SparkDispatcher(MultiQueueExecutor):
         lane = SparkLane(self._crew, self._keeper, subqueue, settings)
         lane.berth = Berth(self._dock, self._backend.session_for(lane.pool))
         return lane
+
+
+def backend_of(spark: SparkSession) -> Backend:
+    """The backend for a session.
+
+    Raises:
+        SparkEnvironmentError: threads are not pinned, so that jobs can not be told apart.
+    """
+    if is_connect(spark):
+        from ._connect import ConnectBackend
+
+        return ConnectBackend(spark)
+    from ._classic import ClassicBackend
+
+    return ClassicBackend(spark)

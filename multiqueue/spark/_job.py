@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..core import Job
 from ._alarms import Alarms
@@ -29,8 +29,6 @@ from ._statistics import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from ._lane import SparkLane
 
 T = TypeVar("T")
 
@@ -56,6 +54,19 @@ class Berth:
         self.tally: Tally = Tally()
 
 
+class JobLane(Protocol):
+    """The lane of a job, as the job knows it: a `SparkLane`."""
+
+    berth: Berth
+
+    @property
+    def key(self) -> Hashable: ...
+    @property
+    def pool(self) -> str | None: ...
+    @property
+    def options(self) -> JobOptions: ...
+
+
 class SparkJob(Job[T]):
     """One item on its way through a lane."""
 
@@ -63,7 +74,7 @@ class SparkJob(Job[T]):
 
     future: SparkFuture[T]
 
-    def __init__(self, lane: SparkLane, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def __init__(self, lane: JobLane, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         self._berth = lane.berth
         self._options: JobOptions = lane.options
         self._number = lane.berth.dock.running.number()

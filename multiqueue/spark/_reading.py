@@ -76,9 +76,6 @@ def _by_jvm(frame: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch] | None:
         def loads(self, obj: bytes) -> pa.RecordBatch:
             return pa.ipc.read_record_batch(pa.py_buffer(obj), schema)
 
-        def dumps(self, obj: object) -> bytes:
-            raise NotImplementedError
-
     context = frame.sparkSession.sparkContext
     # A DataFrame's own actions tell its tasks the session's settings like this; a job of its RDD's does not. From map
     # to map within the JVM: read by `conf.getAll` and set one by one they are a hundred calls.

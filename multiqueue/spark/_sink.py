@@ -22,6 +22,7 @@ import pickle
 import tempfile
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -81,7 +82,7 @@ class _Outgoing(NamedTuple):
     properties: dict[str, Any]
 
 
-class _Publisher:
+class _Publisher(ABC):
     """What the stream's and the batch's writer share."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -102,9 +103,9 @@ class _Publisher:
                 self._publish_within(stage, count)
         return Published(count)
 
+    @abstractmethod
     def _identity(self) -> str:
         """What the ids of this task's messages begin with."""
-        raise NotImplementedError
 
     def _stage(self, rows: Iterator[Row], stage: IO[bytes]) -> int:
         context = TaskContext.get()

@@ -7,6 +7,7 @@ lease at a broker of ours (`_lease_way.py`). To the source they are the same.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -19,16 +20,16 @@ from ._streaming_columns import to_payload
 from ._streaming_options import SourceOptions
 
 
-class SourcePartition(InputPartition):
+class SourcePartition(InputPartition, ABC):
     """What one task reads."""
 
+    @abstractmethod
     def payloads(self, options: SourceOptions) -> Iterator[tuple[bytes, int, int]]:
         """Each chunk's payload, and which of its messages: how many after how many. In an executor; may block.
 
         Raises:
             StreamingError: they cannot be had; the types say why.
         """
-        raise NotImplementedError
 
 
 class Way(Protocol):

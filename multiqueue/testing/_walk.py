@@ -14,6 +14,7 @@ Source      stateless search with sleep sets: P. Godefroid, Partial-Order Method
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -80,7 +81,7 @@ class _Node:
         return self.options[self.index]
 
 
-class _Tree:
+class _Tree(ABC):
     """A path through the tree of schedules, and the step to the next path."""
 
     merges_releases = False
@@ -124,8 +125,9 @@ class _Tree:
         self._depth += 1
         return True
 
+    @abstractmethod
     def _grow(self, options: tuple[Choice, ...], running: str | None) -> _Node | None:
-        raise NotImplementedError
+        """A node for these options, to be put at the end of the path; None when they lead to known schedules."""
 
     @staticmethod
     def _awake(options: Sequence[Choice], asleep: frozenset[Choice], start: int) -> int | None:
