@@ -5,6 +5,7 @@ from __future__ import annotations
 _EXTRAS = {
     "adlfs": "azure",
     "click": "cli",
+    "deltalake": "delta",
     "gcsfs": "gs",
     "pydantic": "cli",
     "rich": "cli",

@@ -17,12 +17,15 @@ _DIRECTORY = "multiqueue-demo"
     "--dir",
     "directory",
     type=click.Path(file_okay=False, path_type=Path),
-    help=f"Where the output goes.  [default: {_DIRECTORY}, with --quick {_DIRECTORY}-quick]",
+    help=f"Where the output goes.  [default: {_DIRECTORY}, with --quick {_DIRECTORY}-quick, and so on]",
 )
 @click.option("--fresh", is_flag=True, help="Forget what an earlier demo left in DIR and start anew.")
 @click.option("--quick", is_flag=True, help="A part of the sources: half a minute on two cores.")
+@click.option(
+    "--table", type=click.Choice(["delta"]), help="Put the rows into a table instead of directories of files."
+)
 @click.pass_context
-def demo(ctx: click.Context, directory: Path | None, fresh: bool, quick: bool) -> None:
+def demo(ctx: click.Context, directory: Path | None, fresh: bool, quick: bool, table: str | None) -> None:
     """Run a pipeline over the sources of Python's standard library, and show what fairness buys.
 
     A lane per top-level package; Spark jobs extract lines, definitions, imports and the longest function of each
@@ -31,8 +34,8 @@ def demo(ctx: click.Context, directory: Path | None, fresh: bool, quick: bool) -
     Spark needs Java. `multiqueue demo threads` and `multiqueue demo broker` do not, and take ten seconds each.
     """
     if ctx.invoked_subcommand is not None:
-        if directory is not None or fresh or quick:
-            raise click.UsageError(f"`demo {ctx.invoked_subcommand}` has no --dir, no --fresh and no --quick")
+        if directory is not None or fresh or quick or table:
+            raise click.UsageError(f"`demo {ctx.invoked_subcommand}` has no --dir, --fresh, --quick or --table")
         return
     from ..pipeline._console import console
     from ..pipeline._demo import run_demo
@@ -44,8 +47,8 @@ def demo(ctx: click.Context, directory: Path | None, fresh: bool, quick: bool) -
     except Unprepared as missing:
         instead = "`multiqueue demo threads` and `multiqueue demo broker` need no Java"
         raise Unprepared(f"{missing}; {instead}") from missing
-    chosen = directory or Path(f"{_DIRECTORY}-quick" if quick else _DIRECTORY)
-    ctx.exit(int(run_demo(chosen, console(), fresh=fresh, quick=quick)))
+    chosen = directory or Path("-".join([_DIRECTORY, *(["quick"] if quick else []), *([table] if table else [])]))
+    ctx.exit(int(run_demo(chosen, console(), fresh=fresh, quick=quick, table=table)))
 
 
 @demo.command()

@@ -1,4 +1,4 @@
-"""One attempt at one item, in the thread the dispatcher gives it: work into staging, then one rename."""
+"""One attempt at one item, in the thread the dispatcher gives it: work, then what the output makes of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from ._corrupt import count_records
 from ._items import Item
 from ._mailbox import Message, Met, Started
-from ._publish import Publisher, beside
+from ._output import Output
+from ._publish import beside
 from ._read import met
 from ._storage import Storage
 
@@ -48,7 +49,7 @@ class Attempts:
     """Makes the jobs that are submitted for items."""
 
     work: Work
-    publisher: Publisher
+    output: Output
     post: Callable[[Message], None]
     clock: Callable[[], float]
     storage: Storage = dataclasses.field(default_factory=Storage)
@@ -61,8 +62,8 @@ class Attempts:
 class Attempt:
     """The job that is submitted for an item. Its result is the item's files as they were read.
 
-    The thread that runs it owns the attempt's staging directory and nothing else; the ledger hears of it through
-    the mailbox. When it is cancelled or fails before the rename, nothing of it is left.
+    The thread that runs it owns the attempt's own directories and nothing else; the ledger hears of it through
+    the mailbox. When it is cancelled or fails before its output is in place, nothing of it is left.
     """
 
     item: Item
@@ -75,12 +76,8 @@ class Attempt:
         by = self._by
         by.post(Started(self.item.seq, by.clock()))
         item = dataclasses.replace(self.item, files=met(self.item, by.storage))
-        with by.publisher.attempt(item) as staged:
+        with by.output.attempt(item) as staged:
             has_output = by.work(spark, item, staged)
             corrupt = count_records(beside(staged))
-            if has_output:
-                by.publisher.publish(item, staged)
-            else:
-                by.publisher.retract(item)
-                by.publisher.publish_corrupt(item, staged)
-        return Met(item.files, corrupt)
+            written = by.output.put_out(item, staged, has_output=has_output)
+        return Met(item.files, corrupt, written)

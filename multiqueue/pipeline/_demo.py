@@ -18,12 +18,15 @@ from ._console import reporter_for
 from ._demo_tables import compare, fairness_html, fairness_sentence, fairness_table, summary_table
 from ._errors import ExitStatus, Unprepared
 from ._items import FileSeen, Item
+from ._ledger import open_ledger
 from ._ledger_view import ledger_view
 from ._lifecycle import ItemState
 from ._progress import Reporter
+from ._publish import Publisher
 from ._report import write_report
 from ._run import run_pipeline
 from ._session import spark_session
+from ._tables import output_of
 from ._work import work_of
 
 # Ten files to a Spark job: a job costs 0.1 s and more whatever it does, and the demo should end in minutes.
@@ -35,7 +38,9 @@ _QUICK = "[ehjw]*"  # encodings, email, html, http, json, wsgiref and the like
 _WARM_UP = "ast.py"  # the job is done on it before the clock starts
 
 
-def demo_config(output: Path, library: Path | None = None, *, quick: bool = False) -> PipelineConfig:
+def demo_config(
+    output: Path, library: Path | None = None, *, quick: bool = False, table: str | None = None
+) -> PipelineConfig:
     """The demo's configuration: a lane per top-level package of the standard library, or of a part of it."""
     library = library or Path(sysconfig.get_paths()["stdlib"])
     common = {"format": "paths", "batch": _QUICK_BATCH if quick else _BATCH}
@@ -60,7 +65,7 @@ def demo_config(output: Path, library: Path | None = None, *, quick: bool = Fals
                 },
             },
             "job": {"python": "multiqueue.pipeline._demo_job:measure"},
-            "output": {"path": str(output), "files_per_item": 1},
+            "output": {"path": str(output), "files_per_item": 1} | ({"table": table} if table else {}),
         },
         library,
         source="demo: Python's own sources",
@@ -68,14 +73,20 @@ def demo_config(output: Path, library: Path | None = None, *, quick: bool = Fals
 
 
 def run_demo(
-    directory: Path, console: Console, *, fresh: bool, library: Path | None = None, quick: bool = False
+    directory: Path,
+    console: Console,
+    *,
+    fresh: bool,
+    library: Path | None = None,
+    quick: bool = False,
+    table: str | None = None,
 ) -> ExitStatus:
     """Run both pipelines and print what they found; how the first one ended."""
     directory = directory.absolute()
     if fresh:
         forget(directory)
     _make(directory)
-    fair = demo_config(directory, library, quick=quick)
+    fair = demo_config(directory, library, quick=quick, table=table)
     fifo = demo_config(directory / "_multiqueue" / "fifo", library, quick=quick)
     _introduce(console, fair)
     with ExitStack() as stack:
@@ -85,7 +96,7 @@ def run_demo(
         if result.status is ExitStatus.INTERRUPTED:
             _say(console, f"stopped; the same command goes on, the output so far is in {fair.output}")
             return result.status
-        summary = summary_table(session(), fair.output / "data", console.width)
+        summary = summary_table(session(), _rows(session(), fair), console.width)
         _say(console, f"\nWhat {result.snapshot.total.done} Spark jobs found in {fair.base}:\n")
         console.print(summary)
         _say(console, "\nThe same items once more through one queue, mixed at random, to compare waiting times:")
@@ -99,7 +110,8 @@ def run_demo(
     console.print()
     console.print(fairness_table(groups, console.width))
     _say(console, f"\n{fairness_sentence(groups)}\n")
-    _say(console, f"rows    {fair.output / 'data'}   (spark.read.parquet reads them all)\nreport  {result.report}")
+    readers = f"a {table.capitalize()} table" if table else "spark.read.parquet reads them all"
+    _say(console, f"rows    {fair.output / 'data'}   ({readers})\nreport  {result.report}")
     return result.status
 
 
@@ -148,10 +160,19 @@ class _Session:
         return self._spark
 
 
+def _rows(spark: Any, config: PipelineConfig) -> Any:
+    """What the run has put out."""
+    output = output_of(config)
+    with open_ledger(config.state, config.base) as ledger:
+        output.check(ledger)
+    return work_of(config, [], output).sections[""].sink.read(spark, "", None, None)
+
+
 def _warm_up(spark: Any, config: PipelineConfig) -> None:
     """Do the job on a file a few times, so that neither run pays for loading and compiling Spark's code."""
     lane = next(lane for lane in config.lanes() if lane.name == "top-level")
-    work = work_of(config, [lane])
+    config = demo_config(config.output, config.base)  # directories, whatever the rows go into later
+    work = work_of(config, [lane], Publisher(config.output))
     found = (config.base / _WARM_UP).stat()
     item = Item("warm-up", lane.name, (FileSeen(_WARM_UP, found.st_size, found.st_mtime_ns),), config.base)
     scratch = config.output / "_multiqueue" / "warm-up"

@@ -30,9 +30,9 @@ _SUMMARY = """
 """
 
 
-def summary_table(spark: Any, data: Path, width: int = 120) -> Table:
+def summary_table(spark: Any, frame: Any, width: int = 120) -> Table:
     """One table over everything the demo's jobs wrote, a Spark job of its own; what has no room is left out."""
-    rows = [list(row) for row in spark.sql(_SUMMARY, frame=spark.read.parquet(f"file://{data}")).collect()]
+    rows = [list(row) for row in spark.sql(_SUMMARY, frame=frame).collect()]
     table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
     table.add_column("package", no_wrap=True)
     names = ("files", "lines", "functions", "classes", "imports", "unparsed", "longest function, lines")

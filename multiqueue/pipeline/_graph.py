@@ -38,6 +38,8 @@ def _mistakes_of(name: str, settings: Settings) -> list[Mistake]:
         found.append((("steps", name), f"there is a lane {name!r} already; rename the step"))
     if step.each_lane and not found:
         found += [(("steps", name, "each_lane"), sentence) for sentence in _not_by_lane(step, settings)]
+    if step.schemas and settings.output.table is not None:
+        found.append((("steps", name, "schemas"), "a table knows its columns; leave schemas out, or output.table"))
     for source in step.schemas.keys() - set(step.sources):
         found.append((("steps", name, "schemas", source), f"{source!r} is not in `after`"))
     return found

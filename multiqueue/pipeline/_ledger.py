@@ -18,17 +18,21 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ._batching import cut, halves
-from ._errors import IllegalTransition
+from ._errors import IllegalTransition, StateMismatch
 from ._items import MESSAGE, STEP, FileSeen, Item, item_id
 from ._ledger_file import LaneCount, connect, in_sentences, lane_counts, state_named, told
 from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
+
+FILES = "files"
+"""The kind of an output of directories; others have the names of tables."""
 
 _ITEM_COLUMNS = "seq, id, lane, attempt, tries"
 
@@ -90,8 +94,31 @@ class Ledger:
 
     # What is known
 
+    def identity(self) -> str:
+        """A number that no other state has, however old this one is."""
+        row = self._connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
+        if row is None:
+            row = (uuid.uuid4().hex,)
+            self._set("identity", row[0])
+        return str(row[0])
+
     def is_empty(self) -> bool:
         return self._connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is None
+
+    def require_output(self, kind: str) -> None:
+        """Return if the output that the state belongs to is of this kind; an empty state takes any.
+
+        Raises:
+            StateMismatch: it is of another: what is done is not in this one.
+        """
+        row = self._connection.execute("SELECT value FROM meta WHERE name = 'output'").fetchone()
+        known = row[0] if row is not None else None if self.is_empty() else FILES
+        if known is None:
+            self._set("output", kind)
+        elif known != kind:
+            raise StateMismatch(
+                f"what is done is in an output of {known}, not of {kind}; say so in [output], or choose another path"
+            )
 
     def has_files(self, lane: str) -> bool:
         """Whether the lane ever had a file that still counts."""

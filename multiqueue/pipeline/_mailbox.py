@@ -10,6 +10,7 @@ from typing import Any
 from ..core import Queue
 from ..errors import Empty
 from ._items import FileSeen
+from ._table import Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Met:
     files: tuple[FileSeen, ...]
     corrupt: int = 0
     """Records that it has set aside."""
+    written: Written | None = None
+    """What is to be committed before the item is done."""
 
 
 Message = Started | Ended | StopRequested

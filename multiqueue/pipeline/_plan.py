@@ -24,8 +24,8 @@ from ._ledger import Ledger, Scanned, open_ledger
 from ._ledger_file import LaneCount, connect_read_only, in_sentences, state_exists
 from ._lifecycle import ItemState
 from ._presence import Lost, lost_directories, require_input
-from ._publish import Publisher
 from ._steps import Steps
+from ._tables import output_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +89,15 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
         StateMismatch: the state is something else, or knows nothing of the results.
         Unprepared: there can be no output where it is to be.
     """
-    Publisher(config.output).require_place()
+    output = output_of(config)
+    output.require_place()
     (lanes, met), steps = config.look(), config.steps()
     with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
         copy = Path(scratch) / "state.sqlite"
         _copy_state(config.state, copy)
         with open_ledger(copy, config.base) as ledger:
-            publisher = Publisher(config.output)
-            publisher.check(ledger_is_empty=ledger.is_empty())
-            ledger.recover(publisher.is_published)
+            output.check(ledger)
+            ledger.recover(output.is_published)
             require_input(config, ledger, lanes)
             known = _by_lane(ledger.counts(), ItemState.WAITING)
             intake, found = _read_all(config, lanes, ledger, lost_directories(config, met, lanes, ledger))

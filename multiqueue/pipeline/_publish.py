@@ -30,6 +30,7 @@ from urllib.parse import quote
 
 from ._errors import StateMismatch, Unprepared
 from ._items import Item
+from ._ledger import FILES, Ledger
 
 _MARKER = "_item.json"
 
@@ -65,7 +66,8 @@ class Places:
         """Those of the item."""
         return self.corrupt / f"lane={quoted(item.lane)}" / f"item={item.id}"
 
-    def directories(self, item: Item) -> tuple[str, ...]:
+    @staticmethod
+    def directories(item: Item) -> tuple[str, ...]:
         """The columns that readers find in the names of the directories."""
         return ("item",) if item.part == "" else ("lane", "item")
 
@@ -79,14 +81,22 @@ class Publisher:
         self.data = self.places.data
         self._staging = output / "_multiqueue" / "staging"
 
-    def prepare(self, *, ledger_is_empty: bool) -> None:
+    def prepare(self, ledger: Ledger) -> None:
         """Make the directories and remove what a dead run left in staging.
 
         Raises:
             Unprepared: the output cannot be written.
             StateMismatch: as `check`.
         """
-        self.check(ledger_is_empty=ledger_is_empty)
+        self.check(ledger)
+        self.make_directories()
+
+    def make_directories(self) -> None:
+        """Make the directories and remove what a dead run left in staging.
+
+        Raises:
+            Unprepared: the output cannot be written.
+        """
         try:
             shutil.rmtree(self._staging, ignore_errors=True)
             self._staging.mkdir(parents=True, exist_ok=True)
@@ -111,13 +121,14 @@ class Publisher:
             return
         raise Unprepared(f"cannot write the output {str(self.output)!r}: {why}; choose another [output] path")
 
-    def check(self, *, ledger_is_empty: bool) -> None:
+    def check(self, ledger: Ledger) -> None:
         """Return if the ledger knows of what is there.
 
         Raises:
             StateMismatch: there is data that it knows nothing of.
         """
-        if ledger_is_empty and _has_entries(self.data):
+        ledger.require_output(FILES)
+        if ledger.is_empty() and _has_entries(self.data):
             raise StateMismatch(
                 f"{str(self.data)!r} has results that the state knows nothing of; "
                 "bring the state back, delete the results, or choose another [output] path"
@@ -132,6 +143,14 @@ class Publisher:
         finally:
             shutil.rmtree(path, ignore_errors=True)
             shutil.rmtree(beside(path), ignore_errors=True)
+
+    def put_out(self, item: Item, staged: Path, *, has_output: bool) -> None:
+        """Put what the attempt has written in the item's final place; nothing is left to be committed."""
+        if has_output:
+            self.publish(item, staged)
+        else:
+            self.retract(item)
+            self.publish_corrupt(item, staged)
 
     def publish(self, item: Item, staged: Path) -> None:
         """Move the attempt's directory to the item's final place."""
@@ -157,11 +176,18 @@ class Publisher:
 
     def retract(self, item: Item) -> None:
         """Take an earlier attempt's output away, and the records that it has set aside, if there are any."""
+        self._take_away(item, self.place(item))
+        self.retract_corrupt(item)
+
+    def retract_corrupt(self, item: Item) -> None:
+        """Take the records away that an earlier attempt has set aside, if there are any."""
+        self._take_away(item, self.places.corrupt_of(item))
+
+    def _take_away(self, item: Item, place: Path) -> None:
         old = self._staging / f"{item.id}-{item.attempt}-replaced"
-        for place in (self.place(item), self.places.corrupt_of(item)):
-            with contextlib.suppress(FileNotFoundError):
-                os.rename(place, old)
-                shutil.rmtree(old, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(place, old)
+            shutil.rmtree(old, ignore_errors=True)
 
     def is_published(self, item: Item) -> bool:
         """Whether the item's last attempt reached its final place."""

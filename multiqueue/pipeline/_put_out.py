@@ -10,7 +10,7 @@ State       `_columns.json` in the item's directory, which readers of the rows i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,17 @@ def note_columns(frame: Any, staged: Path) -> None:
     """Keep the columns of what was written into the directory."""
     staged.mkdir(exist_ok=True)
     (staged / _FILE).write_text(json.dumps(columns_of(frame.schema), ensure_ascii=False), encoding="utf-8")
+
+
+def require_free(frame: Any, names: Collection[str]) -> None:
+    """Return if the frame has no column of these names, which the output adds.
+
+    Raises:
+        JobError: it has one.
+    """
+    taken = [column for column in frame.columns if column.lower() in names]
+    if taken:
+        raise JobError(f"the job's result has a column {taken[0]!r}, which the output adds; rename it")
 
 
 def require_alike(directories: Iterable[Path], output_format: str, output: Path) -> None:

@@ -17,6 +17,8 @@ class Verdict(Enum):
     """Spark cannot plan the query, or the job breaks its contract: another attempt would end the same way."""
     SESSION_LOST = "session lost"
     """There is no Spark any more: it is not the item's fault."""
+    OUTPUT_LOST = "output lost"
+    """The output is another run's: nothing more can be put out."""
 
 
 # Spark's classes are told by name: only the room `spark` imports pyspark, and classic and Connect each have their own.
@@ -29,6 +31,8 @@ def verdict(error: BaseException) -> Verdict:
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & _SESSION_LOST or (isinstance(error, ConnectionError) and _is_of_py4j(error)):
         return Verdict.SESSION_LOST
+    if "StateMismatch" in names:
+        return Verdict.OUTPUT_LOST
     if names & _FOR_GOOD:
         return Verdict.FOR_GOOD
     return Verdict.MAY_PASS

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ._attempt import Attempts, Dispatcher
+from ._committer import Committer
 from ._config import PipelineConfig
 from ._dead_letters import DeadLetters
 from ._errors import ConfigError, ExitStatus
@@ -23,9 +24,9 @@ from ._items import Lane
 from ._ledger import Ledger, open_ledger
 from ._ledger_file import exclusive
 from ._mailbox import Mailbox, StopRequested
+from ._output import Output
 from ._presence import lost_directories, require_input
 from ._progress import Reporter
-from ._publish import Publisher
 from ._queues import Queues
 from ._report import write_report
 from ._retry import Backoff
@@ -33,6 +34,8 @@ from ._runner import Runner
 from ._session import spark_session
 from ._settlement import Settlement
 from ._steps import Steps
+from ._table_output import TableOutput
+from ._tables import output_of
 from ._tally import Snapshot
 from ._traces import leaving_nothing_unbegun
 from ._work import SparkWork, prepare, work_of
@@ -78,15 +81,16 @@ def run_pipeline(
         StateDamaged: the state is not as it was written.
         SessionLost: the Spark session ended in the middle.
     """
-    Publisher(config.output).require_place()
+    output = output_of(config)
+    output.require_place()
     lanes, met = config.look()
-    work = work_of(config, lanes)
+    work = work_of(config, lanes, output)
     mailbox = Mailbox()
     with ExitStack() as stack:
         stack.enter_context(leaving_nothing_unbegun(config))
         stack.enter_context(exclusive(config.state))
         ledger = stack.enter_context(open_ledger(config.state, config.base))
-        publisher = _prepared(config, ledger, reporter)
+        _prepare(output, ledger, reporter)
         if not follow:
             require_input(config, ledger, lanes)
         resumed = not ledger.is_empty()
@@ -98,13 +102,18 @@ def run_pipeline(
         queues = Queues(lanes, ledger, follow=follow)
         stack.enter_context(queues.open())
         scheduled = [*lanes, *(step.as_lane(config.base) for step in steps)]
+        post = mailbox.post
+        if isinstance(output, TableOutput):
+            committer = Committer(mailbox.post)
+            stack.enter_context(committer.open())
+            post = committer.post
         runner = Runner(
             scheduled,
             ledger,
             Intake(lanes, config.base, config.written, ledger, following, lost),
             lambda: _dispatcher(config, scheduled, session, work, reporter, stack),
-            Attempts(work, publisher, mailbox.post, clock, config.storage),
-            Settlement(ledger, publisher, _backoff(config), DeadLetters(config.dead_letters)),
+            Attempts(work, output, post, clock, config.storage),
+            Settlement(ledger, output, _backoff(config), DeadLetters(config.dead_letters)),
             Steps(steps, lanes, ledger),
             queues,
             mailbox,
@@ -120,20 +129,18 @@ def run_pipeline(
             for sentence in (*runner.intake.passed_over.sentences(), *runner.steps.held_back(), *told):
                 reporter.note(sentence)
             if runner.corrupt_records:
-                reporter.note(_corrupt_sentence(runner.corrupt_records, publisher))
+                reporter.note(_corrupt_sentence(runner.corrupt_records, output))
             report = write_report(config)
     return RunResult(snapshot, _status(runner, snapshot), report, resumed, told)
 
 
-def _prepared(config: PipelineConfig, ledger: Ledger, reporter: Reporter) -> Publisher:
-    publisher = Publisher(config.output)
-    publisher.prepare(ledger_is_empty=ledger.is_empty())
-    done, waiting = ledger.recover(publisher.is_published)
+def _prepare(output: Output, ledger: Ledger, reporter: Reporter) -> None:
+    output.prepare(ledger)
+    done, waiting = ledger.recover(output.is_published)
     if done or waiting:
         reporter.note(f"the last run was cut off: {done} items turned out done, {waiting} run again")
     with ledger.transaction():
         ledger.record_process()
-    return publisher
 
 
 def _follow(config: PipelineConfig, reporter: Reporter) -> Follow:
@@ -159,9 +166,9 @@ def _follow(config: PipelineConfig, reporter: Reporter) -> Follow:
     return Follow(config.settings.follow.poll, config.settings.follow.settle, lanes)
 
 
-def _corrupt_sentence(count: int, publisher: Publisher) -> str:
+def _corrupt_sentence(count: int, output: Output) -> str:
     what = "1 record that is not as configured is" if count == 1 else f"{count} records that are not as configured are"
-    return f"{what} set aside in {str(publisher.places.corrupt)!r}"
+    return f"{what} set aside in {str(output.places.corrupt)!r}"
 
 
 def _backoff(config: PipelineConfig) -> Backoff:

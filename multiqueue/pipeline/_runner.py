@@ -25,7 +25,7 @@ from itertools import zip_longest
 from typing import Any
 
 from ._attempt import Attempts, Dispatcher, DispatcherLane
-from ._errors import SessionLost
+from ._errors import SessionLost, StateMismatch
 from ._intake import Intake
 from ._items import Item, Lane
 from ._ledger import Ledger, Scanned
@@ -107,6 +107,7 @@ class Runner:
 
         Raises:
             SessionLost: the Spark session ended; what ran is handed back.
+            StateMismatch: another process puts out these items; what ran is handed back.
         """
         self.reporter.begin(self._snapshot())
         try:
@@ -119,6 +120,8 @@ class Runner:
         finally:
             self.reporter.end(self._snapshot())
         lost = self.settlement.lost
+        if isinstance(lost, StateMismatch):
+            raise lost
         if lost is not None:
             raise SessionLost("the Spark session ended under the run; run the same command to go on") from lost
         return self._snapshot()
@@ -231,7 +234,7 @@ class Runner:
                 raise
             # Before the end of any attempt told us. To be heard as such an end, it hands back what else is under way.
             flight.future.set_exception(error)
-        flight.future.add_done_callback(ended(self.mailbox.post, item.seq, self.clock))
+        flight.future.add_done_callback(ended(self.attempts.post, item.seq, self.clock))
 
     def _handle(self, live: Dispatcher, feed: _LaneFeed) -> DispatcherLane:
         if feed.handle is None:

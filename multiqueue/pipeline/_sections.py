@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -17,6 +17,8 @@ from ._source import split_source
 
 InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "paths", "message"]
 OutputFormat = Literal["parquet", "json", "csv", "orc", "text"]
+TableKind = Literal["delta"]
+TABLES: tuple[str, ...] = get_args(TableKind)
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 """`module:function`."""
 RECORDS = ("csv", "json", "jsonl")
@@ -169,6 +171,8 @@ class OutputSection(_Section):
     """`[output]`: where the results go."""
 
     path: str = Field(min_length=1)
+    table: TableKind | None = None
+    on_other_columns: Literal["refuse", "add", "widen"] | None = None
     format: OutputFormat = "parquet"
     options: dict[str, Scalar] = Field(default_factory=dict)
     partition_by: list[str] = Field(default_factory=list)
@@ -180,6 +184,14 @@ class OutputSection(_Section):
     @classmethod
     def _is_local(cls, value: str | None) -> str | None:
         return None if value is None else local(value)
+
+    @model_validator(mode="after")
+    def _tables_are_parquet(self) -> OutputSection:
+        if self.table is not None and self.format != "parquet":
+            raise ValueError(f"the files of a table are Parquet; leave format = {self.format!r} out, or table")
+        if self.table is None and self.on_other_columns is not None:
+            raise ValueError("on_other_columns goes with table; the columns of files are named by expect")
+        return self
 
 
 class RetrySection(_Section):

@@ -17,8 +17,8 @@ from ._dead_letters import DeadLetters
 from ._items import Item
 from ._ledger import Ledger
 from ._lifecycle import ItemState
+from ._output import Output
 from ._progress import AttemptEnded
-from ._publish import Publisher
 from ._retry import Backoff, Verdict, describe, verdict
 
 
@@ -27,17 +27,17 @@ class Settlement:
     """Records the ends of attempts."""
 
     ledger: Ledger
-    publisher: Publisher
+    output: Output
     backoff: Backoff
     dead_letters: DeadLetters
     lost: BaseException | None = None
-    """How the Spark session ended, if it did: from then on failures are nobody's fault."""
+    """How the Spark session or the output was lost, if one was: from then on failures are no item's fault."""
 
     def settle(self, item: Item, future: Future[Any], started_s: float, ended_s: float) -> AttemptEnded:
         """Record what the attempt came to."""
         took_s = ended_s - started_s
         error = None if future.cancelled() else future.exception()
-        if error is not None and verdict(error) is Verdict.SESSION_LOST:
+        if error is not None and verdict(error) in (Verdict.SESSION_LOST, Verdict.OUTPUT_LOST):
             self.lost = self.lost or error
         if future.cancelled() or (error is not None and self.lost is not None):
             self.ledger.hand_back(item)
@@ -58,7 +58,7 @@ class Settlement:
             self.ledger.postpone(item, text, ended_s + pause_s)
             return AttemptEnded(item, ItemState.WAITING, took_s, text, retry_in_s=pause_s)
         if len(item.files) > 1:
-            self.publisher.retract(item)
+            self.output.retract(item)
             parts = self.ledger.split(item, self.backoff.attempts - 1, ended_s)
             return AttemptEnded(item, ItemState.WAITING, took_s, text, split_into=parts)
         self.dead_letters.write(item, error)

@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ._config import PipelineConfig, spark_options
 from ._corrupt import explained, split, write_records
-from ._errors import JobError
 from ._items import Item, Lane, Step
 from ._job import INPUT, Job, check_queries, job_of, ship_modules
 from ._json_input import check_expected
+from ._output import Output
 from ._publish import Places, beside
-from ._put_out import note_columns, require_alike
+from ._put_out import note_columns, require_alike, require_free
 from ._read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
 from ._reading import Reading
 from ._schema import Schemas
+from ._sections import OutputSection, StepSection
 from ._storage import Storage
+from ._table_output import TableOutput, TableSink, set_up
 
 DataFrame = Any
 SparkSession = Any
@@ -30,8 +32,9 @@ SparkSession = Any
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """How results are written."""
+    """How results are written, and read again: as directories of files."""
 
+    places: Places
     format: str
     options: Mapping[str, str]
     partition_by: Sequence[str]
@@ -40,15 +43,13 @@ class Sink:
     place: str
     """Where `expect` stands in the configuration."""
 
-    def write(self, frame: DataFrame, staged: Path, directories: Sequence[str]) -> None:
+    def write(self, frame: DataFrame, item: Item, staged: Path) -> None:
         """Write the rows into `staged`, which must not exist.
 
         Raises:
-            JobError: a column has the name of one of the `directories` around the item's.
+            JobError: a column has the name of one of the directories around the item's.
         """
-        taken = [column for column in frame.columns if column.lower() in directories]
-        if taken:
-            raise JobError(f"the job's result has a column {taken[0]!r}, which the output's directories add; rename it")
+        require_free(frame, Places.directories(item))
         if self.files_per_item is not None:
             frame = frame.coalesce(self.files_per_item)
         writer = frame.write.format(self.format).options(**self.options)
@@ -57,13 +58,39 @@ class Sink:
         writer.save("file://" + str(staged))
         note_columns(frame, staged)
 
+    def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
+        root = self.places.of_step(source) if source else self.places.data
+        if lanes is None:
+            directories = [root]
+        else:
+            directories = [self.places.of_step(source, lane) if source else self.places.of_lane(lane) for lane in lanes]
+        require_alike(directories, self.format, self.places.output)
+        return read_output(spark, root, directories, self.format, self.options, schema)
+
+
+class AnySink(Protocol):
+    """How results are written: as directories of files (`Sink`), or into tables (`TableSink`)."""
+
+    @property
+    def expect(self) -> str | None: ...
+    @property
+    def place(self) -> str: ...
+    def write(self, frame: DataFrame, item: Item, staged: Path) -> None: ...
+
+    def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
+        """What was put out by the step `source`, or for `""` by lanes; in these lanes only, if they are given.
+
+        Raises:
+            JobError: nothing was.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """The job of a lane or a step, and where its rows go."""
 
     job: Job
-    sink: Sink
+    sink: AnySink
     step: Step | None = None
 
 
@@ -71,7 +98,6 @@ class Task:
 class SparkWork:
     """The work of a configuration. Call it in the thread of a running item."""
 
-    places: Places
     sections: Mapping[str, Task]
     """By the name of a step; `""` for all lanes."""
     lanes: dict[str, Lane] = field(default_factory=dict)
@@ -138,43 +164,51 @@ class SparkWork:
         if result is None:
             return False
         self.schemas.require(spark, result, task.sink.expect, task.sink.place, exactly=True)
-        task.sink.write(result, staged, self.places.directories(item))
+        task.sink.write(result, item, staged)
         return True
 
-    def _output_of(self, name: str, spark: SparkSession, item: Item, step: Step, sink: Sink) -> DataFrame:
+    def _output_of(self, name: str, spark: SparkSession, item: Item, step: Step, sink: AnySink) -> DataFrame:
         """The rows of the section or step of this name; for an item by lane those of its lane, without the column."""
         part = item.part or None
         if name in self.sections:
-            root = self.places.of_step(name)
-            directories = [self.places.of_step(name, part)]
+            source, lanes = name, None
         else:
-            root = self.places.data
-            lanes = [part] if part else [lane.name for lane in self.lanes.values() if lane.section == name]
-            directories = [self.places.of_lane(lane) for lane in lanes]
-        require_alike(directories, sink.format, self.places.output)
-        frame = read_output(spark, root, directories, sink.format, sink.options, step.schemas.get(name))
+            source, lanes = "", [lane.name for lane in self.lanes.values() if lane.section == name]
+        frame = sink.read(spark, source, [part] if part else lanes, step.schemas.get(name))
         return frame.drop("lane") if part else frame
 
 
-def work_of(config: PipelineConfig, lanes: Sequence[Lane]) -> SparkWork:
+def work_of(config: PipelineConfig, lanes: Sequence[Lane], output: Output) -> SparkWork:
     """The work that the configuration describes.
 
     Raises:
         ConfigError: a Python function cannot be imported.
     """
-    settings, output, base = config.settings, config.settings.output, config.base
-    options = spark_options(output.options)
-    sink = Sink(
-        output.format, options, output.partition_by, output.files_per_item, output.expect, "output.expect"
-    )  # fmt: skip
+    settings, base = config.settings, config.base
+    section = settings.output
+    sink = _sink(config, output, "", section, section.expect, "output.expect")
     tasks = {"": Task(job_of("job", settings.job.sql, settings.job.python, base), sink)}
     for step in config.steps():
-        section, place = settings.steps[step.name], f"steps.{step.name}"
-        sink = Sink(
-            output.format, options, section.partition_by, section.files_per_item, step.expect, f"{place}.expect"
-        )  # fmt: skip
-        tasks[step.name] = Task(job_of(place, section.sql, section.python, base), sink, step)
-    return SparkWork(Places(config.output), tasks, {lane.name: lane for lane in lanes}, inputs=Inputs(config.storage))
+        own, place = settings.steps[step.name], f"steps.{step.name}"
+        sink = _sink(config, output, step.name, own, step.expect, f"{place}.expect")
+        tasks[step.name] = Task(job_of(place, own.sql, own.python, base), sink, step)
+    return SparkWork(tasks, {lane.name: lane for lane in lanes}, inputs=Inputs(config.storage))
+
+
+def _sink(
+    config: PipelineConfig,
+    output: Output,
+    name: str,
+    section: OutputSection | StepSection,
+    expect: str | None,
+    place: str,
+) -> AnySink:
+    """How what the step of this name, or a lane for `""`, returns is written."""
+    options = spark_options(config.settings.output.options)
+    if isinstance(output, TableOutput):
+        return TableSink(output, name, options, section.partition_by, section.files_per_item, expect, place)
+    form = config.settings.output.format
+    return Sink(output.places, form, options, section.partition_by, section.files_per_item, expect, place)
 
 
 def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> None:
@@ -183,6 +217,8 @@ def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> Non
     Raises:
         ConfigError: a query or a schema is none.
     """
+    if config.settings.output.table is not None:
+        set_up(spark)
     ship_modules(spark, config)
     check_queries(spark, config)
     for place, ddl in _read_schemas(config):

@@ -1,4 +1,4 @@
-"""The commands `multiqueue pipeline plan|run|status|retry`."""
+"""The commands `multiqueue pipeline plan|run|status|retry|vacuum|optimize`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .._words import counted, duration
+from . import _upkeep
 from ._config import PipelineConfig, load_config
 from ._console import console as new_console
 from ._console import reporter_for, snapshot_values
@@ -126,6 +127,29 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
     with exclusive(config.state), open_ledger(config.state, config.base) as ledger, ledger.transaction():
         count = ledger.put_back_failed(lanes or None, DeadLetters(config.dead_letters).remove)
     click.echo(f"{counted(count, 'item')} put back; `multiqueue pipeline run {file}` tries again")
+
+
+@pipeline.command()
+@_FILE
+@click.option(
+    "--keep-hours",
+    default=168,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Files that were in the table until less than so many hours ago stay, for readers of older versions.",
+)
+def vacuum(file: str, keep_hours: int) -> None:
+    """Remove the files below the tables of FILE.toml that no commit names: what died left them, or replaced them."""
+    for place, said in _upkeep.vacuum(load_config(file), keep_hours * 3600.0):
+        click.echo(f"{place}: {said}")
+
+
+@pipeline.command()
+@_FILE
+def optimize(file: str) -> None:
+    """Make few large files of the many small ones in the tables of FILE.toml. `vacuum` removes the small ones later."""
+    for place, said in _upkeep.optimize(load_config(file)):
+        click.echo(f"{place}: {said}")
 
 
 def lanes_table(counts: Iterable[LaneCount], most: int | None = None) -> Table:

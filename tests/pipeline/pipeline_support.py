@@ -12,11 +12,13 @@ from typing import Any, NoReturn
 import pytest
 
 from multiqueue.pipeline._attempt import Attempt, Attempts
+from multiqueue.pipeline._committer import Committer
 from multiqueue.pipeline._dead_letters import DeadLetters
 from multiqueue.pipeline._intake import Follow, Intake
 from multiqueue.pipeline._items import Item, Lane, Step
 from multiqueue.pipeline._ledger import Ledger
 from multiqueue.pipeline._mailbox import Mailbox, Message
+from multiqueue.pipeline._output import Output
 from multiqueue.pipeline._progress import AttemptEnded, Silent
 from multiqueue.pipeline._publish import Publisher
 from multiqueue.pipeline._queues import Queues
@@ -174,7 +176,7 @@ class Pipeline:
         work: Callable[[Any, Item, Path], bool] = write_names,
         attempts: int = 3,
         fifo: bool = False,
-        publisher: type[Publisher] = Publisher,
+        publisher: Callable[[Path], Output] = Publisher,
         ledger: type[Ledger] = Ledger,
         on_idle: Callable[[Pipeline], None] | None = None,
         steps: Sequence[Step] = (),
@@ -188,13 +190,14 @@ class Pipeline:
         self.on_idle = on_idle
         self.ledger = ledger(self.output / "_multiqueue" / "state.sqlite", base)
         self.publisher = publisher(self.output)
-        self.publisher.prepare(ledger_is_empty=self.ledger.is_empty())
+        self.publisher.prepare(self.ledger)
         try:
             self.recovered = self.ledger.recover(self.publisher.is_published)
         except BaseException:
             self.ledger.close()
             raise
         self.mailbox = DrivenMailbox(self._idle)
+        self.committer = Committer(self.mailbox.post, self.time)
         clock = WorkClock(self.ledger.seconds_at_work(), self.time)
         self.intake = Intake(lanes, base, {self.output}, self.ledger, follow(self) if follow else None)
         self.connect = connect
@@ -204,7 +207,7 @@ class Pipeline:
             self.ledger,
             self.intake,
             lambda: self.dispatcher,
-            Attempts(work, self.publisher, self.mailbox.post, clock),
+            Attempts(work, self.publisher, self.committer.post, clock),
             Settlement(self.ledger, self.publisher, Backoff(attempts, 1.0, 2.0, 60.0), DeadLetters(base / "dead")),
             Steps(steps, lanes, self.ledger),
             self.queues,
@@ -230,5 +233,5 @@ class Pipeline:
         self.runner.check_invariants()
         if self.dispatcher.run_next():
             self.time.advance(0.1)
-        else:
+        elif not self.committer.commit():
             self.time.advance(timeout)

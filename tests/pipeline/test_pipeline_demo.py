@@ -133,6 +133,36 @@ def test_a_small_demo_and_the_same_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow(selected=True)
+@pytest.mark.timeout(900)
+def test_a_small_demo_into_a_table(tmp_path: Path) -> None:
+    """With `--table` the rows are in a table that others read, and the demo says so; nothing is asked of a network."""
+    library, out = tmp_path / "library", tmp_path / "out"
+    for package, count in {"big": 12, "small": 1}.items():
+        (library / package).mkdir(parents=True)
+        for i in range(count):
+            (library / package / f"m{i}.py").write_text("def f():\n    pass\n")
+    (library / "ast.py").write_text("import os\n")
+    code = _TWICE.replace("range(2)", "range(1)").replace("fresh=False", "fresh=False, table='delta'")
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(out), str(library)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.stderr == ""
+    lines = answer.stdout.splitlines()
+    assert lines[-1] == "status 0"
+    assert lines[-3] == f"rows    {out}/data   (a Delta table)"
+    (total,) = [line.split() for line in lines if line.startswith("all ")]
+    assert total[1:3] == ["14", "27"]
+    import deltalake
+
+    assert deltalake.DeltaTable(out / "data").to_pyarrow_table().num_rows == 14
+
+
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_the_demo(tmp_path: Path) -> None:

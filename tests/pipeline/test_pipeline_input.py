@@ -65,9 +65,8 @@ class Reader:
     def __init__(self, spark: Any, base: Path, query: str = "SELECT * FROM input") -> None:
         self.spark = spark
         self.base = base
-        self.work = SparkWork(
-            Places(base / "out"), {"": Task(sql_job(query), Sink("json", {}, (), None, None, "output.expect"))}
-        )
+        sink = Sink(Places(base / "out"), "json", {}, (), None, None, "output.expect")
+        self.work = SparkWork({"": Task(sql_job(query), sink)})
         self.staged = base / "staged"
 
     def __call__(self, files: Files, format: str = "csv", **lane: Any) -> list[Any]:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from multiqueue.pipeline import FileSeen, Item, StateMismatch
+from multiqueue.pipeline._ledger import Ledger, open_ledger
 from multiqueue.pipeline._publish import Publisher
 
 
 @pytest.fixture
-def publisher(tmp_path: Path) -> Publisher:
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    """One that knows of nothing."""
+    with open_ledger(tmp_path / "state.sqlite", tmp_path) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def publisher(tmp_path: Path, ledger: Ledger) -> Publisher:
     publisher = Publisher(tmp_path / "out")
-    publisher.prepare(ledger_is_empty=True)
+    publisher.prepare(ledger)
     return publisher
 
 
@@ -85,17 +94,18 @@ def test_any_lane_name_is_one_directory(tmp_path: Path, publisher: Publisher, la
     assert re.fullmatch(r"lane=[\w.~% -]+", directory.name, re.ASCII)
 
 
-def test_results_without_a_state(tmp_path: Path, publisher: Publisher) -> None:
+def test_results_without_a_state(tmp_path: Path, publisher: Publisher, ledger: Ledger) -> None:
     """An empty ledger beside results is refused: the files would be counted twice."""
     publish(publisher, item(tmp_path), "rows")
     with pytest.raises(StateMismatch, match="has results that the state knows nothing of"):
-        Publisher(publisher.output).prepare(ledger_is_empty=True)
+        Publisher(publisher.output).prepare(ledger)
 
 
-def test_staging_of_a_dead_run_is_removed(tmp_path: Path, publisher: Publisher) -> None:
+def test_staging_of_a_dead_run_is_removed(tmp_path: Path, publisher: Publisher, ledger: Ledger) -> None:
     """The next start clears what a killed attempt left, and touches no result."""
     publish(publisher, dataclasses.replace(item(tmp_path), id="i2"), "rows")
     (tmp_path / "out" / "_multiqueue" / "staging" / "i1-1").mkdir()
-    Publisher(publisher.output).prepare(ledger_is_empty=False)
+    ledger.add("eu", [FileSeen("a.csv", 1, 1)], 0.0)
+    Publisher(publisher.output).prepare(ledger)
     assert list((tmp_path / "out" / "_multiqueue" / "staging").iterdir()) == []
     assert len(list(publisher.data.rglob("part-0"))) == 1

@@ -14,6 +14,7 @@ from pipeline_support import Pipeline, make_tree
 from multiqueue.pipeline import ConfigError, Unprepared, load_config
 from multiqueue.pipeline._config import parse_config
 from multiqueue.pipeline._session import _first_line
+from multiqueue.pipeline._tables import output_of
 from multiqueue.pipeline._work import work_of
 from multiqueue.pipeline.cli import demo, pipeline
 
@@ -123,10 +124,10 @@ def test_a_function_of_other_arguments(
     values = {"lanes": {"a": {"files": "*", "format": "text"}}, "output": {"path": "out"}}
     config = parse_config({**values, "job": {"python": f"{module}:job"}}, tmp_path)
     if fits:
-        work_of(config, config.lanes())
+        work_of(config, config.lanes(), output_of(config))
     else:
         with pytest.raises(ConfigError, match=r"job\.python: .*:job is called as \(spark, frame, item\), which "):
-            work_of(config, config.lanes())
+            work_of(config, config.lanes(), output_of(config))
 
 
 def test_what_the_jvm_said() -> None:

@@ -1,0 +1,209 @@
+"""A Delta table, by the library `deltalake`: Spark wrote the files, here they are named in the table's log.
+
+Promise     A commit is one entry of the log: the files that come, those that go, and for each item an application
+            transaction whose id is the item's and whose version is the attempt. Entries are made only if there is none
+            of that number yet, on every store that the library knows.
+Rewritten   After `optimize` a file may have rows of several items. Where one of them is replaced, the rows of the
+            others are written anew in the same commit.
+State       The table as it was last looked at. `Table` has the lock.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+from .._extras import needs
+from ._errors import Unprepared
+from ._table import TableFile
+from ._table_columns import Columns, of_spark, to_spark
+from ._table_files import DataFile, TableFiles
+
+try:
+    import deltalake
+    from deltalake.exceptions import TableNotFoundError
+    from deltalake.transaction import AddAction, RemoveAction
+except ImportError as _error:
+    raise Unprepared(needs('table = "delta"', _error.name or "deltalake")) from None
+
+_OWNER = "multiqueue.state"
+_NUMBER = "multiqueue.commit"
+_SECONDS_AN_HOUR = 3600
+
+
+class DeltaTable:
+    """The Delta way of `TableFormat`."""
+
+    may_widen = False
+
+    def __init__(self, files: TableFiles) -> None:
+        self.files = files
+        self._first_version: int | None = None
+        self._own_commits = 0
+        self._opened: deltalake.DeltaTable | None = None
+
+    @property
+    def _table(self) -> deltalake.DeltaTable:
+        assert self._opened is not None, "`open` comes first"
+        return self._opened
+
+    def open(self) -> bool:
+        try:
+            self._opened = deltalake.DeltaTable(self.files.uri())
+        except TableNotFoundError:
+            self._first_version = 0  # the table begins with it, whichever process makes it
+            return False
+        if self._first_version is None:
+            self._first_version = self._opened.version()
+        return True
+
+    def make(self, columns: Columns, partition_by: Sequence[str], owner: str) -> None:
+        deltalake.DeltaTable.create(
+            self.files.uri(),
+            _schema(columns),
+            mode="ignore",
+            partition_by=list(partition_by),
+            configuration={_OWNER: owner},
+            raise_if_key_not_exists=False,
+        )
+
+    @property
+    def owner(self) -> str | None:
+        return self._table.metadata().configuration.get(_OWNER)
+
+    @property
+    def columns(self) -> Columns:
+        return of_spark(self._table.schema().to_json())
+
+    @property
+    def partition_by(self) -> list[str]:
+        return list(self._table.metadata().partition_columns)
+
+    @property
+    def others_commit(self) -> bool:
+        assert self._first_version is not None
+        return self._table.version() > self._first_version + self._own_commits
+
+    def has_commit(self, number: str) -> bool:
+        assert self._first_version is not None
+        since = self._table.version() - self._first_version
+        if any(entry.get(_NUMBER) == number for entry in self._table.history(max(since, 1))):
+            self._own_commits += 1
+            return True
+        return False
+
+    def attempt_of(self, identity: str) -> int | None:
+        return self._table.transaction_version(identity)
+
+    def change_columns(self, added: Columns, widened: Columns) -> None:
+        assert not widened
+        self._table.alter.add_columns(_schema(added).fields)
+        self._own_commits += 1
+
+    def commit(
+        self, add: Sequence[DataFile], without: Collection[str], attempts: Mapping[str, int], number: str
+    ) -> None:
+        actions: list[AddAction | RemoveAction] = [_added(file) for file in add]
+        for old in self._with_rows_of(without):
+            actions += self._replaced(old, without)
+        self._table.create_write_transaction(
+            actions,
+            "append",
+            self._table.schema(),
+            partition_by=self.partition_by,
+            commit_properties=deltalake.CommitProperties(
+                custom_metadata={_NUMBER: number},
+                app_transactions=[deltalake.Transaction(name, attempt) for name, attempt in attempts.items()],
+            ),
+        )
+        self._table.update_incremental()
+        self._own_commits += 1
+
+    def current(self) -> list[TableFile]:
+        return [TableFile(unquote(row["path"]), _partition(row)) for row in self._rows()]
+
+    def vacuum(self, keep_s: float) -> list[str]:
+        named = {file.path for file in self.current()}
+        gone = set(self._vacuum(0.0, dry_run=True))
+        self._vacuum(keep_s, dry_run=False)
+        return [path for path in self.files.unnamed(named | gone) if not path.startswith("_delta_log/")]
+
+    def optimize(self) -> str:
+        done = self._table.optimize.compact()
+        return f"{done['numFilesRemoved']} files are {done['numFilesAdded']} now"
+
+    def _vacuum(self, keep_s: float, *, dry_run: bool) -> list[str]:
+        """The files that were removed from the table and are kept for readers of old versions; longer than that."""
+        hours = int(keep_s // _SECONDS_AN_HOUR)
+        found = self._table.vacuum(hours, dry_run=dry_run, enforce_retention_duration=False)
+        return [unquote(path) for path in found]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        import pyarrow  # type: ignore[import-untyped]
+
+        rows: list[dict[str, Any]] = pyarrow.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        return rows
+
+    def _with_rows_of(self, items: Collection[str]) -> list[dict[str, Any]]:
+        """The files that may have rows of these items."""
+        if not items:
+            return []
+        ordered = sorted(items)
+        return [row for row in self._rows() if _may_have(row, ordered)]
+
+    def _replaced(self, old: dict[str, Any], items: Collection[str]) -> list[AddAction | RemoveAction]:
+        """What takes these items' rows out of a file: the file goes, and one with the other rows comes."""
+        path = unquote(old["path"])
+        removed = RemoveAction(
+            path, True, int(time.time() * 1000), size=old["size_bytes"], partition_values=_partition(old)
+        )
+        if old.get("min.item") == old.get("max.item") and old.get("min.item") is not None:
+            return [removed]
+        import pyarrow
+        import pyarrow.compute as compute  # type: ignore[import-untyped]
+        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+
+        rows = parquet.read_table(self.files.uri(path), partitioning=None)
+        kept = rows.filter(compute.invert(compute.is_in(rows["item"], pyarrow.array(list(items)))))
+        if kept.num_rows == rows.num_rows:
+            return []
+        if not kept.num_rows:
+            return [removed]
+        rest = f"{path.removesuffix('.parquet')}-{uuid.uuid4().hex[:8]}.parquet"
+        parquet.write_table(kept, self.files.uri(rest))
+        return [removed, _added(self.files.described_file(rest), _partition(old))]
+
+
+def _schema(columns: Columns) -> deltalake.Schema:
+    return deltalake.Schema.from_json(to_spark(columns))
+
+
+def _added(file: DataFile, partition: Mapping[str, str | None] | None = None) -> AddAction:
+    stats = {"numRecords": file.rows, "minValues": file.low, "maxValues": file.high, "nullCount": file.nulls}
+    return AddAction(
+        file.path,
+        file.size_bytes,
+        file.partition if partition is None else partition,
+        int(time.time() * 1000),
+        True,
+        json.dumps(stats),
+    )
+
+
+def _partition(row: Mapping[str, Any]) -> dict[str, str | None]:
+    """The partition's values as the log has them: as text."""
+    values = {key.removeprefix("partition."): value for key, value in row.items() if key.startswith("partition.")}
+    return {name: None if value is None else _text(value) for name, value in values.items()}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _may_have(row: Mapping[str, Any], items: Sequence[str]) -> bool:
+    low, high = row.get("min.item"), row.get("max.item")
+    return low is None or high is None or any(low <= item <= high for item in items)

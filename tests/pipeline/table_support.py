@@ -1,0 +1,90 @@
+"""Outputs that are tables, without Spark: items' rows written by pyarrow, tables read by others' code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow
+import pyarrow.parquet as parquet
+from pipeline_support import Pipeline
+
+from multiqueue.pipeline import parse_config
+from multiqueue.pipeline._items import Item, Lane, Step
+from multiqueue.pipeline._table import Change
+from multiqueue.pipeline._table_columns import Kind
+from multiqueue.pipeline._table_output import TableOutput
+from multiqueue.pipeline._tables import output_of
+
+# The columns of what `write_rows` writes.
+_COLUMNS: dict[str, Kind] = {"lane": "string", "item": "string", "row": "string"}
+
+
+def output_in(base: Path, kind: str, steps: tuple[str, ...] = (), **settings: Any) -> TableOutput:
+    """The tables in `out` below the directory."""
+    config = parse_config(
+        {
+            "lanes": {"in": {"files": "*", "format": "text"}},
+            "job": {"sql": "SELECT * FROM input"},
+            "steps": {name: {"after": "in", "sql": "SELECT 1"} for name in steps},
+            "output": {"path": "out", "table": kind, **settings},
+        },
+        base,
+    )
+    output = output_of(config)
+    assert isinstance(output, TableOutput)
+    return output
+
+
+def put(output: TableOutput, item: Item, rows: dict[str, list[Any]], columns: dict[str, Kind]) -> None:
+    """Write these columns, and ours, as a running item does."""
+    table, directory = output.table_of(item), output.directory_of(item)
+    count = len(next(iter(rows.values())))
+    place = table.files.root / directory
+    place.mkdir(parents=True)
+    ours = {"lane": [item.lane] * count, "item": [item.id] * count}
+    parquet.write_table(pyarrow.table({**ours, **rows}), place / "part-0.parquet")
+    output.note(Change(item, directory, table.files.described(directory, ()), columns))
+
+
+def write_rows(output: TableOutput) -> Callable[[Any, Item, Path], bool]:
+    """Work that puts a row for each of the item's files into the table; of a step, one that names its part."""
+
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        rows = [path.read_text() for path in item.paths] or [f"{item.lane} {item.part}".strip()]
+        put(output, item, {"row": rows}, _COLUMNS)
+        return True
+
+    return work
+
+
+def table_pipeline(
+    base: Path, lanes: list[Lane], kind: str, *, prepared: Callable[[TableOutput], None] | None = None, **settings: Any
+) -> Pipeline:
+    """As `Pipeline`, into tables; `prepared` is called with the output before anything is done."""
+    output = output_in(base, kind, tuple(step.name for step in settings.get("steps", ())))
+    if prepared is not None:
+        prepared(output)
+    return Pipeline(base, lanes, work=settings.pop("work", write_rows)(output), publisher=lambda _: output, **settings)
+
+
+def rows_of(root: Path, kind: str, column: str = "row") -> list[Any]:
+    """A column of the table at this place, sorted, as the library of its kind reads it."""
+    return sorted(read(root, kind)[column].to_pylist())
+
+
+def read(root: Path, kind: str) -> Any:
+    """The table at this place, as Arrow's."""
+    assert kind == "delta"
+    return deltalake.DeltaTable(root).to_pyarrow_table()
+
+
+def versions(root: Path, kind: str) -> int:
+    """How many commits the table has."""
+    assert kind == "delta"
+    return deltalake.DeltaTable(root).version() + 1
+
+
+STEPS = (Step("daily", ("in",), each_lane=True), Step("totals", ("daily",)))

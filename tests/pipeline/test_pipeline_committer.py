@@ -1,0 +1,122 @@
+"""Ends that wait for a commit: together, in time, and told afterwards."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from multiqueue.pipeline import FileSeen, Item
+from multiqueue.pipeline._committer import Committer
+from multiqueue.pipeline._mailbox import Ended, Message, Met, Started
+from multiqueue.pipeline._table import Change, Written
+from multiqueue.testing import FakeClock
+
+
+class Table:
+    """Remembers its commits; refuses the items of one attempt number, and everything while broken."""
+
+    def __init__(self) -> None:
+        self.commits: list[list[int]] = []
+        self.broken: Exception | None = None
+
+    def commit(self, changes: list[Change]) -> list[Exception | None]:
+        if self.broken is not None:
+            raise self.broken
+        self.commits.append([change.item.seq for change in changes])
+        return [ValueError("left out") if change.item.attempt == 99 else None for change in changes]
+
+
+def end(seq: int, table: Any, attempt: int = 1) -> Ended:
+    item = Item(f"i{seq}", "a", (FileSeen("f", 1, 1),), Path("/"), attempt, seq=seq)
+    future: Future[Met] = Future()
+    future.set_result(Met(item.files, written=Written(table, Change(item, "d"))))
+    return Ended(seq, future, 1.0)
+
+
+def test_an_end_is_told_once_it_is_committed() -> None:
+    """An item's end is not heard before its rows are committed; ends of one moment are one commit. (pipeline 16)"""
+    told: list[Message] = []
+    committer, table, other = Committer(told.append, FakeClock()), Table(), Table()
+    for seq, its in enumerate([table, table, other]):
+        committer.post(end(seq, its))
+    assert told == []
+    assert committer.commit() == 3
+    assert (table.commits, other.commits) == ([[0, 1]], [[2]])
+    assert [(one.seq, one.future.result().written) for one in told if isinstance(one, Ended)] == [
+        (0, None),
+        (1, None),
+        (2, None),
+    ]
+
+
+def test_nothing_to_commit_is_told_at_once() -> None:
+    """Starts, failures and cancelled attempts do not wait for a commit."""
+    told: list[Message] = []
+    committer = Committer(told.append, FakeClock())
+    failed, cancelled = Future[Met](), Future[Met]()
+    failed.set_exception(ValueError())
+    cancelled.cancel()
+    messages = [Started(1, 0.0), Ended(1, failed, 0.0), Ended(2, cancelled, 0.0)]
+    for message in messages:
+        committer.post(message)
+    assert told == messages
+    assert committer.commit() == 0
+
+
+def test_what_is_left_out_fails_alone() -> None:
+    """An item that the table left out fails with what the table said of it; of a commit that failed, each with that."""
+    told: list[Any] = []
+    committer, table = Committer(told.append, FakeClock()), Table()
+    for seq, attempt in enumerate([1, 99, 1]):
+        committer.post(end(seq, table, attempt))
+    committer.commit()
+    assert [repr(one.future.exception()) for one in told] == ["None", "ValueError('left out')", "None"]
+    told.clear()
+    table.broken = OSError("503")
+    committer.post(end(3, table))
+    committer.post(end(4, table))
+    committer.commit()
+    assert [one.future.exception() for one in told] == [table.broken] * 2
+
+
+def test_ends_wait_for_company_while_others_run() -> None:
+    """What has ended waits half a second for others that run, and not at all when none does, or five hundred wait."""
+    clock, table = FakeClock(), Table()
+    committer = Committer(lambda message: None, clock)
+
+    def patience_s() -> float | None:
+        with committer._lock:
+            return committer._patience_s_locked()
+
+    assert patience_s() is None
+    for seq in (1, 2):
+        committer.post(Started(seq, 0.0))
+    committer.post(end(1, table))
+    assert patience_s() == 0.5
+    clock.advance(0.4)
+    assert patience_s() == pytest.approx(0.1)
+    clock.advance(0.2)
+    assert patience_s() == 0.0
+    committer.commit()
+    committer.post(end(2, table))
+    assert patience_s() == 0.0
+    committer.commit()
+    committer.post(Started(3, 0.0))
+    for seq in range(4, 505):
+        committer.post(end(seq, table))
+    assert patience_s() == 0.0
+    assert committer.commit() == 500
+
+
+def test_the_thread_commits() -> None:
+    """While it is open a thread makes the commits, and it is gone afterwards, with or without ends that wait."""
+    heard: Future[Message] = Future()
+    committer, table = Committer(heard.set_result), Table()
+    with committer.open():
+        committer.post(end(1, table))
+        assert isinstance(heard.result(timeout=60), Ended)
+    committer.post(end(2, table))
+    assert table.commits == [[1]]

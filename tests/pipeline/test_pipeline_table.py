@@ -1,0 +1,290 @@
+"""Outputs that are tables: each item's rows once, whatever dies."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pipeline_support import Pipeline, contents, lane_of, make_tree
+from table_support import STEPS, output_in, put, read, rows_of, table_pipeline, versions
+from test_pipeline_crash import LANES, Fuse, Killed, fragile
+
+from multiqueue.pipeline import FileSeen, Item, PipelineError, StateMismatch
+from multiqueue.pipeline._ledger import Ledger, open_ledger
+from multiqueue.pipeline._table_columns import Kind
+from multiqueue.pipeline._table_output import TableOutput
+
+KINDS = ["delta"]
+OPTIMIZED = ["delta"]
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def dying(fuse: Fuse) -> Callable[[TableOutput], None]:
+    """Has an output's tables die before and after all that lasts in them."""
+
+    def prepare(output: TableOutput) -> None:
+        for table in output.tables.values():
+            for name in ("make", "change_columns", "commit"):
+                setattr(table._form, name, _around(fuse, name, getattr(table._form, name)))
+
+    return prepare
+
+
+def _around(fuse: Fuse, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*args: Any) -> Any:
+        fuse.moment(f"before {name}")
+        result = method(*args)
+        fuse.moment(f"after {name}")
+        return result
+
+    return wrapped
+
+
+def start(base: Path, kind: str, fuse: Fuse, **settings: Any) -> Pipeline:
+    lanes = [lane_of(base, name, section="in", batch=2, capacity=3) for name in LANES]
+    return table_pipeline(base, lanes, kind, ledger=fragile(fuse)[0], prepared=dying(fuse), **settings)
+
+
+def after_each_death(tmp_path: Path, kind: str, **settings: Any) -> Iterator[tuple[Pipeline, str]]:
+    """For each moment at which a run can die: the pipeline that goes on after it, and when it died."""
+    make_tree(tmp_path / "whole", LANES)
+    fuse = Fuse()
+    start(tmp_path / "whole", kind, fuse, **settings).run()
+    assert {"before make", "after make", "before commit", "after commit"} <= set(fuse.passed)
+    for last, name in enumerate(fuse.passed, 1):
+        base = tmp_path / str(last)
+        make_tree(base, LANES)
+        with pytest.raises(Killed):
+            start(base, kind, Fuse(last), **settings).run()
+        yield start(base, kind, Fuse(), **settings), f"died at moment {last}, {name}"
+
+
+def test_killed_at_every_moment(tmp_path: Path, kind: str) -> None:
+    """Whichever commit of the state or the table is the last before death, the next run ends with each row once."""
+    for again, died in after_each_death(tmp_path, kind):
+        again.run()
+        assert rows_of(again.output / "data", kind) == contents(LANES), died
+
+
+def test_steps_have_tables(tmp_path: Path, kind: str) -> None:
+    """Each step has a table of its own below `steps`, whatever dies."""
+    for again, died in after_each_death(tmp_path, kind, steps=STEPS):
+        again.run()
+        assert rows_of(again.output / "data", kind) == contents(LANES), died
+        found = [row for step in STEPS for row in rows_of(again.output / "steps" / step.name, kind)]
+        assert found == ["daily big", "daily small", "totals"], died
+
+
+def items(base: Path, count: int, attempt: int = 1) -> list[Item]:
+    return [Item(f"i{place}", "eu", (FileSeen(f"{place}.txt", 1, 1),), base, attempt) for place in range(count)]
+
+
+def put_all(output: TableOutput, chosen: list[Item], value: Any, columns: dict[str, Kind] | None = None) -> list[Any]:
+    """Put a row of this value into the table for each of the items, in one commit; what that said of each."""
+    given = columns or {"row": "string"}
+    for item in chosen:
+        put(output, item, {name: [value] for name in given}, {"lane": "string", "item": "string", **given})
+    written = [output.put_out(item, output.places.output / "none", has_output=True) for item in chosen]
+    return output.tables[""].commit([one.change for one in written])
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    with open_ledger(tmp_path / "state.sqlite", tmp_path) as ledger:
+        yield ledger
+
+
+def opened(base: Path, kind: str, ledger: Ledger, **settings: Any) -> TableOutput:
+    """The tables, as a run that begins finds them."""
+    output = output_in(base, kind, **settings)
+    output.prepare(ledger)
+    return output
+
+
+def test_many_items_are_one_commit(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """What has ended together is one version of the table, which names each item with its attempt. (pipeline 16, 17)"""
+    output = opened(tmp_path, kind, ledger)
+    put_all(output, items(tmp_path, 1), "x")
+    before = versions(tmp_path / "out/data", kind)
+    put_all(output, items(tmp_path, 20)[1:], "x")
+    assert versions(tmp_path / "out/data", kind) == before + 1
+    again = opened(tmp_path, kind, ledger)
+    assert all(again.is_published(item) for item in items(tmp_path, 20))
+    assert not any(again.is_published(item) for item in items(tmp_path, 20, attempt=2))
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+def test_a_later_attempt_replaces_its_own_rows(tmp_path: Path, kind: str, ledger: Ledger, optimized: bool) -> None:
+    """One commit takes an item's old rows and brings the new ones; those of others stay, in one file with them too.
+
+    (pipeline 17)
+    """
+    output = opened(tmp_path, kind, ledger)
+    put_all(output, items(tmp_path, 4), "old")
+    if optimized:
+        if kind not in OPTIMIZED:
+            pytest.skip(f"nothing makes few files of many in a table of this kind: {kind}")
+        output.tables[""].maintain(lambda form: form.optimize())
+        output = opened(tmp_path, kind, ledger)
+    before = versions(tmp_path / "out/data", kind)
+    put_all(output, items(tmp_path, 2, attempt=2), "new")
+    assert rows_of(tmp_path / "out/data", kind) == ["new", "new", "old", "old"]
+    assert versions(tmp_path / "out/data", kind) > before
+    assert rows_of(tmp_path / "out/data", kind, "item") == ["i0", "i1", "i2", "i3"]
+
+
+def test_an_item_that_is_taken_away(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """An item that is halved, or puts out nothing any more, has no rows; and is not taken for published by that."""
+    output = opened(tmp_path, kind, ledger)
+    first, second, third = items(tmp_path, 3)
+    put_all(output, [first, second, third], "x")
+    output.retract(dataclasses.replace(first, attempt=2))
+    assert not output.is_published(dataclasses.replace(first, attempt=2))
+    nothing = output.put_out(dataclasses.replace(second, attempt=2), tmp_path / "none", has_output=False)
+    assert output.tables[""].commit([nothing.change]) == [None]
+    assert rows_of(tmp_path / "out/data", kind, "item") == ["i2"]
+
+
+def test_a_table_of_another_state(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """A table belongs to one state: another one is refused before anything is read or written. (pipeline 18)"""
+    put_all(opened(tmp_path, kind, ledger), items(tmp_path, 1), "x")
+    with (
+        open_ledger(tmp_path / "other.sqlite", tmp_path) as other,
+        pytest.raises(StateMismatch, match="has rows that the state knows nothing of, or is another state's"),
+    ):
+        opened(tmp_path, kind, other)
+
+
+def test_another_kind_of_output(tmp_path: Path, kind: str) -> None:
+    """A state whose items are done in directories is not taken for one of a table, nor the other way round."""
+    make_tree(tmp_path, LANES)
+    lanes = [lane_of(tmp_path, name) for name in LANES]
+    Pipeline(tmp_path, lanes).run()
+    with pytest.raises(StateMismatch, match=f"what is done is in an output of files, not of {kind} tables"):
+        table_pipeline(tmp_path, lanes, kind)
+    make_tree(tmp_path / "other", LANES)
+    table_pipeline(tmp_path / "other", lanes, kind).run()
+    with pytest.raises(StateMismatch, match=f"what is done is in an output of {kind} tables, not of files"):
+        Pipeline(tmp_path / "other", lanes)
+
+
+def test_two_runs_that_begin_at_once(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """Of two runs with states of their own, the one whose table comes second ends without having put out anything.
+
+    (pipeline 18)
+    """
+    with open_ledger(tmp_path / "other.sqlite", tmp_path) as other:
+        first, second = opened(tmp_path, kind, ledger), opened(tmp_path, kind, other)
+        put_all(first, items(tmp_path, 2), "first")
+        with pytest.raises(StateMismatch):
+            put_all(second, items(tmp_path, 2), "second")
+    assert rows_of(tmp_path / "out/data", kind) == ["first", "first"]
+
+
+@pytest.mark.parametrize("zombie_first", [False, True])
+def test_a_run_that_has_lost_its_lock(tmp_path: Path, kind: str, ledger: Ledger, zombie_first: bool) -> None:
+    """A run that goes on though another one has taken over doubles no row: what comes second is replaced or refused.
+
+    (pipeline 18)
+    """
+    zombie = opened(tmp_path, kind, ledger)
+    put_all(zombie, items(tmp_path, 3)[2:], "before")
+    heir = opened(tmp_path, kind, ledger)
+    old, new = items(tmp_path, 2), items(tmp_path, 2, attempt=2)
+    if zombie_first:
+        put_all(zombie, old, "zombie")
+        put_all(heir, new, "heir")
+    else:
+        put_all(heir, new, "heir")
+        with pytest.raises(StateMismatch, match="another process has put item i0 into the table"):
+            put_all(zombie, old, "zombie")
+    assert rows_of(tmp_path / "out/data", kind) == ["before", "heir", "heir"]
+
+
+def test_an_answer_that_is_lost(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """A commit that was made, and of which that was not heard, is not made twice. (pipeline 17)"""
+    output = opened(tmp_path, kind, ledger)
+    put_all(output, items(tmp_path, 1), "x")
+    table = output.tables[""]
+    table._sleep = lambda seconds: None
+    commit, calls = table._form.commit, []
+
+    def unheard(*args: Any) -> None:
+        calls.append(args)
+        commit(*args)
+        raise OSError("timed out")
+
+    table._form.commit = unheard  # type: ignore[method-assign]
+    assert put_all(output, items(tmp_path, 3)[1:], "y") == [None, None]
+    assert len(calls) == 1
+    assert rows_of(tmp_path / "out/data", kind) == ["x", "y", "y"]
+
+
+def test_a_store_that_fails(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """A commit that fails is made again, after pauses; after the last one the error is one sentence."""
+    output = opened(tmp_path, kind, ledger)
+    put_all(output, items(tmp_path, 1), "x")
+    table, pauses = output.tables[""], list[float]()
+    table._sleep = pauses.append
+    commit = table._form.commit
+
+    def failing(*args: Any) -> None:
+        if len(pauses) < 2:
+            raise OSError("503 Slow Down\nand more")
+        commit(*args)
+
+    table._form.commit = failing  # type: ignore[method-assign]
+    put_all(output, items(tmp_path, 2)[1:], "y")
+    assert pauses == [0.1, 0.5]
+    pauses.clear()
+    table._form.commit = lambda *args: (_ for _ in ()).throw(OSError("503 Slow Down\nand more"))  # type: ignore[method-assign]
+    with pytest.raises(PipelineError, match=r"cannot commit to the table '.*out/data': 503 Slow Down$"):
+        put_all(output, items(tmp_path, 3)[2:], "z")
+    assert rows_of(tmp_path / "out/data", kind) == ["x", "y"]
+
+
+def test_vacuum_finds_what_no_commit_names(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """The files of attempts that died are found, at once; those of the table stay, and replaced ones for a while.
+
+    (pipeline 19)
+    """
+    output = opened(tmp_path, kind, ledger)
+    put_all(output, items(tmp_path, 2), "x")
+    put_all(output, items(tmp_path, 1, attempt=2), "y")
+    dead = items(tmp_path, 1, attempt=3)[0]
+    put(output, dead, {"row": ["z"]}, {"lane": "string", "item": "string", "row": "string"})
+    table = output.tables[""]
+    assert table.maintain(lambda form: form.vacuum(3600.0)) == [f"{output.directory_of(dead)}/part-0.parquet"]
+    assert rows_of(tmp_path / "out/data", kind) == ["x", "y"]
+
+
+def test_a_table_partitioned_in_another_way(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """Other columns in `partition_by` than the table has are refused, with both."""
+    put_all(opened(tmp_path, kind, ledger), items(tmp_path, 1), "x")
+    with pytest.raises(StateMismatch, match=r"is partitioned by nothing, and output.partition_by says row"):
+        opened(tmp_path, kind, ledger, partition_by=["row"])
+
+
+def test_columns_that_come_later(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """With `add` a new column is NULL in the rows before it; by default its item fails alone, and leaves no file.
+
+    (pipeline 20)
+    """
+    output = opened(tmp_path, kind, ledger)
+    put_all(output, items(tmp_path, 1), "x")
+    (error,) = put_all(output, items(tmp_path, 2)[1:], "y", {"row": "string", "more": "string"})
+    assert re.search(r"'more' \(string\) is too many; output.on_other_columns is 'refuse'", str(error))
+    assert len(list((tmp_path / "out/data").glob("i*"))) == 1
+    adding = opened(tmp_path, kind, ledger, on_other_columns="add")
+    assert put_all(adding, items(tmp_path, 3)[2:], "z", {"row": "string", "more": "string"}) == [None]
+    assert put_all(adding, items(tmp_path, 4)[3:], "w") == [None]
+    assert rows_of(tmp_path / "out/data", kind) == ["w", "x", "z"]
+    assert read(tmp_path / "out/data", kind)["more"].to_pylist().count(None) == 2
