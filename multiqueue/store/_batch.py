@@ -3,7 +3,7 @@
 State       The lock of the store's `GroupCommit` guards every field of a batch that gathers, and `is_done` and
             `callbacks` at any time. A batch that the writer has taken is the writer's alone, its submissions'
             `error` included.
-Waiting     `Submission.wait` waits for its batch, whose turnstile the commit or the store's end opens.
+Waiting     `Submission.wait` waits for its batch, whose wake chain the commit or the store's end opens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ._errors import StoreError
 from ._protocol import Operation, Put
-from ._turnstile import Turnstile
+from ._wake_chain import WakeChain
 
 
 class Batch:
@@ -30,7 +30,7 @@ class Batch:
         self.submissions: list[Submission] = []
         self.operations: int = 0
         self.bytes: int = 0
-        self.done: Turnstile = Turnstile()
+        self.done: WakeChain = WakeChain()
         self.is_done: bool = False
 
     def hurry_locked(self) -> None:

@@ -8,11 +8,11 @@ State       `_lock` guards every field of `GroupCommit` that changes, and every 
             `Submission.callbacks`. A batch that the writer has taken is the writer's alone. Invariants: the pending
             counts are sums over `_batches` and the batch in the writer's hands; `_gathering` is the last of
             `_batches` or None; `_end` is set once, and from then on `_batches` is empty and `_closing` set.
-Lock order  `_lock` is a leaf. Callbacks, the backend and every `Turnstile.open` run outside of it.
+Lock order  `_lock` is a leaf. Callbacks, the backend and every `WakeChain.open` run outside of it.
 Waiting     The writer waits in `work` for a batch, the close, or the time of the backend's rest; `submit`, `release`,
             `close` and threads that begin to wait for a batch notify it. Submissions with a Put wait in `room` for
             bytes: the writer notifies when half of them are committed, and so do close and end. `Commit.wait` waits
-            for its batch: the commit or the end opens its turnstile.
+            for its batch: the commit or the end opens its wake chain.
 Membership  After a fork the child has no writer and may not touch the files: it is refused everything.
             From the close on (`_closing`) only callbacks may submit, or threads that go on submitting would keep the
             store from ever closing. At the end (`_end`) every pending submission is told the same error.

@@ -1,9 +1,9 @@
 """The room that a store has: its log and its file, the quota, and what is held back for a full disk.
 
-Promise     On a full disk, or at the quota, messages can still be removed: the ballast is given up for that, the log is
-            copied into the file and cut off, and free pages are given back until the ballast can be had again.
+Promise     On a full disk, or at the quota, messages can still be removed: the reserve is given up for that, the log is
+            copied into the file and cut off, and free pages are given back until the reserve can be had again.
             Until then the store is tight, and takes nothing that makes it grow.
-State       The writer thread's own, but `syncs`, which others read. `is_tight`: the ballast was given up.
+State       The writer thread's own, but `syncs`, which others read. `is_tight`: the reserve was given up.
 Source      SQLite's "WAL-mode File Format", for the two numbers that are read from the `-shm` file.
 """
 
@@ -16,11 +16,11 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from ._ballast import Ballast
 from ._batch import Submission
 from ._errors import StoreFull
 from ._protocol import Put
 from ._schema import PAGE_BYTES
+from ._space_reserve import SpaceReserve
 
 FULL = 13  # SQLite's primary result code
 _STEP_PAGES = 256  # a step of giving pages back: 2 MiB
@@ -38,15 +38,21 @@ class Room:
     """The room of one store on disk."""
 
     def __init__(
-        self, connection: sqlite3.Connection, file: Path, ballast: Ballast, *, quota_bytes: int | None, log_bytes: int
+        self,
+        connection: sqlite3.Connection,
+        file: Path,
+        reserve: SpaceReserve,
+        *,
+        quota_bytes: int | None,
+        log_bytes: int,
     ) -> None:
         self._connection = connection
         self._file = file
-        self._ballast = ballast
+        self._reserve = reserve
         self._quota_bytes = quota_bytes
         self._most_pages = _NO_LIMIT if quota_bytes is None else max(1, quota_bytes // PAGE_BYTES)
         self._log_bytes = log_bytes
-        self.is_tight = not ballast.take()
+        self.is_tight = not reserve.take()
         self.syncs = 0  # of checkpoints
         self.limit()
         self._shared_file = os.open(f"{file}-shm", os.O_RDONLY | os.O_CLOEXEC)
@@ -86,7 +92,7 @@ class Room:
         if self.is_tight:
             return StoreFull(
                 f"the disk under {str(self._file)!r} is full; messages can still be consumed; free some space on it,"
-                f" more than the {self._ballast.size} bytes that are held back for that"
+                f" more than the {self._reserve.size} bytes that are held back for that"
             )
         return StoreFull(
             f"{str(self._file)!r} is full: {messages} messages stand in its quota of {self._quota_bytes} bytes; "
@@ -96,25 +102,25 @@ class Room:
     # The disk
 
     def become_tight(self) -> None:
-        """The disk is full: give up the ballast, copy the log into the file and cut it off."""
+        """The disk is full: give up the reserve, copy the log into the file and cut it off."""
         self.is_tight = True
-        self._ballast.drop()
+        self._reserve.drop()
         self.checkpoint("TRUNCATE")
 
     def regain(self) -> None:
-        """Try to have the ballast again, giving free pages back for it."""
-        self.is_tight = not self._ballast.take()
+        """Try to have the reserve again, giving free pages back for it."""
+        self.is_tight = not self._reserve.take()
         if self.is_tight and self._pragma("freelist_count"):
             try:
                 self.give_back()
             except sqlite3.OperationalError as error:
                 if code(error) != FULL:
                     raise
-            self.is_tight = not self._ballast.take()
+            self.is_tight = not self._reserve.take()
 
     def give_up(self) -> None:
-        """The end: the ballast is needed no longer, and the quota does not hold for the last words."""
-        self._ballast.drop()
+        """The end: the reserve is needed no longer, and the quota does not hold for the last words."""
+        self._reserve.drop()
         self.unlimit()
 
     def is_worth_giving_back(self) -> bool:
@@ -144,7 +150,7 @@ class Room:
         return copied < length
 
     def checkpoint(self, mode: str) -> None:
-        """Copy the log into the file. Where the disk has no room for that, give up the ballast and try once more."""
+        """Copy the log into the file. Where the disk has no room for that, give up the reserve and try once more."""
         for _ in range(2):
             try:
                 self._connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
@@ -152,7 +158,7 @@ class Room:
                 if code(error) != FULL:
                     raise
                 self.is_tight = True
-                self._ballast.drop()
+                self._reserve.drop()
             else:
                 self.syncs += 2  # the log, then the file
                 return

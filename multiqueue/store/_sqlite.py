@@ -1,10 +1,10 @@
 """A store in a directory: one SQLite file, one thread that writes it, one process that has it open.
 
 Promise     The table in docs/design/store.md. Opening is all that a store needs after a crash.
-State       The directory: `messages.sqlite` with SQLite's `-wal` and `-shm`, `lock`, `ballast`. They belong together.
+State       The directory: `messages.sqlite` with SQLite's `-wal` and `-shm`, `lock`, `reserve`. They belong together.
             In memory: `GroupCommit` has what waits, `SqliteWriter` what the writer knows, `SqliteReader` connections.
 Membership  Opening: lock, the log made certain, tables, `clean` off, ids reserved, count; what fails on the way lets go
-            of all that went before. Closing: commit, `clean` on, log into the file, connections, ballast, lock.
+            of all that went before. Closing: commit, `clean` on, log into the file, connections, reserve, lock.
             A program that ends without closing closes its stores; one that is killed has crashed.
 """
 
@@ -20,7 +20,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
 
-from ._ballast import Ballast
 from ._errors import NoStore, StoreDamaged, StoreFailed, StoreLocked
 from ._front import StoreFront
 from ._group_commit import GroupCommit
@@ -30,12 +29,13 @@ from ._plan import MOST_STATEMENTS
 from ._protocol import Durability, Level, StoreStatistics
 from ._room import Room
 from ._schema import FILE_NAME, META, PAGE_BYTES, are_numbers, connect, prepare
+from ._space_reserve import SpaceReserve
 from ._sqlite_reader import SqliteReader, unreadable
 from ._sqlite_writer import IDS_RESERVED, SqliteWriter
 
 MAX_PENDING_BYTES = 8 << 20
 LOG_BYTES = 8 << 20
-_SMALL_DISK_PARTS = 32  # of a small disk one is for the log, three for the ballast; the rest is for messages
+_SMALL_DISK_PARTS = 32  # of a small disk one is for the log, three for the reserve; the rest is for messages
 CACHE_BYTES = 8 << 20
 _SYNCHRONOUS = {Durability.SYNC: "FULL", Durability.RELAXED: "NORMAL", Durability.MEMORY: "OFF"}
 _SCRATCH_PREFIX = "multiqueue-scratch-"
@@ -46,7 +46,7 @@ class SqliteStore(StoreFront):
 
     `durability` is "sync" or "relaxed". `quota_bytes` is how large the file of messages may become; the log beside it
     takes up to about `log_bytes` more, for a moment also what a batch brings: 8 MiB unless told, or a 32nd part
-    of a disk below 256 MiB. `ballast_bytes` of disk (three times `log_bytes` unless told) are held back so that
+    of a disk below 256 MiB. `reserve_bytes` of disk (three times `log_bytes` unless told) are held back so that
     messages can still be removed when the disk is full.
     `max_pending_bytes` is how much may wait for its commit before `submit` blocks.
 
@@ -67,14 +67,14 @@ class SqliteStore(StoreFront):
         quota_bytes: int | None = None,
         max_pending_bytes: int = MAX_PENDING_BYTES,
         log_bytes: int | None = None,
-        ballast_bytes: int | None = None,
+        reserve_bytes: int | None = None,
     ) -> None:
         durability = Durability(durability)
         if durability is Durability.MEMORY:
             raise ValueError(
                 "a store on disk is 'sync' or 'relaxed'; MemoryStore and SqliteStore.scratch() keep nothing"
             )
-        self._open(Path(path), durability, quota_bytes, max_pending_bytes, log_bytes, ballast_bytes, None)
+        self._open(Path(path), durability, quota_bytes, max_pending_bytes, log_bytes, reserve_bytes, None)
 
     @staticmethod
     def is_in(path: str | os.PathLike[str]) -> bool:
@@ -110,14 +110,14 @@ class SqliteStore(StoreFront):
         quota_bytes: int | None,
         max_pending_bytes: int,
         log_bytes: int | None,
-        ballast_bytes: int | None,
+        reserve_bytes: int | None,
         remove: Path | None,
     ) -> None:
         for name, size, least in (
             ("quota_bytes", quota_bytes, 1),
             ("max_pending_bytes", max_pending_bytes, 1),
             ("log_bytes", log_bytes, 1),
-            ("ballast_bytes", ballast_bytes, 0),
+            ("reserve_bytes", reserve_bytes, 0),
         ):
             if size is not None and not (isinstance(size, int) and size >= least):
                 raise ValueError(f"{name} is {size!r}; it is a whole number of bytes, at least {least}")
@@ -133,8 +133,8 @@ class SqliteStore(StoreFront):
                 if log_bytes is None:
                     disk_bytes = shutil.disk_usage(path).total  # 0 where the file system does not say
                     log_bytes = min(LOG_BYTES, disk_bytes // _SMALL_DISK_PARTS or LOG_BYTES)
-                ballast = Ballast(path, 3 * log_bytes if ballast_bytes is None else ballast_bytes)
-                opening.callback(ballast.drop)
+                reserve = SpaceReserve(path, 3 * log_bytes if reserve_bytes is None else reserve_bytes)
+                opening.callback(reserve.drop)
                 renew_log(self._file)
                 connection = connect(self._file, cache_bytes=CACHE_BYTES, statements=MOST_STATEMENTS)
                 opening.callback(close_leaving_log, connection, self._file)
@@ -142,7 +142,7 @@ class SqliteStore(StoreFront):
                 self._reader = SqliteReader(self._file, first_id)
                 opening.callback(self._reader.close)
                 self._opening_levels, messages, size = self._reader.census()
-                room = Room(connection, self._file, ballast, quota_bytes=quota_bytes, log_bytes=log_bytes)
+                room = Room(connection, self._file, reserve, quota_bytes=quota_bytes, log_bytes=log_bytes)
                 opening.callback(room.close)
                 self._writer = SqliteWriter(
                     connection,
@@ -152,7 +152,7 @@ class SqliteStore(StoreFront):
                     first_id=first_id,
                     messages=messages,
                     body_bytes=size,
-                    let_go=_closing(connection, self._file, self._reader, ballast, lock, remove),
+                    let_go=_closing(connection, self._file, self._reader, reserve, lock, remove),
                 )
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 opening.close()
@@ -244,7 +244,7 @@ def _closing(
     connection: sqlite3.Connection,
     file: Path,
     reader: SqliteReader,
-    ballast: Ballast,
+    reserve: SpaceReserve,
     lock: DirectoryLock,
     remove: Path | None,
 ) -> Callable[[bool], object]:
@@ -255,7 +255,7 @@ def _closing(
             closing.callback(lock.release)
             if remove is not None:
                 closing.callback(shutil.rmtree, remove, ignore_errors=True)
-            closing.callback(ballast.drop)
+            closing.callback(reserve.drop)
             if was_clean:
                 closing.callback(connection.close)
             else:

@@ -27,7 +27,7 @@ class Damaged:
         self.options = options
 
     def open(self) -> VirtualHost:
-        self.host = VirtualHost(store=SqliteStore(self.path, ballast_bytes=0), **self.options)  # type: ignore[arg-type]
+        self.host = VirtualHost(store=SqliteStore(self.path, reserve_bytes=0), **self.options)  # type: ignore[arg-type]
         return self.host
 
     def fill(self, size: int = 1, **arguments: object) -> None:

@@ -60,7 +60,7 @@ def desk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
 
 
 def _desk(path: Path, where: str, arguments: dict[str, object]) -> Iterator[Desk]:
-    store = SqliteStore(path, durability="relaxed", ballast_bytes=0) if where.startswith("stored") else None
+    store = SqliteStore(path, durability="relaxed", reserve_bytes=0) if where.startswith("stored") else None
     clock = FakeClock()
     host = VirtualHost(store=store, clock=clock, wall_clock=clock)
     host.declare_queue("q", durable=store is not None, arguments=arguments)

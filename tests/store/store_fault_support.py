@@ -85,7 +85,7 @@ def run_worker(promises: Promises, command: list[str]) -> int:
 
 def check_reopened(promises: Promises, directory: Path) -> SqliteStore:
     """Open the store, hold the promises for it, and return it open."""
-    store = SqliteStore(directory, ballast_bytes=0)
+    store = SqliteStore(directory, reserve_bytes=0)
     try:
         promises.hold_for(store)
     except BaseException:

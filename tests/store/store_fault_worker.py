@@ -65,7 +65,7 @@ def _delete(store: SqliteStore, here: list[int], count: int) -> None:
 
 def main(directory: str, durability: str, seed: str, messages: str) -> None:
     try:
-        with SqliteStore(directory, durability=durability, ballast_bytes=0, log_bytes=1 << 16) as store:
+        with SqliteStore(directory, durability=durability, reserve_bytes=0, log_bytes=1 << 16) as store:
             tell("floor", store.redeliver_floor)
             work(store, int(seed), int(messages))
     except StoreError as error:

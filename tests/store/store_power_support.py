@@ -41,7 +41,7 @@ def read_recording(file: Path, directory: Path) -> list[Event]:
         content = data[place : place + length] if has_data else b""
         place += len(content)
         name = "" if kind == b"m" else str(Path(path).relative_to(directory))
-        if not name.endswith(("-shm", "lock", "ballast")):
+        if not name.endswith(("-shm", "lock", "reserve")):
             events.append(Event(kind.decode(), name, offset, content))
     return events
 

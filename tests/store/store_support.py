@@ -19,7 +19,7 @@ def open_store(kind: str, directory: Path) -> MessageStore:
         return MemoryStore()
     if kind == "scratch":
         return SqliteStore.scratch(directory)
-    return SqliteStore(directory, durability=kind, ballast_bytes=0)
+    return SqliteStore(directory, durability=kind, reserve_bytes=0)
 
 
 def reopen(store: MessageStore, directory: Path) -> MessageStore:
@@ -27,7 +27,7 @@ def reopen(store: MessageStore, directory: Path) -> MessageStore:
     store.close()
     if isinstance(store, MemoryStore):
         return store.reopened()
-    return SqliteStore(directory, durability=store.durability, ballast_bytes=0)
+    return SqliteStore(directory, durability=store.durability, reserve_bytes=0)
 
 
 def put(queue: int, body: bytes = b"body", **options: object) -> Put:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from multiqueue.store import _schema
-from multiqueue.store.cli import store
+from multiqueue.transfer.cli import store  # with `move`, which that room adds
 
 HOUSE = Path(__file__).parents[2]
 EXAMPLES = sorted(HOUSE.glob("examples/store_*.py"))

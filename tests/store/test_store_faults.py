@@ -116,7 +116,7 @@ def test_nothing_is_tried_again_after_a_failed_sync(tmp_path: Path, faulty_disk:
     """After a sync that failed nothing more is accepted, and the log is left to the next opening."""
     code = (
         "import sys; from multiqueue.store import *\n"
-        "store = SqliteStore(sys.argv[1], ballast_bytes=0)\n"
+        "store = SqliteStore(sys.argv[1], reserve_bytes=0)\n"
         "errors = []\n"
         "for n in range(100):\n"
         "    try: store.submit([Put(1, b'', b'x')]).wait()\n"
@@ -128,7 +128,7 @@ def test_nothing_is_tried_again_after_a_failed_sync(tmp_path: Path, faulty_disk:
     failed = int(done.stdout)
     assert failed > 50
     assert (tmp_path / "messages.sqlite-wal").stat().st_size > 0
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         assert len(ids(store, 1)) >= 100 - failed
 
 
@@ -175,7 +175,7 @@ def take_all(file: Path) -> None:
 
 
 def small_store(directory: Path) -> SqliteStore:
-    return SqliteStore(directory, log_bytes=1 << 18, ballast_bytes=3 << 18)
+    return SqliteStore(directory, log_bytes=1 << 18, reserve_bytes=3 << 18)
 
 
 def test_a_full_disk(small_disk: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_full_disk(small_disk: Path) -> None:
 
 @pytest.mark.parametrize("small_disk", [16], indirect=True)
 def test_a_small_disk_holds_messages_with_the_settings_of_any_other(small_disk: Path) -> None:
-    """On a disk of 16 MiB log and ballast are small by themselves: half of it is messages, and all can be removed."""
+    """On a disk of 16 MiB log and reserve are small by themselves: half of it is messages, and all can be removed."""
     with SqliteStore(small_disk / "store") as store:
         given = fill(store, 10_000)
         assert len(given) * 10_000 > 8 << 20
@@ -230,7 +230,7 @@ def test_a_disk_that_others_fill(small_disk: Path) -> None:
 
 
 def test_a_full_disk_at_a_kill(small_disk: Path, tmp_path: Path) -> None:
-    """A store that was killed on a full disk opens again: it gives up its ballast for that."""
+    """A store that was killed on a full disk opens again: it gives up its reserve for that."""
     code = (
         "import os, sys; sys.path[:0] = sys.argv[2:]; from multiqueue.store import *\n"
         "from test_store_faults import fill, small_store; from pathlib import Path\n"
@@ -251,7 +251,7 @@ def test_a_full_disk_at_a_kill(small_disk: Path, tmp_path: Path) -> None:
 def test_a_quota(tmp_path: Path, durability: str) -> None:
     """At the quota messages are refused alone, acknowledgements go on, and as much fits again afterwards."""
     quota = 2 << 20
-    with SqliteStore(tmp_path, durability=durability, quota_bytes=quota, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, durability=durability, quota_bytes=quota, reserve_bytes=0) as store:
         given = fill(store)
         assert 0.5 * quota < 1000 * len(given) < quota
         with pytest.raises(StoreFull, match="quota of 2097152 bytes; consume some, or raise quota_bytes"):
@@ -259,7 +259,7 @@ def test_a_quota(tmp_path: Path, durability: str) -> None:
         store.submit([Delete(given)]).wait()
         assert len(fill(store)) > 0.9 * len(given)
     assert (tmp_path / "messages.sqlite").stat().st_size <= quota
-    with SqliteStore(tmp_path, quota_bytes=2 * quota, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, quota_bytes=2 * quota, reserve_bytes=0) as store:
         assert len(fill(store)) > 0.7 * len(given)
 
 
@@ -268,7 +268,7 @@ def test_at_the_quota_each_is_judged_alone(tmp_path: Path) -> None:
 
     (store 8)
     """
-    with SqliteStore(tmp_path, quota_bytes=2 << 20, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, quota_bytes=2 << 20, reserve_bytes=0) as store:
         given = fill(store)
         small = put(1, b"small")
         store._commits.hold()
@@ -285,7 +285,7 @@ def test_at_the_quota_each_is_judged_alone(tmp_path: Path) -> None:
 
 def test_the_space_of_what_was_removed_is_found(tmp_path: Path) -> None:
     """Publishing and consuming for long in a small quota never meets it."""
-    with SqliteStore(tmp_path, durability="relaxed", quota_bytes=2 << 20, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, durability="relaxed", quota_bytes=2 << 20, reserve_bytes=0) as store:
         for _ in range(100):
             given = stored(store, *(put(1, b"x" * 1000) for _ in range(200)))
             store.submit([Delete(given)]).wait()

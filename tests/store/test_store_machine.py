@@ -156,7 +156,7 @@ class StoreMachine(RuleBasedStateMachine):
         else:
             self.openings += 1
             shutil.copytree(self.top / str(self.openings - 1), self.directory(), ignore=shutil.ignore_patterns("*-shm"))
-            self.store = SqliteStore(self.directory(), durability=old.durability, ballast_bytes=0)
+            self.store = SqliteStore(self.directory(), durability=old.durability, reserve_bytes=0)
         old.close()
         self.floor = self.store.redeliver_floor
         assert self.floor > self.highest

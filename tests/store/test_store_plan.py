@@ -13,7 +13,7 @@ from multiqueue.store import Header, Put, SqliteStore, _plan
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
-    with SqliteStore(tmp_path_factory.mktemp("store"), ballast_bytes=0) as opened:
+    with SqliteStore(tmp_path_factory.mktemp("store"), reserve_bytes=0) as opened:
         yield opened
 
 
@@ -58,9 +58,9 @@ def test_one_of_a_batch_is_different(store: SqliteStore, count: int, own: dict[s
 
 def test_one_of_a_batch_is_transient(tmp_path: Path) -> None:
     """A transient message among others is the only one that a restart takes."""
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         store.submit([*batch(1, 2), put(1, b"own", level=2, transient=True)]).wait()
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         assert [header.properties for header in store.page(1, 0, 9, level=2)] == [
             b"properties of 0",
             b"properties of 1",
@@ -70,7 +70,7 @@ def test_one_of_a_batch_is_transient(tmp_path: Path) -> None:
 @pytest.mark.parametrize("places", [[(1, 0), (2, 0)], [(1, 0), (1, 1)], [(2, 1), (1, 0), (1, 1), (2, 0)]])
 def test_places_in_one_batch(tmp_path: Path, places: list[tuple[int, int]]) -> None:
     """Messages of one batch for several queues and levels are each in their place."""
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         store.submit([put(queue, level=level) for queue, level in places]).wait()
         assert [(level.queue, level.level, level.messages) for level in store.levels()] == [
             (queue, level, 1) for queue, level in sorted(places)

@@ -67,7 +67,7 @@ def outcome(state: dict[str, bytes], promises: Promises, directory: Path) -> str
     for name, content in state.items():
         (directory / name).write_bytes(content)
     try:
-        with SqliteStore(directory, ballast_bytes=0) as store:
+        with SqliteStore(directory, reserve_bytes=0) as store:
             headers = {header.id: int(header.properties) for header in store.page(1, 0, 10**6)}
             bodies = store.read(headers)
     except StoreError as error:

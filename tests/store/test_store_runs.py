@@ -38,7 +38,7 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageSto
     if request.param == "memory":
         made: MessageStore = MemoryStore(max_bytes=100_000)
     else:
-        made = SqliteStore(tmp_path, durability=Durability.RELAXED, quota_bytes=1 << 20, ballast_bytes=0)
+        made = SqliteStore(tmp_path, durability=Durability.RELAXED, quota_bytes=1 << 20, reserve_bytes=0)
     with closing(made) as opened:
         yield opened
 

@@ -49,7 +49,7 @@ def test_the_second_opener_is_told_who_has_it(tmp_path: Path) -> None:
 
     (store 6)
     """
-    with SqliteStore(tmp_path, ballast_bytes=0):
+    with SqliteStore(tmp_path, reserve_bytes=0):
         with pytest.raises(StoreLocked, match="open in this process"):
             SqliteStore(tmp_path)
         code = (
@@ -59,7 +59,7 @@ def test_the_second_opener_is_told_who_has_it(tmp_path: Path) -> None:
         )
         done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
         assert f"open in process {os.getpid()}" in done.stdout
-    SqliteStore(tmp_path, ballast_bytes=0).close()
+    SqliteStore(tmp_path, reserve_bytes=0).close()
 
 
 def test_a_lock_of_the_dead_is_free(tmp_path: Path) -> None:
@@ -69,11 +69,11 @@ def test_a_lock_of_the_dead_is_free(tmp_path: Path) -> None:
     """
     code = (
         "import os, sys; from multiqueue.store import Put, SqliteStore\n"
-        "store = SqliteStore(sys.argv[1], ballast_bytes=0); store.submit([Put(1, b'', b'x')]).wait()\n"
+        "store = SqliteStore(sys.argv[1], reserve_bytes=0); store.submit([Put(1, b'', b'x')]).wait()\n"
         "os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         (message,) = ids(store, 1)
         assert message < store.redeliver_floor
         assert stored(store, put(1))[0] >= store.redeliver_floor
@@ -81,14 +81,14 @@ def test_a_lock_of_the_dead_is_free(tmp_path: Path) -> None:
 
 def test_doubt_stays(tmp_path: Path) -> None:
     """What a crash put in doubt stays in doubt over clean restarts, and what came later never was."""
-    first = SqliteStore(tmp_path / "a", ballast_bytes=0)
+    first = SqliteStore(tmp_path / "a", reserve_bytes=0)
     stored(first, put(1))
     crashed_copy(tmp_path / "a", tmp_path / "b")
     first.close()
-    with SqliteStore(tmp_path / "b", ballast_bytes=0) as second:
+    with SqliteStore(tmp_path / "b", reserve_bytes=0) as second:
         floor = second.redeliver_floor
         (new,) = stored(second, put(1))
-    with SqliteStore(tmp_path / "b", ballast_bytes=0) as third:
+    with SqliteStore(tmp_path / "b", reserve_bytes=0) as third:
         assert third.redeliver_floor == floor <= new
 
 
@@ -97,7 +97,7 @@ def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     code = (
         "import os, sys, warnings; from multiqueue.store import *\n"
         "warnings.simplefilter('ignore')\n"
-        "store = SqliteStore(sys.argv[1], ballast_bytes=0); store.submit([Put(1, b'', b'x')]).wait()\n"
+        "store = SqliteStore(sys.argv[1], reserve_bytes=0); store.submit([Put(1, b'', b'x')]).wait()\n"
         "ready, told = os.pipe()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
@@ -107,7 +107,7 @@ def test_a_forked_child_is_refused(tmp_path: Path) -> None:
         "    store.close()\n"
         "    os.close(told); sys.stdout.flush(); os.read(ready, 1); os._exit(0)\n"
         "os.close(ready); store.submit([Put(1, b'', b'y')]).wait(); store.close()\n"
-        "store = SqliteStore(sys.argv[1], ballast_bytes=0); print(len(store.page(1, 0, 9))); store.close()\n"
+        "store = SqliteStore(sys.argv[1], reserve_bytes=0); print(len(store.page(1, 0, 9))); store.close()\n"
         "sys.stdout.flush(); os.write(told, b'.'); os.waitpid(child, 0)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
@@ -124,10 +124,10 @@ def test_a_child_that_was_forked_just_now_keeps_no_lock(tmp_path: Path) -> None:
         "ready, told = os.pipe()\n"
         "os.register_at_fork(after_in_child=lambda: (os.close(told), os.read(ready, 1), os._exit(0)))\n"
         "from multiqueue.store import *\n"
-        "store = SqliteStore(sys.argv[1], ballast_bytes=0)\n"
+        "store = SqliteStore(sys.argv[1], reserve_bytes=0)\n"
         "child = os.fork()\n"
         "os.close(ready); store.close()\n"
-        "SqliteStore(sys.argv[1], ballast_bytes=0).close()\n"
+        "SqliteStore(sys.argv[1], reserve_bytes=0).close()\n"
         "os.close(told); os.waitpid(child, 0); print('opened again')"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
@@ -138,12 +138,12 @@ def test_a_program_that_forgets_to_close_ends_cleanly(tmp_path: Path) -> None:
     """At the end of the interpreter an open store is closed: what was submitted is there, and nothing in doubt."""
     code = (
         "import sys; from multiqueue.store import Put, SqliteStore\n"
-        "store = SqliteStore(sys.argv[1], ballast_bytes=0)\n"
+        "store = SqliteStore(sys.argv[1], reserve_bytes=0)\n"
         "for _ in range(1000): store.submit([Put(1, b'', b'x')])"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         assert len(ids(store, 1)) == 1000
         assert store.redeliver_floor == 0
 
@@ -158,14 +158,14 @@ def test_a_directory_that_cannot_be_used(tmp_path: Path) -> None:
         SqliteStore(tmp_path, durability="durable")
     with pytest.raises(ValueError, match="scratch"):
         SqliteStore(tmp_path, durability="memory")
-    (tmp_path / "ballast").mkdir()
-    with pytest.raises(StoreError, match=r"ballast' cannot be used: Is a directory"):
+    (tmp_path / "reserve").mkdir()
+    with pytest.raises(StoreError, match=r"reserve' cannot be used: Is a directory"):
         SqliteStore(tmp_path)
     with pytest.raises(StoreError, match=r"cannot make a directory in .*missing"):
         SqliteStore.scratch(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("setting", ["quota_bytes", "max_pending_bytes", "log_bytes", "ballast_bytes"])
+@pytest.mark.parametrize("setting", ["quota_bytes", "max_pending_bytes", "log_bytes", "reserve_bytes"])
 @pytest.mark.parametrize("size", [-1, 1.5, "1 MiB"])
 def test_a_size_that_is_none(tmp_path: Path, setting: str, size: object) -> None:
     """A setting out of range is named, with its value, and nothing is made."""
@@ -178,17 +178,17 @@ def test_a_size_that_is_none(tmp_path: Path, setting: str, size: object) -> None
 
 
 def test_what_is_left_after_a_close(tmp_path: Path) -> None:
-    """A closed store is one file with everything, and the lock. No log, no ballast, no thread."""
+    """A closed store is one file with everything, and the lock. No log, no reserve, no thread."""
     threads = threading.active_count()
-    with SqliteStore(tmp_path, ballast_bytes=1 << 20) as store:
+    with SqliteStore(tmp_path, reserve_bytes=1 << 20) as store:
         stored(store, put(1))
-        assert (tmp_path / "ballast").stat().st_size == 1 << 20
+        assert (tmp_path / "reserve").stat().st_size == 1 << 20
     left = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     if not sysconfig.get_config_var("Py_GIL_DISABLED"):
         assert sorted(left) == ["lock", "messages.sqlite"]
     # Without the GIL a statement ends in the thread that made it, which is later than the close: the log is empty then.
     assert left.get("messages.sqlite-wal", 0) == 0
-    assert "ballast" not in left
+    assert "reserve" not in left
     assert threading.active_count() == threads
 
 
@@ -210,7 +210,7 @@ def test_scratch_leaves_nothing(tmp_path: Path) -> None:
 
 def test_what_comes_and_goes_in_one_batch_is_not_written(tmp_path: Path) -> None:
     """A message that is put and deleted in one batch never reaches the disk."""
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         before = store.statistics().file_bytes
         message = put(1, b"x" * (5 << 20), id=store.allocate())
         store.submit([message, Delete([message.id])]).wait()
@@ -220,7 +220,7 @@ def test_what_comes_and_goes_in_one_batch_is_not_written(tmp_path: Path) -> None
 def test_the_log_is_bounded(tmp_path: Path) -> None:
     """Under unbroken publishing, with readers, the log stays near its limit and the commits go on."""
     limit = 1 << 20
-    with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0, log_bytes=limit) as store:
+    with SqliteStore(tmp_path, durability="relaxed", reserve_bytes=0, log_bytes=limit) as store:
         stop, has_read = threading.Event(), threading.Event()
 
         def read() -> None:
@@ -245,12 +245,12 @@ def test_the_log_is_bounded(tmp_path: Path) -> None:
 
 def test_an_idle_store_copies_its_log(tmp_path: Path) -> None:
     """A while after the last commit the file has everything; opening a copy without the log shows it."""
-    with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path / "a", reserve_bytes=0) as store:
         stored(store, put(1))
         syncs = store.statistics().syncs
         wait_until_blocked(lambda: store.statistics().syncs > syncs)
         shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*-wal", "*-shm"))
-        with SqliteStore(tmp_path / "b", ballast_bytes=0) as copy:
+        with SqliteStore(tmp_path / "b", reserve_bytes=0) as copy:
             assert ids(copy, 1) == ids(store, 1)
 
 
@@ -268,7 +268,7 @@ def test_a_dropped_queue_is_removed_in_steps(tmp_path: Path, monkeypatch: pytest
         remove(self, ids)
 
     monkeypatch.setattr(SqliteWriter, "_remove", stopping)
-    with SqliteStore(tmp_path / "a", durability="relaxed", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path / "a", durability="relaxed", reserve_bytes=0) as store:
         stored(store, *(put(1) for _ in range(20_000)), put(2))
         store.submit([DropQueue(1)]).wait()
         assert third.wait(60)
@@ -279,7 +279,7 @@ def test_a_dropped_queue_is_removed_in_steps(tmp_path: Path, monkeypatch: pytest
         wait_until_blocked(lambda: store.statistics().messages == 1)
         assert rows(tmp_path / "a", "body") == 1
     assert rows(tmp_path / "b", "header") == left
-    with SqliteStore(tmp_path / "b", durability="relaxed", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path / "b", durability="relaxed", reserve_bytes=0) as store:
         assert [(level.queue, level.messages) for level in store.levels()] == [(2, 1)]
         wait_until_blocked(lambda: store.statistics().messages == 1)
         wait_until_blocked(lambda: rows(tmp_path / "b", "dropped") == 0)
@@ -287,9 +287,9 @@ def test_a_dropped_queue_is_removed_in_steps(tmp_path: Path, monkeypatch: pytest
 
 def test_old_transient_messages_are_removed_in_steps(tmp_path: Path) -> None:
     """Transient messages of an earlier opening go while the store is idle; those of this one stay."""
-    with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, durability="relaxed", reserve_bytes=0) as store:
         stored(store, *(put(1, transient=True) for _ in range(5000)), put(1))
-    with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, durability="relaxed", reserve_bytes=0) as store:
         new = stored(store, *(put(1, transient=True) for _ in range(5)))
         wait_until_blocked(lambda: store.statistics().messages == 6)
         assert rows(tmp_path, "body") == 6
@@ -299,7 +299,7 @@ def test_old_transient_messages_are_removed_in_steps(tmp_path: Path) -> None:
 def test_free_space_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When most of a large file is free, idle time gives it back to the disk; a small rest is kept for reuse."""
     monkeypatch.setattr("multiqueue.store._room._VACUUM_BYTES", 1 << 20)
-    with SqliteStore(tmp_path, durability="relaxed", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, durability="relaxed", reserve_bytes=0) as store:
         given = stored(store, *(put(1, b"x" * 10_000) for _ in range(1000)))
         wait_until_blocked(lambda: (tmp_path / "messages.sqlite").stat().st_size > 8 << 20)
         store.submit([Delete(given)]).wait()
@@ -313,13 +313,13 @@ def test_free_space_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_no_id_comes_back_after_a_crash(tmp_path: Path) -> None:
     """After a crash with an empty store, and after more ids than are reserved at once, ids go on (store 3)."""
-    with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path / "a", reserve_bytes=0) as store:
         given = stored(store, put(1), put(1))
         store.submit([Delete(given)]).wait()
         last = max(store.allocate() for _ in range(IDS_RESERVED + 10))
         store.submit([]).wait()
         crashed_copy(tmp_path / "a", tmp_path / "b")
-    with SqliteStore(tmp_path / "b", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path / "b", reserve_bytes=0) as store:
         assert store.allocate() > last
 
 
@@ -328,7 +328,7 @@ def test_no_id_comes_back_after_a_crash(tmp_path: Path) -> None:
 
 def test_what_cannot_be_stored_is_refused_alone(tmp_path: Path) -> None:
     """A submission that is no message for a table is refused; the store goes on with the others (store 8)."""
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         before, after = put(1), put(1)
         store.submit([before])
         refused = [
@@ -353,7 +353,7 @@ def test_what_cannot_be_stored_is_refused_alone(tmp_path: Path) -> None:
 
 def test_a_later_format_is_refused(tmp_path: Path) -> None:
     """A file of a later format is left as it is; the error says which formats are known."""
-    SqliteStore(tmp_path, ballast_bytes=0).close()
+    SqliteStore(tmp_path, reserve_bytes=0).close()
     file = tmp_path / "messages.sqlite"
     with sqlite3.connect(file) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -366,7 +366,7 @@ def test_a_later_format_is_refused(tmp_path: Path) -> None:
 
 def test_an_earlier_format_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of an earlier format becomes one of today's by the upgrades in between; one that fails changes nothing."""
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         (message,) = stored(store, put(1))
     today = _schema.FORMAT
 
@@ -386,7 +386,7 @@ def test_an_earlier_format_is_upgraded(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(_schema, "UPGRADES", {today: lambda connection: steps.append(0), today + 1: succeed})
     for _ in range(2):
-        with SqliteStore(tmp_path, ballast_bytes=0) as store:
+        with SqliteStore(tmp_path, reserve_bytes=0) as store:
             assert ids(store, 1) == [message]
     assert steps == [0, 1]
     assert rows(tmp_path, "later") == 0
@@ -406,7 +406,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path, content: bytes | None) -> N
     with pytest.raises(StoreDamaged, match=r"messages\.sqlite"):
         SqliteStore(tmp_path)
     assert file.read_bytes() == before
-    assert not (tmp_path / "ballast").exists()
+    assert not (tmp_path / "reserve").exists()
 
 
 # Groups
@@ -423,7 +423,7 @@ def test_what_gathers_is_one_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         original(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SqliteWriter, "commit", slow)
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         store.submit([put(1)])
         assert entered.wait(60)
         commits = [store.submit([put(1)]) for _ in range(500)]

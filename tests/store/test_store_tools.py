@@ -31,7 +31,7 @@ def run(*arguments: object, text: str | None = None) -> Result:
 def filled(directory: Path, messages: int = 300) -> dict[int, bytes]:
     """A closed store with messages on two queues, definitions, deliveries; the bodies by id."""
     random_ = random.Random(1)
-    with SqliteStore(directory, ballast_bytes=0) as store:
+    with SqliteStore(directory, reserve_bytes=0) as store:
         given = [
             put(
                 number % 2,
@@ -85,7 +85,7 @@ def test_info(tmp_path: Path) -> None:
 def test_looking_at_an_open_store(tmp_path: Path) -> None:
     """A store can be looked at, checked and dumped while it is open; the answer is of one moment."""
     filled(tmp_path)
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         stored(store, put(1))
         assert "301 with" in run("info", tmp_path).output
         assert "open, or crashed" in run("info", tmp_path).output
@@ -96,7 +96,7 @@ def test_looking_at_an_open_store(tmp_path: Path) -> None:
 
 def test_a_crashed_store_is_sound(tmp_path: Path) -> None:
     """What a kill leaves, log included, is sound as it is, and looking does not change it."""
-    with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path / "a", reserve_bytes=0) as store:
         stored(store, *(put(1, b"x" * 1000, transient=number % 2 == 0) for number in range(500)))
         store.submit([DropQueue(7)]).wait()
         shutil.copytree(tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*-shm"))
@@ -110,13 +110,13 @@ def test_a_crashed_store_is_sound(tmp_path: Path) -> None:
 def test_dump_and_load(tmp_path: Path) -> None:
     """A store made of a dump is the store that was dumped, and gives no id again."""
     bodies = filled(tmp_path / "a")
-    with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path / "a", reserve_bytes=0) as store:
         last = max(store.allocate() for _ in range(1000))  # given, and never stored
     dumped = run("dump", tmp_path / "a")
     assert dumped.exit_code == 0
     loaded = run("load", tmp_path / "b", text=dumped.output)
     assert (loaded.exit_code, loaded.output) == (0, f"300 messages loaded into {tmp_path / 'b'}\n")
-    with SqliteStore(tmp_path / "a", ballast_bytes=0) as one, SqliteStore(tmp_path / "b", ballast_bytes=0) as other:
+    with SqliteStore(tmp_path / "a", reserve_bytes=0) as one, SqliteStore(tmp_path / "b", reserve_bytes=0) as other:
         assert everything(other) == everything(one)
         assert other.read(bodies) == bodies
         assert other.allocate() > last
@@ -129,7 +129,7 @@ def test_dump_and_load_by_files(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     assert run("dump", tmp_path / "a", "--output", file).exit_code == 0
     assert run("load", tmp_path / "b", "--input", file).exit_code == 0
-    with SqliteStore(tmp_path / "b", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path / "b", reserve_bytes=0) as store:
         assert store.statistics().messages == 10
 
 
@@ -187,7 +187,7 @@ def test_a_dump_that_cannot_be_written(tmp_path: Path) -> None:
 def test_compact(tmp_path: Path) -> None:
     """`compact` makes the file small, and leaves what is in it."""
     bodies = filled(tmp_path)
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         given = stored(store, *(put(1, b"x" * 10_000) for _ in range(300)))
         store.submit([Delete(given)]).wait()
         before = everything(store)
@@ -195,7 +195,7 @@ def test_compact(tmp_path: Path) -> None:
     large = (tmp_path / "messages.sqlite").stat().st_size
     assert run("compact", tmp_path).exit_code == 0
     assert (tmp_path / "messages.sqlite").stat().st_size < 0.8 * large
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         assert everything(store) == before
         assert store.read(bodies) == bodies
 
@@ -213,7 +213,7 @@ def test_no_store_there(tmp_path: Path) -> None:
 def test_a_directory_of_stores_is_no_store(tmp_path: Path) -> None:
     """Who names a broker's data directory is told where in it the stores are."""
     for name in ("%2f", "staging"):
-        SqliteStore(tmp_path / name, ballast_bytes=0).close()
+        SqliteStore(tmp_path / name, reserve_bytes=0).close()
     for tool in ("check", "compact"):
         message = str(run(tool, tmp_path).exception)
         assert f"; there is one in '{tmp_path / '%2f'}', '{tmp_path / 'staging'}'" in message
@@ -285,7 +285,7 @@ def test_a_body_that_changed_is_never_delivered(tmp_path: Path) -> None:
     filled(tmp_path, 20)
     sql(tmp_path, "UPDATE body SET data = x'00' WHERE id = 5")
     sql(tmp_path, "UPDATE header SET properties = x'00' WHERE id = 6")
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         with pytest.raises(StoreDamaged, match=r"messages\.sqlite' is damaged: the body of message 5"):
             store.read([4, 5])
         with pytest.raises(StoreDamaged, match=r"messages\.sqlite' is damaged: the properties of message 6"):
@@ -309,7 +309,7 @@ def test_what_is_no_number_is_damage(tmp_path: Path, statement: str) -> None:
     filled(tmp_path, 20)
     sql(tmp_path, statement)
     with pytest.raises(StoreDamaged, match=r"messages\.sqlite' is damaged"):
-        SqliteStore(tmp_path, ballast_bytes=0)
+        SqliteStore(tmp_path, reserve_bytes=0)
     looked = run("info", tmp_path)
     assert isinstance(looked.exception, StoreDamaged)
     assert "messages.sqlite' is damaged" in str(looked.exception)
@@ -318,7 +318,7 @@ def test_what_is_no_number_is_damage(tmp_path: Path, statement: str) -> None:
 def test_a_header_that_changed_is_not_paged(tmp_path: Path) -> None:
     """What is no number, or no bytes, is found out when it is read."""
     filled(tmp_path, 20)
-    with SqliteStore(tmp_path, ballast_bytes=0) as store:
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
         sql(tmp_path, "UPDATE header SET deliveries = x'00' WHERE id = 5")
         sql(tmp_path, "UPDATE header SET properties = 'text' WHERE id = 6")
         sql(tmp_path, "UPDATE body SET data = 'text' WHERE id = 7")
@@ -351,7 +351,7 @@ def test_a_file_that_was_cut_off(tmp_path: Path, share: float) -> None:
 
 def test_a_page_that_is_gone(tmp_path: Path) -> None:
     """Where one page of bodies is unreadable, `dump` has every message that was not on it."""
-    with SqliteStore(tmp_path / "a", ballast_bytes=0) as store:
+    with SqliteStore(tmp_path / "a", reserve_bytes=0) as store:
         given = stored(store, *(put(1, b"x" * 1000) for _ in range(300)))
     file = tmp_path / "a" / "messages.sqlite"
     content = bytearray(file.read_bytes())
@@ -370,7 +370,7 @@ def test_a_page_that_is_gone(tmp_path: Path) -> None:
 def read_back(directory: Path, dumped: Result) -> dict[int, bytes]:
     """The bodies that a dump brings into a new store."""
     assert run("load", directory, text=dumped.stdout).exit_code in (0, 1)
-    with SqliteStore(directory, ballast_bytes=0) as store:
+    with SqliteStore(directory, reserve_bytes=0) as store:
         known = [one for queue in (0, 1) for level in (0, 1, 2) for one in ids(store, queue, level=level)]
         return store.read(known)
 
@@ -412,7 +412,7 @@ def read_carefully(directory: Path) -> tuple[dict[int, bytes], list[str]]:
     found: dict[int, bytes] = {}
     errors: list[str] = []
     try:
-        with SqliteStore(directory, ballast_bytes=0) as store:
+        with SqliteStore(directory, reserve_bytes=0) as store:
             for one in range(1, 101):
                 try:
                     found.update(store.read([one]))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-FILE_NAME = "ballast"
+FILE_NAME = "reserve"
 
 
-class Ballast:
+class SpaceReserve:
     """So many bytes of disk, held by a file of zeros or given up."""
 
     def __init__(self, directory: Path, size: int) -> None:

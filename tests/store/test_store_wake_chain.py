@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from multiqueue.store._turnstile import Turnstile
+from multiqueue.store._wake_chain import WakeChain
 from multiqueue.testing import wait_until_blocked
 
 LONG = 10  # seconds: who is forgotten is answered False after them
@@ -31,7 +31,7 @@ class Turn:
 
 
 @contextmanager
-def waiting(gate: Turnstile, count: int) -> Iterator[list[bool | str]]:
+def waiting(gate: WakeChain, count: int) -> Iterator[list[bool | str]]:
     """Threads that wait at the gate, and what becomes of them; joined at the end."""
     outcomes: list[bool | str] = []
 
@@ -53,7 +53,7 @@ def waiting(gate: Turnstile, count: int) -> Iterator[list[bool | str]]:
 
 def test_everybody_comes_through() -> None:
     """One opening lets all through that wait, and whoever comes later, with or without a timeout."""
-    gate = Turnstile()
+    gate = WakeChain()
     with waiting(gate, 8) as outcomes:
         gate.open()
     assert outcomes == [True] * 8
@@ -63,7 +63,7 @@ def test_everybody_comes_through() -> None:
 
 def test_a_wait_that_ends_before_the_opening() -> None:
     """After its timeout a wait answers False, with a negative one at once; the others come through later."""
-    gate = Turnstile()
+    gate = WakeChain()
     with waiting(gate, 2) as outcomes:
         assert not gate.wait(0.001)
         assert not gate.wait(-1)
@@ -73,7 +73,7 @@ def test_a_wait_that_ends_before_the_opening() -> None:
 
 def test_an_interruption_on_the_way_through() -> None:
     """Who is interrupted in the moment it is let through still lets the next one through."""
-    gate = Turnstile()
+    gate = WakeChain()
     interruptions = iter([KeyboardInterrupt()])
 
     def interrupt_the_first() -> None:
@@ -88,8 +88,8 @@ def test_an_interruption_on_the_way_through() -> None:
 
 def test_a_timeout_in_the_moment_of_the_opening() -> None:
     """A wait whose time is over as the gate opens answers False or True, and no turn is lost or doubled."""
-    gate = Turnstile()
-    gate._turn = Turn(gate._turn, lambda: Turnstile.open(gate))  # type: ignore[assignment]
+    gate = WakeChain()
+    gate._turn = Turn(gate._turn, lambda: WakeChain.open(gate))  # type: ignore[assignment]
     assert not gate.wait(0)
     assert gate.wait(0)
     gate.open()

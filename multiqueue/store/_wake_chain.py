@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 
 
-class Turnstile:
+class WakeChain:
     """Closed until `open`; many may wait."""
 
     __slots__ = ("_turn", "is_open")
