@@ -8,10 +8,21 @@ Starlette, uvicorn and prometheus-client (`blocking-multiqueue[monitor]`).
 from ._errors import MonitorError as MonitorError
 from ._lanes import Lanes as Lanes
 from ._own_metrics import Figures as Figures
+from ._pipeline import PipelineWindows as PipelineWindows
 from ._samples import Sample as Sample
 from ._samples import Sampler as Sampler
 from ._server import HttpServer as HttpServer
 from ._server import serve_http as serve_http
 from ._server import serve_lanes as serve_lanes
 
-__all__ = ["Figures", "HttpServer", "Lanes", "MonitorError", "Sample", "Sampler", "serve_http", "serve_lanes"]
+__all__ = [
+    "Figures",
+    "HttpServer",
+    "Lanes",
+    "MonitorError",
+    "PipelineWindows",
+    "Sample",
+    "Sampler",
+    "serve_http",
+    "serve_lanes",
+]

@@ -30,7 +30,7 @@ _JOBS: Final = 1500  # jobs of one answer
 _TEXT: Final = 2000  # characters of an error
 
 View = dict[str, Any]
-Progress = Callable[[], Mapping[str, Mapping[str, int]]]  # for a lane's name: items done, failed, and in all
+Progress = Callable[[], Mapping[str, Mapping[str, int]]]  # for a lane's name: how many items are in each state
 
 
 class Record:
@@ -180,7 +180,8 @@ class Lanes:
     def watch(self, name: str, executor: MultiQueueExecutor, progress: Progress | None = None) -> None:
         """Show an executor's jobs from now on, under a name; one of the same name before is shown no more.
 
-        `progress` tells how many items of a lane are done, failed and there in all, for a work list behind the lanes.
+        `progress` tells how many items of a lane are `waiting`, `running`, `done` and `failed`, for a work list behind
+        the lanes.
         """
         book = Book(name, executor, progress, self._clock)
         self._books = {**self._books, name: book}

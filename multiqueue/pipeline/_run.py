@@ -44,6 +44,9 @@ from ._work_clock import WorkClock
 Session = Callable[[], Any]
 """Gives the Spark session, starting it at the first call."""
 
+Watch = Callable[[Any], object]
+"""Is shown the `SparkDispatcher` of a run."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
@@ -65,10 +68,12 @@ def run_pipeline(
     session: Session | None = None,
     fifo: bool = False,
     follow: bool = False,
+    watch: Watch = lambda dispatcher: None,
 ) -> RunResult:
     """Run until every item is done or set aside, or Ctrl-C; the report is written in any case.
 
-    With `follow` it goes on to watch for files, until Ctrl-C. SIGTERM is as Ctrl-C.
+    With `follow` it goes on to watch for files, until Ctrl-C. SIGTERM is as Ctrl-C. `watch` is called with the
+    dispatcher, when there is one, before its first item.
 
     Call it in the main thread: it takes over both signals while it runs. With `session`, that session is used and left
     running; otherwise one is started if there is anything to do, and stopped.
@@ -111,7 +116,7 @@ def run_pipeline(
             scheduled,
             ledger,
             Intake(lanes, config.base, config.written, ledger, following, lost),
-            lambda: _dispatcher(config, scheduled, session, work, reporter, stack),
+            lambda: _dispatcher(config, scheduled, session, work, reporter, watch, stack),
             Attempts(work, output, post, clock, config.storage),
             Settlement(ledger, output, _backoff(config), DeadLetters(config.dead_letters)),
             Steps(steps, lanes, ledger),
@@ -182,6 +187,7 @@ def _dispatcher(
     session: Session | None,
     work: SparkWork,
     reporter: Reporter,
+    watch: Watch,
     stack: ExitStack,
 ) -> Dispatcher:
     section = config.settings.spark
@@ -196,7 +202,9 @@ def _dispatcher(
     from ..spark import SparkDispatcher  # here: everything else in this room works without pyspark
 
     prepare(spark, config, work)
-    return stack.enter_context(SparkDispatcher(spark, max_running=section.max_running))
+    dispatcher = stack.enter_context(SparkDispatcher(spark, max_running=section.max_running))
+    watch(dispatcher)
+    return dispatcher
 
 
 @contextlib.contextmanager

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -26,7 +29,8 @@ from ._lifecycle import ItemState
 from ._metrics import MetricsFile
 from ._plan import plan_of
 from ._plan_console import plan_values, show_plan
-from ._run import RunResult, run_pipeline
+from ._progress import Reporter
+from ._run import RunResult, Watch, run_pipeline
 
 # At the end of a run; `status` shows them all.
 _MOST_LANES = 30
@@ -59,9 +63,18 @@ def pipeline() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep the run's numbers in this file: JSON if it ends in .json, otherwise Prometheus's text.",
 )
+@click.option("--http", type=click.IntRange(0, 65535), help="Show the lanes on a page at this port; 0 is a free one.")
 @_JSON
 @click.pass_context
-def run(ctx: click.Context, file: str, url: str | None, follow: bool, metrics: Path | None, as_json: bool) -> None:
+def run(
+    ctx: click.Context,
+    file: str,
+    url: str | None,
+    follow: bool,
+    metrics: Path | None,
+    http: int | None,
+    as_json: bool,
+) -> None:
     """Process what FILE.toml describes, or the rest of it.
 
     Ctrl-C once lets running jobs finish, twice cancels them. SIGTERM is as Ctrl-C.
@@ -73,12 +86,26 @@ def run(ctx: click.Context, file: str, url: str | None, follow: bool, metrics: P
     reporter = reporter_for(console, as_json=as_json)
     if metrics is not None:
         reporter = MetricsFile(metrics.absolute(), reporter)
-    result = run_pipeline(config, reporter, follow=follow)
+    with contextlib.ExitStack() as stack:
+        watch: Watch = lambda dispatcher: None  # noqa: E731
+        if http is not None:
+            windows = stack.enter_context(_windows(http, config, reporter))
+            reporter, watch = windows, windows.watch
+        result = run_pipeline(config, reporter, follow=follow, watch=watch)
     if as_json:
         click.echo(json.dumps(_result_values(config, result), ensure_ascii=False))
     else:
         _show_result(console, config, result, file)
     ctx.exit(int(result.status))
+
+
+def _windows(port: int, config: PipelineConfig, reporter: Reporter) -> Any:
+    """The page of a run. The room that has it is named here alone: it sees all rooms, and no room imports it."""
+    try:
+        monitor = importlib.import_module("multiqueue.monitor")
+    except ImportError as error:
+        raise Unprepared(f"`--http` needs {error.name}: pip install 'blocking-multiqueue[monitor]'") from error
+    return monitor.PipelineWindows(Path(config.source).stem, reporter, port=port)
 
 
 @pipeline.command()

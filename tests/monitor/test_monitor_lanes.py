@@ -152,9 +152,9 @@ def test_a_result_is_not_kept_and_an_executor_may_go(lanes: Lanes) -> None:
 
 def test_a_work_list_behind_the_lanes_is_shown(lanes: Lanes, executor: MultiQueueExecutor) -> None:
     """A lane of the list is shown before its first job, with what is done of how many."""
-    lanes.watch("nightly", executor, lambda: {"tiny": {"done": 1, "failed": 0, "total": 4}})
-    assert shown(lanes)["tiny"]["items"] == {"done": 1, "failed": 0, "total": 4}
-    assert b'multiqueue_pipeline_items{executor="nightly",lane="tiny",state="total"} 4.0' in generate_latest(
+    lanes.watch("nightly", executor, lambda: {"tiny": {"done": 1, "waiting": 3}})
+    assert shown(lanes)["tiny"]["items"] == {"done": 1, "waiting": 3}
+    assert b'multiqueue_pipeline_items{executor="nightly",lane="tiny",state="waiting"} 3.0' in generate_latest(
         Figures(lanes).registry
     )
 

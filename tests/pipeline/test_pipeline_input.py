@@ -527,3 +527,20 @@ def test_messages_that_name_files(read: Reader) -> None:
     files = tuple(FileSeen(f"message://{name}", 1, 0) for name in ("a.csv", "b.csv"))
     read.work(read.spark, Item("i", "lane", files, read.base, messages=messages), read.staged)
     assert rows_in(read.staged) == [X, Y]
+
+
+def test_a_run_shows_its_dispatcher_to_those_who_watch(spark: Any, tmp_path: Path) -> None:
+    """The page of a run has a job for each item, by its file, and the Spark jobs of each."""
+    pytest.importorskip("starlette")
+    from multiqueue.monitor import PipelineWindows
+    from multiqueue.monitor._lanes import job_view
+
+    write(tmp_path, {"a.csv": A, "b.csv": B})
+    (tmp_path / "p.toml").write_text(STEPS.partition("[steps")[0] + STEPS[STEPS.index("[output]") :])
+    with PipelineWindows("nightly", Silent()) as windows:
+        run_pipeline(load_config(tmp_path / "p.toml"), windows, session=lambda: spark, watch=windows.watch)
+        (book,) = windows._lanes.books()
+        records = book.records(0.0)["orders"]
+        assert sorted(record.name for record in records) == ["a.csv", "b.csv"]
+        dispatcher = book.executor()
+        assert dispatcher is None or job_view(book, records[0])["spark"]

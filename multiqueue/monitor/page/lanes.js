@@ -116,7 +116,7 @@ export function lanesPage(parts, open) {
       rows.set(name, its);
     }
     its.lane = lane;
-    const items = lane.items;
+    const items = lane.items && { done: lane.items.done, total: Object.values(lane.items).reduce((sum, each) => sum + each, 0) };
     const parts = [
       items ? `${count(items.done)}/${count(items.total)} items` : `${count(lane.done)} done`,
       lane.failed ? `${count(lane.failed)} failed` : null,
