@@ -57,7 +57,9 @@ from ._host.virtual_host import VirtualHostStatistics as VirtualHostStatistics
 from ._paging.memory import MemoryStatistics as MemoryStatistics
 from ._paging.memory import TargetStatistics as TargetStatistics
 from ._queue.consumer import QueueConsumer as QueueConsumer
+from ._queue.counters import QueueStatistics as QueueStatistics
 from ._queue.entry import Entry as Entry
+from ._queue.entry import EntryQueue as EntryQueue
 from ._queue.entry import EntryState as EntryState
 from ._queue.entry import IllegalStep as IllegalStep
 from ._queue.entry_list import EntryList as EntryList
@@ -67,12 +69,11 @@ from ._queue.entry_list_kinds import SortedEntryList as SortedEntryList
 from ._queue.entry_list_kinds import StandardEntryList as StandardEntryList
 from ._queue.entry_list_kinds import make_entry_list as make_entry_list
 from ._queue.queue import BrokerQueue as BrokerQueue
-from ._queue.statistics import QueueStatistics as QueueStatistics
 from ._routing.arguments import ConsumerArguments as ConsumerArguments
 from ._routing.arguments import consumer_arguments as consumer_arguments
-from ._routing.binding import Binding as Binding
 from ._routing.dead_letter import deaths_of as deaths_of
 from ._routing.dead_letter import keys_in as keys_in
+from ._routing.exchange import Binding as Binding
 from ._routing.exchange import Exchange as Exchange
 from ._routing.exchange import ExchangeStatistics as ExchangeStatistics
 from ._routing.topology import DeclaredQueue as DeclaredQueue
@@ -101,6 +102,7 @@ __all__ = [
     "Delivery",
     "Entry",
     "EntryList",
+    "EntryQueue",
     "EntryState",
     "Exchange",
     "ExchangeStatistics",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from multiqueue.broker._routing.binding import Binding
-from multiqueue.broker._routing.exchange import Exchange
+from multiqueue.broker._routing.exchange import Binding, Exchange
 from multiqueue.broker._routing.topology import DeclaredQueue, Topology
 
 if TYPE_CHECKING:

@@ -87,14 +87,14 @@ class PagingModel:
         self.check()
         return row
 
-    def adopt_taken(self, size: int) -> None:
+    def adopt_taken(self, size: int, *, backed: bool) -> None:
         """A message of a queue that begins to page: somebody has it already."""
         if not self.paging.room(size + ENTRY_BYTES, first=True):
             return
         self.number += 1
-        row = Row(self.number, size, "red", state="taken", visible=False, owner="somebody")
+        row = Row(self.number, size, "red", state="taken", visible=backed, owner="somebody")
         self.rows[row.position] = row
-        self.paging.arrive_taken(self.area, row.position, size, row.content)
+        self.paging.arrive_taken(self.area, row.position, size, row.content, None, backed=backed)
         self.check()
 
     def keep(self, row: Row) -> None:

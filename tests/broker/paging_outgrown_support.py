@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from multiqueue.broker import Message, VirtualHost
-from multiqueue.broker._paging.outgrown_core import OutgrownCore
+from multiqueue.broker._paging.paged_entries import PagedEntries
 from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.store import MemoryStore
 from multiqueue.testing import PATIENCE, FakeClock
@@ -26,7 +26,7 @@ def small_host(store: str, clock: FakeClock | None = None) -> Iterator[VirtualHo
 
 def pages(queue: BrokerQueue) -> bool:
     """Whether what is on the queue has been paged out."""
-    return isinstance(queue._core, OutgrownCore)
+    return isinstance(queue.state.source, PagedEntries)
 
 
 def fill(host: VirtualHost, numbers: range, queue: str = "q", *, size: int = 100, colour: str = "blue") -> None:
@@ -55,7 +55,7 @@ def drain(host: VirtualHost, count: int, queue: str = "q", **options: object) ->
 
 def rows(host: VirtualHost) -> int:
     """How many messages the store has that the queues' rows are in, when it has done what was asked of it."""
-    journal = host._overflow._journal
+    journal = host._spill_rows._journal
     if journal is None:
         return 0
     journal.wait_for_commits()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from multiqueue.broker import AccessRefused, Message, NotFound, PreconditionFailed
-from multiqueue.broker._routing.binding import Binding, frozen
-from multiqueue.broker._routing.exchange import Exchange
+from multiqueue.broker._routing.binding import frozen
+from multiqueue.broker._routing.exchange import Binding, Exchange
 from multiqueue.broker._routing.headers import headers_condition
 
 

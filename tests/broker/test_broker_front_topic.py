@@ -10,8 +10,7 @@ from broker_front_support import named_queue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiqueue.broker._routing.binding import Binding
-from multiqueue.broker._routing.exchange import Exchange
+from multiqueue.broker._routing.exchange import Binding, Exchange
 from multiqueue.broker._routing.topic import TopicTree, words_of
 
 SOURCE = Exchange("topics", "topic")

@@ -77,7 +77,7 @@ def test_deleting_a_throttled_queue_lets_its_producers_go() -> None:
     bench = Bench(overflow=Overflow.FLOW_CONTROL, max_length=0)
     assert bench.queue.put(Message("a")) is PutOutcome.THROTTLED
     assert bench.queue.wait_for_room(0.0) is False
-    assert bench.queue._core.room_waiters == [], "who gave up is forgotten"
+    assert bench.queue.state.limit.room_waiters == [], "who gave up is forgotten"
     waiter = threading.Thread(target=bench.queue.wait_for_room)
     waiter.start()
     bench.queue.delete()
@@ -138,7 +138,7 @@ def test_the_timers_of_messages_that_are_gone_are_swept() -> None:
     for number in range(5000):
         bench.put(number)
         bench.pull(consumer)
-    assert len(bench.queue._core.expiries._heap) < 2000
+    assert len(bench.queue.state.source.expiries._heap) < 2000
 
 
 def test_a_delayed_message_is_overtaken_and_then_takes_its_place() -> None:

@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from multiqueue.broker import AlertThresholds, Message, QueueSettings, VirtualHost
-from multiqueue.broker._delivery.housekeeping import AT_ONCE, Housekeeping, Kept
+from multiqueue.broker._base.ports import AT_ONCE, Kept
+from multiqueue.broker._delivery.housekeeping import Housekeeping
 from multiqueue.testing import FakeClock
 
 
@@ -126,13 +127,13 @@ def test_an_outgrown_queue_is_visited_when_it_becomes_empty() -> None:
     desk.pass_time(0)
     desk.host.publish(Message(b"", routing_key="q"))
     queue = desk.host.queue("q")
-    assert queue.page_out()
+    assert queue.state.limit.page_out()
     subscription = desk.host.subscribe("q")
     received = subscription.get(timeout=60)
     assert desk.pass_time(1000) == []
     received.accept()
     assert desk.pass_time(0.25) == ["q"]
-    assert not queue._core.is_paged
+    assert queue.state.source.asks_selectors
     assert desk.pass_time(1000) == []
     desk.host.close()
 
@@ -144,7 +145,7 @@ def test_what_expires_in_a_temporary_store_is_dropped() -> None:
     for _ in range(100):
         desk.host.publish(Message(b"x" * 1000, routing_key="q", expiration=30))
     queue = desk.host.queue("q")
-    assert queue.page_out()
+    assert queue.state.limit.page_out()
     desk.pass_time(31)
     assert len(queue) == 0
     desk.host.close()

@@ -14,7 +14,7 @@ from multiqueue.broker._base.outcome import PutOutcome
 from multiqueue.broker._base.settings import MessageGroups, Overflow, QueueKind, QueueSettings
 from multiqueue.broker._delivery import target as _target
 from multiqueue.broker._delivery.target import ConsumerTarget
-from multiqueue.broker._queue import base as _queue_base
+from multiqueue.broker._queue import queue as _queue_module
 from multiqueue.broker._queue.consumer import QueueConsumer
 from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.core import _sync
@@ -24,7 +24,7 @@ from multiqueue.testing import Exploration, FakeClock, Run, explore
 
 def hold(scenario: Callable[[Run], None]) -> Exploration:
     """The scenario holds in every order of lock operations, but for orders of operations that commute."""
-    return explore(scenario, modules=[_queue_base, _credit])
+    return explore(scenario, modules=[_queue_module, _credit])
 
 
 class Office:
@@ -386,7 +386,7 @@ def test_the_end_of_a_hold_against_an_empty_pull() -> None:
 
 def hold_with_targets(scenario: Callable[[Run], None], surprises: int = 2) -> Exploration:
     """As `hold`, with the multi-queue that a target waits on; every order with at most so many surprises."""
-    modules = [_queue_base, _credit, _target, _sync]
+    modules = [_queue_module, _credit, _target, _sync]
     return explore(scenario, modules=modules, preemptions=surprises, max_schedules=200_000)
 
 

@@ -67,7 +67,7 @@ def _desk(path: Path, where: str, arguments: dict[str, object]) -> Iterator[Desk
     made = Desk(host, clock, where == "stored")
     if where == "outgrown":
         made.publish(-1)
-        assert made.queue.page_out()
+        assert made.queue.state.limit.page_out()
         assert made.host.get("q", auto_accept=True) is not None
     yield made
     host.check_invariants()
@@ -174,13 +174,13 @@ def test_deleting_a_long_queue_takes_no_longer_than_a_short_one() -> None:
     assert held is not None
     assert host.delete_queue("q") == long - 1
     assert len(queue) == 1
-    left = len(queue._core.entries)
+    left = len(queue.state.source.entries)
     assert left > long - 1000, "more than a slice of it was gone through at once"
     assert queue.get(host) is None
     assert queue.delete_messages() == queue.purge() == 0
     held.accept()
     visits = 0
-    while len(queue._core.entries):
+    while len(queue.state.source.entries):
         keeper.run_once()
         visits += 1
         assert visits < 10
@@ -218,7 +218,7 @@ def test_deleting_a_paged_queue_takes_no_longer_than_a_short_one(taker: str) -> 
         host.wait_for_commits()
         assert other.get(host) is not None
     host.check_invariants()
-    assert not queue._core.area.slots  # type: ignore[attr-defined]
+    assert not queue.state.source.area.slots  # type: ignore[attr-defined]
     assert queue.statistics().depth == queue.statistics().depth_bytes == 0
     host.close()
 
@@ -230,5 +230,5 @@ def test_a_queue_without_housekeeping_is_cleared_by_whoever_deletes_it() -> None
     for number in range(50_000):
         host.publish(Message(b"%d" % number, routing_key="q"))
     assert host.delete_queue("q") == 50_000
-    assert len(queue._core.entries) == 0
+    assert len(queue.state.source.entries) == 0
     host.close()

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from multiqueue.broker import BrokerQueue, Entry, IllegalStep, Message
-from multiqueue.broker._queue import settlement
+from multiqueue.broker._queue import queue as queue_module
 
 SLICE = 20
 COUNT = 4 * SLICE + 5
@@ -29,8 +29,8 @@ def settle(request: pytest.FixtureRequest) -> Settle:
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long was slept between slices; nobody does."""
     naps: list[float] = []
-    monkeypatch.setattr(settlement, "_SLICE", SLICE)
-    monkeypatch.setattr(settlement.time, "sleep", naps.append)
+    monkeypatch.setattr(queue_module, "_SLICE", SLICE)
+    monkeypatch.setattr(queue_module.time, "sleep", naps.append)
     return naps
 
 
@@ -49,7 +49,7 @@ def test_others_have_the_queue_between_slices(
     """No hold of the lock changes more than a slice, and whoever waits for the lock has time to take it."""
     queue, entries = held()
     unacked: list[int] = []
-    monkeypatch.setattr(settlement.time, "sleep", lambda _: unacked.append(queue.statistics().unacked))
+    monkeypatch.setattr(queue_module.time, "sleep", lambda _: unacked.append(queue.statistics().unacked))
     assert settle(queue, entries, queue) == COUNT
     assert max(one - other for one, other in pairwise([COUNT, *unacked])) == SLICE
     assert queue.statistics().unacked == 0

@@ -147,7 +147,7 @@ class PagingHostMachine(DurableMachine):
     @rule(name=names)
     def page_out(self, name: str) -> None:
         """As when other queues need the memory; on those that page already this does nothing."""
-        self.keeper.host.queue(name).page_out()
+        self.keeper.host.queue(name).state.limit.page_out()
 
     @rule(name=names)
     def keep_house(self, name: str) -> None:
@@ -499,7 +499,7 @@ def test_what_is_settled_while_it_is_written_out_does_not_come_back(arguments: d
         store.release(1)
         store.release(1)
         wait_until_blocked(lambda: len(queue) == 2)
-        writer = threading.Thread(target=queue.write_out)  # behind the deletion of the turn
+        writer = threading.Thread(target=queue._pager.write_out)  # behind the deletion of the turn
         writer.start()
         wait_until_blocked(writer)
         taken = [host.get("q", auto_accept=True) for _ in range(2)]

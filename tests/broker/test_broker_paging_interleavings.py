@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 
 from multiqueue.broker._base import credit as _credit
 from multiqueue.broker._base.message import Message
-from multiqueue.broker._durable.accounted_store import WatchedStore
-from multiqueue.broker._durable.journal import Journal, QueueJournal
+from multiqueue.broker._durable.accounted_store import AccountedStore
+from multiqueue.broker._durable.batch import QueueJournal
+from multiqueue.broker._durable.journal import Journal
 from multiqueue.broker._paging.memory import MemoryManager
-from multiqueue.broker._paging.outgrown_core import OutgrownCore
-from multiqueue.broker._queue import base as _queue_base
+from multiqueue.broker._paging.paged_entries import PagedEntries
+from multiqueue.broker._paging.spill import Spill
+from multiqueue.broker._queue import queue as _queue_module
 from multiqueue.broker._queue.consumer import QueueConsumer
 from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.store import Delete, Header, MemoryStore, Operation, Put
@@ -84,12 +86,15 @@ class Office:
         self.given: list[object] = []
         self.memory = Unmanned(LIMIT)
         self.store = Instant()
-        journal = Journal(WatchedStore(self.store, self.memory))  # type: ignore[arg-type]  # what a queue needs of it
+        journal = Journal(AccountedStore(self.store, self.memory))  # type: ignore[arg-type]  # what a queue needs of it
+
+        def new_rows() -> QueueJournal:
+            return QueueJournal(journal, self.store.allocate(), lambda *arguments: None)
+
         self.queue = BrokerQueue(
             "q",
             clock=lambda: 0.0,
-            memory=self.memory,
-            overflow=lambda: QueueJournal(journal, self.store.allocate(), lambda *arguments: None),
+            pager_of=lambda queue: Spill(queue, self.memory, new_rows),
             on_error=self._fail,
         )
 
@@ -136,7 +141,7 @@ class Office:
 
     @property
     def pages(self) -> bool:
-        return isinstance(self.queue._core, OutgrownCore)
+        return isinstance(self.queue.state.source, PagedEntries)
 
 
 def _selects(message: Message) -> bool:
@@ -144,7 +149,7 @@ def _selects(message: Message) -> bool:
 
 
 def _hold(scenario: Callable[[Run], None], *, preemptions: int = 2, within: Sequence[str] = ()) -> None:
-    modules = [_queue_base, _credit, threading]
+    modules = [_queue_module, _credit, threading]
     assert explore(scenario, modules=modules, preemptions=preemptions, within=within).schedules > 1
 
 
@@ -155,7 +160,7 @@ def test_publish_against_coming_back() -> None:
         def scenario(run: Run, *, selects: bool = selects) -> None:
             office = Office()
             office.consumer(selects=selects)
-            assert office.queue.page_out()
+            assert office.queue.state.limit.page_out()
             run.spawn(office.put, b"a", b"b")
             run.spawn(office.queue.housekeeping)
             run.join()
@@ -175,7 +180,7 @@ def test_settling_against_coming_back() -> None:
         def scenario(run: Run, *, is_kept: bool = is_kept) -> None:
             office = Office()
             office.put(b"a")
-            assert office.queue.page_out()
+            assert office.queue.state.limit.page_out()
             entry = office.queue.get(office)
             assert entry is not None
             settle = office.queue.release if is_kept else office.queue.accept
@@ -198,7 +203,7 @@ def test_beginning_to_page_against_publishing_and_pulling() -> None:
             office = Office()
             office.put(b"a")
             office.consumer(selects=selects)
-            run.spawn(office.queue.page_out)
+            run.spawn(office.queue.state.limit.page_out)
             run.spawn(office.put, b"b")
             run.spawn(office.pull)
             run.join()
@@ -215,7 +220,7 @@ def test_a_selector_is_asked_about_what_comes_back_while_it_is_written_out() -> 
 
     def scenario(run: Run) -> None:
         office = Office()
-        office.queue.page_out()
+        office.queue.state.limit.page_out()
         office.put(b"a")
         entry = office.queue.get(office)
         assert entry is not None
@@ -224,7 +229,7 @@ def test_a_selector_is_asked_about_what_comes_back_while_it_is_written_out() -> 
         office.queue.release(entry, office)
 
         def write_out() -> None:
-            office.queue.write_out()
+            office.queue._pager.write_out()
             for limit in (900, LIMIT):  # less than one message takes: all that can be is let go of
                 with office.memory as paging:
                     paging.set_limit(limit)

@@ -56,9 +56,9 @@ class PagingMachine(RuleBasedStateMachine):
     def refill(self) -> None:
         self.model.refill()
 
-    @rule(size=st.sampled_from([1, 60, 200]))
-    def adopt_taken(self, size: int) -> None:
-        self.model.adopt_taken(size)
+    @rule(size=st.sampled_from([1, 60, 200]), backed=st.booleans())
+    def adopt_taken(self, size: int, backed: bool) -> None:
+        self.model.adopt_taken(size, backed=backed)
 
     @rule(place=st.integers(0, 9))
     def back(self, place: int) -> None:

@@ -57,7 +57,7 @@ def test_a_priority_queue_keeps_its_levels_when_it_begins_to_page(host: VirtualH
     for number in range(60):
         host.publish(Message(b"%06d" % number, routing_key="q", priority=number % 3))
         if number == 40:
-            queue.page_out()
+            queue.state.limit.page_out()
     expected = [number for level in (2, 1, 0) for number in range(60) if number % 3 == level]
     assert [number_in(message) for message in queue.browse()] == expected
     assert drain(host, 60) == expected
@@ -76,8 +76,8 @@ def test_whoever_has_a_message_keeps_it_when_the_queue_begins_to_page(host: Virt
         accepted, released, rejected = (subscription.get(timeout=0) for _ in range(3))
         got = host.get("q")
         assert got is not None
-        assert queue.page_out()
-        queue.write_out()
+        assert queue.state.limit.page_out()
+        queue._pager.write_out()
         accepted.accept()
         released.release()
         rejected.reject()
@@ -100,7 +100,7 @@ def test_messages_that_are_held_or_expire_do_so_after_the_queue_began_to_page(
     host.publish(Message(b"000000", routing_key="q", delay=20.0))
     host.publish(Message(b"000001", routing_key="q", expiration=10.0))
     host.publish(Message(b"000002", routing_key="q"))
-    queue.page_out()
+    queue.state.limit.page_out()
     assert [number_in(message) for message in queue.browse()] == [0, 1, 2]
     clock.advance(15)
     queue.housekeeping()
@@ -115,7 +115,7 @@ def test_what_memory_keeps_expires_after_the_queue_began_to_page(host: VirtualHo
     queue = host.declare_queue("q")
     host.publish(Message(b"000000", routing_key="q"))
     host.publish(Message([1, 2], routing_key="q", expiration=10.0))
-    assert queue.page_out()
+    assert queue.state.limit.page_out()
     clock.advance(15)
     queue.housekeeping()
     assert (len(queue), queue.statistics().expired) == (1, 1)
@@ -127,7 +127,7 @@ def test_a_browser_sees_nothing_twice_when_the_queue_begins_to_page(host: Virtua
     fill(host, range(10))
     with host.subscribe("q", browse=True) as browser:
         seen = [number_in(browser.get(timeout=0).message) for _ in range(4)]
-        queue.page_out()
+        queue.state.limit.page_out()
         fill(host, range(10, 12))
         seen += [number_in(browser.get(timeout=PATIENCE).message) for _ in range(8)]
     assert seen == list(range(12))
@@ -140,7 +140,7 @@ def test_a_consumer_that_waits_is_told_of_what_comes_after_the_queue_began_to_pa
     with host.subscribe("q", selector="colour = 'red'", prefetch=1) as reds:
         with pytest.raises(Empty):
             reds.get(timeout=0)
-        queue.page_out()
+        queue.state.limit.page_out()
         fill(host, range(3, 4), colour="red")
         assert number_in(reds.get(timeout=PATIENCE).message) == 3
 
@@ -157,7 +157,7 @@ def test_a_selector_that_is_asked_while_the_queue_begins_to_page_starts_over(
     def page_out_and_settle() -> None:
         with monkeypatch.context() as patch:
             patch.setattr(MemoryManager, "_start", lambda memory: None)  # no loader brings anything to this consumer
-            assert queue.page_out()
+            assert queue.state.limit.page_out()
             host.memory_limit = 800  # less than one message takes: all of them are let go of
             host.memory_limit = LIMIT
             got = host.get("q")
@@ -189,13 +189,13 @@ def test_a_queue_does_not_begin_to_page_under_a_look_of_management(host: Virtual
     asked = []
 
     def selector(message: Message) -> bool:
-        asked.append(queue.page_out())
+        asked.append(queue.state.limit.page_out())
         return True
 
     assert queue.copy_messages(other, selector) == 5
     assert asked == [False] * 5
     assert not pages(queue)
-    assert queue.page_out()
+    assert queue.state.limit.page_out()
     assert drain(host, 5, "other") == list(range(5))
 
 

@@ -26,13 +26,13 @@ from .ending import end_each
 from .piecework import PIECE
 
 if TYPE_CHECKING:
-    from ...broker import BrokerQueue, Entry
+    from ...broker import Entry, EntryQueue
     from .channel import ServerChannel
     from .consumer import ServerConsumer
 
 _log = logging.getLogger("multiqueue.amqp")
 
-Settle = Callable[["BrokerQueue", "list[Entry]", object], object]
+Settle = Callable[["EntryQueue", "list[Entry]", object], object]
 
 
 class ChannelDelivering(ChannelBase):
@@ -229,24 +229,24 @@ class ChannelDelivering(ChannelBase):
                 end_each(self, [(f"give back {entry!r}", partial(release, queue, [entry], owner)) for entry in left])
 
 
-def _by_owner(held: Iterable[Held]) -> dict[tuple[BrokerQueue, object], list[Held]]:
-    groups: dict[tuple[BrokerQueue, object], list[Held]] = {}
+def _by_owner(held: Iterable[Held]) -> dict[tuple[EntryQueue, object], list[Held]]:
+    groups: dict[tuple[EntryQueue, object], list[Held]] = {}
     for each in held:
         groups.setdefault((each.entry.queue, each.owner), []).append(each)
     return groups
 
 
-def accept(queue: BrokerQueue, entries: list[Entry], owner: object) -> object:
+def accept(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
     """Be done with messages."""
     return queue.accept(entries, owner)
 
 
-def release(queue: BrokerQueue, entries: list[Entry], owner: object) -> object:
+def release(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
     """Put messages back at their places."""
     return queue.release(entries, owner)
 
 
-def reject(queue: BrokerQueue, entries: list[Entry], owner: object) -> object:
+def reject(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
     """Dead-letter messages."""
     return queue.reject(entries, owner)
 

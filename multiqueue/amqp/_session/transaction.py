@@ -17,7 +17,7 @@ from ...broker import MessageRefused, Received, Unroutable
 from .piecework import PIECE
 
 if TYPE_CHECKING:
-    from ...broker import BrokerQueue, Entry, Message
+    from ...broker import BrokerQueue, Entry, EntryQueue, Message
     from .channel import Held, ServerChannel, Settle
 
 
@@ -50,7 +50,7 @@ class _Holder:
 
     @staticmethod
     def _each(deliveries: tuple[_Delivery, ...], how: str) -> None:
-        groups: dict[tuple[BrokerQueue, object], list[Entry]] = {}
+        groups: dict[tuple[EntryQueue, object], list[Entry]] = {}
         for delivery in deliveries:
             groups.setdefault((delivery.entry.queue, delivery.consumer), []).append(delivery.entry)
         for (queue, owner), entries in groups.items():

@@ -90,6 +90,11 @@ class QueueSettings:
     auto_delete: bool = False
     alerts: AlertThresholds | None = None
 
+    @property
+    def has_groups(self) -> bool:
+        """True when messages of one group go to one consumer at a time."""
+        return self.groups is not MessageGroups.NONE
+
     def __post_init__(self) -> None:
         if isinstance(self.kind, str) and self.kind in _KIND_VALUES:
             object.__setattr__(self, "kind", QueueKind(self.kind))

@@ -13,31 +13,18 @@ Waiting     The thread waits for the interval or for `close`, which joins it. No
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final, Protocol
+from typing import Final
+
+from .._base.ports import AT_ONCE, Kept
 
 _log = logging.getLogger("multiqueue.broker")
 
-AT_ONCE: Final = -math.inf  # the time of a visit at the next interval
 _LEAST_SWEEP: Final = 64  # plans that were changed; fewer are not worth sweeping
-
-
-class Kept(Protocol):
-    """What housekeeping needs of whatever it visits."""
-
-    @property
-    def is_deleted(self) -> bool: ...
-
-    def housekeeping(self) -> float | None:
-        """Do what time asks for; returns when to come again, on the clock, None for not before it asks."""
-
-    def attend(self, ask: Callable[[Kept, float], object] | None) -> None:
-        """From now on, `ask(self, when)` has it visited; None: nothing has."""
 
 
 class Housekeeping:

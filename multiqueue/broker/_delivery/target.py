@@ -26,7 +26,7 @@ from multiqueue.core import LinkedBlockingMultiQueue
 from multiqueue.errors import Empty, ShutDown
 
 from .._base.credit import Credit
-from .._queue.consumer import QueueConsumer
+from .._queue.consumer import ConsumerQueue, QueueConsumer
 
 if TYPE_CHECKING:
     from .._base.message import Message
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .._queue.queue import BrokerQueue
 
 
-Settle = Callable[["BrokerQueue", "list[Entry]", QueueConsumer], object]
+Settle = Callable[[ConsumerQueue, "list[Entry]", QueueConsumer], object]
 
 
 class Delivery:
@@ -51,7 +51,7 @@ class Delivery:
         self.redelivered = entry.delivery_count > 1 or entry.maybe_delivered
 
     @property
-    def queue(self) -> BrokerQueue:
+    def queue(self) -> ConsumerQueue:
         """Where it came from."""
         return self.consumer.queue
 

@@ -70,7 +70,7 @@ class _Change:
             self._memory.end_writing(writing)
 
 
-class WatchedStore:
+class AccountedStore:
     """A `MessageStore` around another one."""
 
     def __init__(self, store: MessageStore, memory: MemoryManager) -> None:

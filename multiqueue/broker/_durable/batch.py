@@ -12,14 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from multiqueue.store import Commit, Delete, Operation, Put, StoreClosed, StoreFailed, StoreFull
 
 from .._base.message_codec import encode_message
+from .._base.outcome import DeadLetterReason
+from .._queue.ports import Joining, StoredQueue
 from .journal import Journal, follow, guarded
 
 if TYPE_CHECKING:
+    from multiqueue.store import MessageStore
+
     from .._base.message import Message
     from .._base.outcome import PutOutcome
     from .._queue.entry import Entry
@@ -28,41 +32,24 @@ _NO_QUEUE: Final = 0  # rows there only take their turn
 _NOTHING: Final = (b"", b"")
 
 
-class Admitting(Protocol):
-    """A durable queue, as a submission needs it: see `_queue/enqueue`."""
-
-    @property
-    def store_number(self) -> int: ...
-
-    def admit(
-        self, message: Message, *, immediate: bool = False, unlimited: bool = False
-    ) -> tuple[PutOutcome, Entry | None]: ...
-
-    def hand_over(self, entry: Entry, put: Put) -> None: ...
-
-    def join_in_turn(self, entry: Entry, turn: Put) -> None: ...
-
-    def withdraw(self, entry: Entry) -> None: ...
-
-
-_Q = TypeVar("_Q", bound=Admitting)
+_Q = TypeVar("_Q", bound=StoredQueue)
 
 
 class _Arrival:
     """A message that joins its queue."""
 
-    __slots__ = ("_entry", "_put", "_queue")
+    __slots__ = ("_entry", "_joining", "_put")
 
-    def __init__(self, queue: Admitting, entry: Entry, put: Put) -> None:
-        self._queue = queue
+    def __init__(self, joining: Joining, entry: Entry, put: Put) -> None:
+        self._joining = joining
         self._entry = entry
         self._put = put
 
     def go_on(self) -> None:
-        self._queue.hand_over(self._entry, self._put)
+        self._joining.hand_over(self._entry, self._put)
 
     def give_up(self) -> None:
-        self._queue.withdraw(self._entry)
+        self._joining.withdraw(self._entry)
 
 
 class _Step:
@@ -98,7 +85,7 @@ class Submission:
 
     def put(
         self,
-        queue: Admitting,
+        queue: StoredQueue,
         message: Message,
         *,
         immediate: bool = False,
@@ -114,16 +101,17 @@ class Submission:
             TypeError: the body or a header is nothing that a store can keep. Nothing was changed.
         """
         properties, body = self._prepare(message, like) if message.persistent else _NOTHING
-        outcome, entry = queue.admit(message, immediate=immediate, unlimited=like is not None)
+        joining = queue.joining
+        outcome, entry = joining.admit(message, immediate=immediate, unlimited=like is not None)
         if entry is None:
             return outcome
         if like is not None:
             entry.take_after(like)
         if not message.persistent:
-            self.take_turn(queue, entry, otherwise=lambda _: queue.withdraw(entry))
+            self.take_turn(joining, entry, otherwise=lambda _: joining.withdraw(entry))
             return outcome
         put = Put(
-            queue.store_number,
+            joining.store_number,
             properties,
             body,
             level=entry.level,
@@ -131,14 +119,14 @@ class Submission:
             deliveries=entry.delivery_count,
         )
         self.operations.append(put)
-        self._steps.append(_Arrival(queue, entry, put))
+        self._steps.append(_Arrival(joining, entry, put))
         return outcome
 
-    def take_turn(self, queue: Admitting, entry: Entry, otherwise: Callable[[Put], object]) -> None:
+    def take_turn(self, joining: Joining, entry: Entry, otherwise: Callable[[Put], object]) -> None:
         """Let an entry that is not stored join among those that are: an empty row gives it its number and its turn."""
         turn = Put(_NO_QUEUE, b"", b"", transient=True)
         self.operations.append(turn)
-        self.then(partial(queue.join_in_turn, entry, turn), partial(otherwise, turn))
+        self.then(partial(joining.join_in_turn, entry, turn), partial(otherwise, turn))
 
     @property
     def may_wait(self) -> bool:
@@ -233,3 +221,43 @@ def _body_of(message: Message) -> bytes:
         f"the body of a persistent message for routing key {message.routing_key!r} is a {type(body).__name__};"
         " a durable queue keeps bytes: encode it, or publish it with persistent=False"
     )
+
+
+DeadLetterSubmission = Callable[[Any, "Message", DeadLetterReason, Any], object]
+
+
+class QueueJournal:
+    """One durable queue's side of the journal. `number` is the queue's in the store."""
+
+    __slots__ = ("dead_letter", "host", "number")
+
+    def __init__(self, host: Journal, number: int, dead_letter: DeadLetterSubmission) -> None:
+        self.host = host
+        self.number = number
+        # Adds what becomes of a dead letter to the submission that deletes it.
+        self.dead_letter = dead_letter
+
+    def batch(self, *, is_owed: bool = False) -> Submission:
+        """A new submission."""
+        return Submission(self.host, is_owed=is_owed)
+
+    @property
+    def store(self) -> MessageStore:
+        return self.host.store
+
+    def delete(self, numbers: Sequence[int]) -> Commit | None:
+        """As `Journal.delete`."""
+        return self.host.delete(numbers)
+
+    def submit(
+        self,
+        operations: Sequence[Operation],
+        committed: Callable[[], object] | None = None,
+        failed: Callable[[BaseException], object] | None = None,
+    ) -> Commit:
+        """As `Journal.submit`."""
+        return self.host.submit(operations, committed, failed)
+
+    def drop_queue(self) -> None:
+        """The queue is gone, and all its messages with it. As `Journal.drop_queue`."""
+        self.host.drop_queue(self.number)

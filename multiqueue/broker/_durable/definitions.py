@@ -16,8 +16,7 @@ from multiqueue.store import Define, Definition, StoreDamaged, Undefine
 
 from .._base.json_values import dump, load
 from .._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
-from .._routing.binding import Binding, Destination
-from .._routing.exchange import Exchange
+from .._routing.exchange import Binding, Destination, Exchange
 from .._routing.topology import Declared, DeclaredQueue
 
 EXCHANGE, QUEUE, BINDING = "exchange", "queue", "binding"

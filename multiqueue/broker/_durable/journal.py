@@ -16,22 +16,19 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from multiqueue.store import Commit, Delete, DropQueue, MessageStore, Operation, StoreClosed, StoreError, StoreFailed
 
-from .._delivery.housekeeping import AT_ONCE
-
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .._base.outcome import DeadLetterReason
-    from .._delivery.housekeeping import Kept
-    from .._queue.base import QueueBase
-    from .batch import Submission
-
-DeadLetterSubmission = Callable[["QueueBase", "Message", "DeadLetterReason", "Submission"], object]
+from .._base.ports import AT_ONCE, Kept
 
 _log = logging.getLogger("multiqueue.broker")
+
+
+class Owed(Protocol):
+    """What a full store refused, and must have when it has room."""
+
+    def submit_again(self) -> None: ...
 
 
 class _Here(threading.local):
@@ -60,7 +57,7 @@ class Journal:
         self.failure: StoreFailed | None = None  # set once
         self._is_closed = False
         self._lock = threading.Lock()
-        self._owed: list[Submission] = []  # in the order in which they were refused
+        self._owed: list[Owed] = []  # in the order in which they were refused
         self._ask: Callable[[Kept, float], object] | None = None
 
     @property
@@ -160,7 +157,7 @@ class Journal:
         """A moment in seconds since 1970 on the queues' clock."""
         return self.clock() + (when - self.wall_clock())
 
-    def owe(self, submission: Submission) -> None:
+    def owe(self, submission: Owed) -> None:
         """Keep what a full store refused, for another try."""
         with self._lock:
             self._owed.append(submission)
@@ -215,27 +212,3 @@ def guarded(action: Callable[[], object]) -> None:
         action()
     except Exception as error:  # noqa: BLE001  # the next action must run as well
         _log.error("what follows a commit failed", exc_info=error)
-
-
-class QueueJournal:
-    """One durable queue's side of the journal. `number` is the queue's in the store."""
-
-    __slots__ = ("dead_letter", "host", "number")
-
-    def __init__(self, host: Journal, number: int, dead_letter: DeadLetterSubmission) -> None:
-        self.host = host
-        self.number = number
-        # Adds what becomes of a dead letter to the submission that deletes it.
-        self.dead_letter = dead_letter
-
-    @property
-    def store(self) -> MessageStore:
-        return self.host.store
-
-    def delete(self, numbers: Sequence[int]) -> Commit | None:
-        """As `Journal.delete`."""
-        return self.host.delete(numbers)
-
-    def drop_queue(self) -> None:
-        """The queue is gone, and all its messages with it. As `Journal.drop_queue`."""
-        self.host.drop_queue(self.number)

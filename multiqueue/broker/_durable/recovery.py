@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from multiqueue.store import Definition, DropQueue, Level, MessageStore
 
-from .._routing.binding import Binding, Destination
-from .._routing.exchange import DEFAULT_EXCHANGE, binding_condition
+from .._routing.exchange import DEFAULT_EXCHANGE, Binding, Destination, binding_condition
 from .._routing.topology import DeclaredQueue
 from .definitions import BINDING, EXCHANGE, QUEUE, KeptQueue, binding_from, exchange_from, queue_from
 

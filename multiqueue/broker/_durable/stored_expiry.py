@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from multiqueue.store import StoreError
 
-from .._delivery.housekeeping import AT_ONCE
+from .._base.ports import AT_ONCE
 
 if TYPE_CHECKING:
     from .._paging.memory import MemoryManager

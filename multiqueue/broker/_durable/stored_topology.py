@@ -23,8 +23,7 @@ from .definitions import definition_of, is_kept, undefinition_of
 
 if TYPE_CHECKING:
     from .._queue.queue import BrokerQueue
-    from .._routing.binding import Binding
-    from .._routing.exchange import Exchange
+    from .._routing.exchange import Binding, Exchange
     from .journal import Journal
 
 

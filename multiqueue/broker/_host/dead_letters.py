@@ -13,19 +13,16 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
 
 from .._base.errors import NotFound
 from .._base.message import Message
 from .._base.outcome import DeadLetterReason
 from .._durable.batch import Submission
+from .._queue.entry import EntryQueue
 from .._queue.queue import BrokerQueue
 from .._routing.dead_letter import dead_letter, further_keys, is_cycle
 from .._routing.topology import Topology
 from .life import Life
-
-if TYPE_CHECKING:
-    from .._queue.base import QueueBase
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -56,7 +53,7 @@ class DeadLetterRouting:
             submission.submit_if_open()
 
     def send_on(
-        self, queue: QueueBase, message: Message, reason: DeadLetterReason, submission: Submission | None
+        self, queue: EntryQueue, message: Message, reason: DeadLetterReason, submission: Submission | None
     ) -> None:
         """Send a dead letter where its queue says: with a submission, when that is committed."""
         settings = queue.settings

@@ -25,8 +25,8 @@ from .._routing.arguments import (
     assert_same_settings,
     queue_settings,
 )
-from .._routing.binding import Binding, Destination, frozen
-from .._routing.exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Exchange, binding_condition
+from .._routing.binding import frozen
+from .._routing.exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Binding, Destination, Exchange, binding_condition
 from .._routing.topology import DeclaredQueue, Topology
 from .life import Life
 

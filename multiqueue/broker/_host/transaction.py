@@ -120,7 +120,7 @@ class Transaction:
                 self._give_up_deliveries()
                 raise
             for entry in stored:
-                entry.bury()
+                entry.settle_elsewhere()
         else:
             for message, queues, mandatory in self._published:
                 outcomes.append((message, [(queue, queue.put(message)) for queue in queues], mandatory))

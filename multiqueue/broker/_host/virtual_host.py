@@ -29,18 +29,18 @@ from .._base.settings import QueueSettings
 from .._delivery.housekeeping import Housekeeping
 from .._delivery.scheduler import Scheduler
 from .._delivery.subscription import Subscription, call_back
-from .._durable.accounted_store import WatchedStore
+from .._durable.accounted_store import AccountedStore
+from .._durable.batch import QueueJournal
 from .._durable.definitions import KeptQueue
-from .._durable.journal import Journal, QueueJournal
+from .._durable.journal import Journal
 from .._durable.recovery import recover
+from .._durable.spill_rows import SpillRows
 from .._durable.stored_expiry import StoredExpiry
 from .._durable.stored_topology import StoredTopology
 from .._paging.memory import MemoryManager, MemoryStatistics
-from .._paging.spill_rows import Overflow
+from .._queue.counters import QueueStatistics
 from .._queue.queue import BrokerQueue
-from .._queue.statistics import QueueStatistics
-from .._routing.binding import Binding
-from .._routing.exchange import Exchange, ExchangeStatistics
+from .._routing.exchange import Binding, Exchange, ExchangeStatistics
 from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
 from .declarations import predeclare
@@ -103,13 +103,13 @@ class VirtualHost(Verbs):
         self._memory = MemoryManager(memory_limit, name=name)
         self._journal = None
         if store is not None:
-            self._journal = Journal(WatchedStore(store, self._memory), clock=clock, wall_clock=wall_clock)
+            self._journal = Journal(AccountedStore(store, self._memory), clock=clock, wall_clock=wall_clock)
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
         predeclare(topology)
         life = Life(name, self._journal)
         self._dead_letters = DeadLetterRouting(topology, life, wall_clock)
         self._receiving = Receiving()
-        self._overflow = Overflow(
+        self._spill_rows = SpillRows(
             self._memory,
             self._journal,
             self._dead_letters.send_on,
@@ -158,11 +158,10 @@ class VirtualHost(Verbs):
             on_alert=self._alert,
             vhost=self.name,
             journal=journal,
-            memory=self._memory,
-            overflow=self._overflow.rows,
+            pager_of=self._spill_rows.pager_of,
         )
         if journal is not None:
-            self._memory.lending.relieve()  # with a queue that pages there is less to lend
+            self._memory.reservations.relieve()  # with a queue that pages there is less to lend
         if self._housekeeping is not None:
             self._housekeeping.add(queue)
         return queue
@@ -294,7 +293,7 @@ class VirtualHost(Verbs):
         if self._journal is not None:
             self._close_store(self._journal)
         self._memory.close()
-        self._overflow.close()
+        self._spill_rows.close()
         for queue in self.queues():
             queue.delete()
             self._let_be(queue)

@@ -1,4 +1,4 @@
-"""Who is fed by which target list: the consumers of one paged queue, and gets without a consumer.
+"""Which target list each reader of one paged queue is assigned to: consumers, and gets without a consumer.
 
 Promise     Consumers that want the same things share a list, so that a message costs the same however many compete
             for it. Whoever meets an entry that only it may not have (it has refused it, or published it) gets a
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .target_list import Area, TargetList
 
 
-class Feed:
+class Assignment:
     """Readers that share a target list. `willing` of them want work now."""
 
     __slots__ = ("key", "readers", "target", "willing")
@@ -35,30 +35,30 @@ class Feed:
         self.willing: set[Reader] = set()
 
 
-class Feeds:
+class Assignments:
     """The readers of one paged queue, and their lists."""
 
     def __init__(self, area: Area, memory: MemoryManager) -> None:
         self._area = area
         self._memory = memory
-        self._feeds: dict[Reader, Feed] = {}
-        self._shared: dict[object, Feed] = {}  # Invariant: the feeds that have a key, by it
+        self._assignments: dict[Reader, Assignment] = {}
+        self._shared: dict[object, Assignment] = {}  # Invariant: those that have a key, by it
 
-    def of(self, reader: Reader) -> Feed | None:
-        """Who it is fed with, None for a reader that has no list."""
-        return self._feeds.get(reader)
+    def of(self, reader: Reader) -> Assignment | None:
+        """The list that it shares, and with whom; None for a reader that has no list."""
+        return self._assignments.get(reader)
 
     def target_of(self, reader: Reader) -> TargetList | None:
         """Its list, None when it has none."""
-        feed = self._feeds.get(reader)
-        return None if feed is None else feed.target
+        assignment = self._assignments.get(reader)
+        return None if assignment is None else assignment.target
 
     def share_of(self, owner: object) -> Share | None:
         """What is set aside for a consumer; None for an owner of another kind, and for one that has left."""
         if not isinstance(owner, QueueConsumer):
             return None
-        feed = self._feeds.get(owner)
-        return None if feed is None else feed.readers[owner]
+        assignment = self._assignments.get(owner)
+        return None if assignment is None else assignment.readers[owner]
 
     def enter(self, consumer: QueueConsumer, *, is_here: bool = False) -> None:
         """Give a consumer a list, its own or one that it shares.
@@ -69,16 +69,16 @@ class Feeds:
             ConsumerNotAdmitted: there is no memory for it; not if `is_here`.
         """
         key = _key_of(consumer) if consumer.acquires else None
-        feed = None if key is None else self._shared.get(key)
+        assignment = None if key is None else self._shared.get(key)
         share = Share(_credit_of(consumer))
         with self._memory as paging:
             if is_here:
                 share.credit = paging.affordable(share.credit)
-            elif feed is not None:
+            elif assignment is not None:
                 paging.admit(self._area.name, consumer.tag, share.credit)
-            if feed is not None:
-                paging.set_aside(feed.target, share)
-        self._add(consumer, feed or self._new_feed(consumer, key, share, is_here=is_here), share)
+            if assignment is not None:
+                paging.set_aside(assignment.target, share)
+        self._add(consumer, assignment or self._new_assignment(consumer, key, share, is_here=is_here), share)
 
     def enter_once(self, reader: Reader) -> None:
         """Give gets without a consumer a list, unless they have one. Nothing is set aside for them.
@@ -86,67 +86,67 @@ class Feeds:
         Raises:
             ConsumerNotAdmitted: there is no memory for it.
         """
-        if reader not in self._feeds:
+        if reader not in self._assignments:
             share = Share(0)
-            self._add(reader, self._new_feed(reader, None, share), share)
+            self._add(reader, self._new_assignment(reader, None, share), share)
 
     def separate(self, reader: Reader) -> bool:
         """Give a reader that shares a list one of its own; False when there is no memory for it."""
         nothing = Share(0)
         try:
-            own = self._new_feed(reader, None, nothing)
+            own = self._new_assignment(reader, None, nothing)
         except ConsumerNotAdmitted:
             return False
-        feed = self._feeds[reader]
-        share = feed.readers[reader]
+        assignment = self._assignments[reader]
+        share = assignment.readers[reader]
         with self._memory as paging:
             paging.take_away(own.target, nothing)
-            paging.take_away(feed.target, share)
+            paging.take_away(assignment.target, share)
             paging.set_aside(own.target, share)
         self._part(reader)
         self._add(reader, own, share)
         return True
 
     def leave(self, reader: Reader) -> None:
-        """It is fed no longer. Harmless when it was not."""
-        feed = self._feeds.get(reader)
-        if feed is None:
+        """It has no list any longer. Harmless when it had none."""
+        assignment = self._assignments.get(reader)
+        if assignment is None:
             return
         with self._memory as paging:
-            paging.give_up(feed.target, feed.readers[reader])
+            paging.give_up(assignment.target, assignment.readers[reader])
         self._part(reader)
 
     def _part(self, reader: Reader) -> None:
         """Take a reader from its list, which goes with the last one."""
-        self.note_hunger(reader, willing=False)
-        feed = self._feeds.pop(reader)
-        del feed.readers[reader]
-        if feed.readers:
+        self.note_demand(reader, willing=False)
+        assignment = self._assignments.pop(reader)
+        del assignment.readers[reader]
+        if assignment.readers:
             return
-        if feed.key is not None:
-            del self._shared[feed.key]
+        if assignment.key is not None:
+            del self._shared[assignment.key]
         with self._memory as paging:
-            paging.leave(feed.target)
+            paging.leave(assignment.target)
 
     def clear(self) -> None:
         """Forget them all: their area goes, and the lists with it."""
-        self._feeds.clear()
+        self._assignments.clear()
         self._shared.clear()
 
-    def note_hunger(self, reader: Reader, *, willing: bool) -> None:
+    def note_demand(self, reader: Reader, *, willing: bool) -> None:
         """It has credit and wants work, or has not; a list is hungry while one of its readers is."""
-        feed = self._feeds.get(reader)
-        if feed is None:
+        assignment = self._assignments.get(reader)
+        if assignment is None:
             return
         if willing:
-            feed.willing.add(reader)
+            assignment.willing.add(reader)
         else:
-            feed.willing.discard(reader)
-        if bool(feed.willing) != feed.target.hungry:
+            assignment.willing.discard(reader)
+        if bool(assignment.willing) != assignment.target.hungry:
             with self._memory as paging:
-                paging.set_hungry(feed.target, bool(feed.willing))
+                paging.set_hungry(assignment.target, bool(assignment.willing))
 
-    def _new_feed(self, reader: Reader, key: object, share: Share, *, is_here: bool = False) -> Feed:
+    def _new_assignment(self, reader: Reader, key: object, share: Share, *, is_here: bool = False) -> Assignment:
         label = reader.tag if isinstance(reader, QueueConsumer) else "get"
         selector = reader.selector if isinstance(reader, QueueConsumer) else None
         with self._memory as paging:
@@ -158,16 +158,16 @@ class Feeds:
                 share=share,
                 is_here=is_here,
             )
-        feed = Feed(target, key)
+        assignment = Assignment(target, key)
         if key is not None:
-            self._shared[key] = feed
-        return feed
+            self._shared[key] = assignment
+        return assignment
 
-    def _add(self, reader: Reader, feed: Feed, share: Share) -> None:
-        self._feeds[reader] = feed
-        feed.readers[reader] = share
+    def _add(self, reader: Reader, assignment: Assignment, share: Share) -> None:
+        self._assignments[reader] = assignment
+        assignment.readers[reader] = share
         if isinstance(reader, QueueConsumer) and reader.is_willing:
-            self.note_hunger(reader, willing=True)
+            self.note_demand(reader, willing=True)
 
 
 def _key_of(consumer: QueueConsumer) -> object:

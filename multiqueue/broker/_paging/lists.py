@@ -62,14 +62,18 @@ class PagingLists(PagingMembers):
             area.head_end = position  # named by a list, or in memory until the store has it
         return slot is not None and slot.payload is not None
 
-    def arrive_taken(self, area: Area, position: int, cost: int, payload: object, share: Share | None = None) -> None:
-        """As `arrive`, of a message that somebody has already, and that is in memory alone."""
+    def arrive_taken(
+        self, area: Area, position: int, cost: int, payload: object, share: Share | None, *, backed: bool
+    ) -> None:
+        """As `arrive`, of a message that somebody has already."""
         level = position >> LEVEL_SHIFT
         previous, tail = area.last[level], area.tail
         area.last[level] = position
         self.room(cost + self.entry_bytes, first=True)
-        slot = self._new_unbacked(area, position, cost, payload)
-        self.hold(slot, share)
+        new_slot = self._new_slot(area, position, cost) if backed else self._new_unbacked(area, position, cost, payload)
+        self.hold(new_slot, share)
+        if backed and self.room(cost):
+            self.place(new_slot, payload)
         for target in area.lists:
             if target.scans[level] == previous:
                 target.scans[level] = position

@@ -26,13 +26,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
 from .loads import Found, Load, LoadKind, Paging
-from .reservation import Lending
+from .reservation import Reservations
 from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, TargetList
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from .._durable.stored_expiry import StoredExpiry
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -56,6 +55,13 @@ class AreaReader(Protocol):
 
     def expire(self, position: int) -> bool:
         """A message is past its time: drop it; False when somebody has it, or it is gone."""
+
+
+class Expiry(Protocol):
+    """Finds what has expired in a store."""
+
+    def look(self) -> object:
+        """Have it dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +116,11 @@ class MemoryManager:
         self._numbers: dict[int, AreaReader] = {}  # by the queue's number in the store
         self._threads: list[threading.Thread] = []
         self._closed = False
-        self.lending = Lending(self)
+        self.reservations = Reservations(self)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
         self._telling = 0  # lists that were served, and whose consumers are not told yet
-        self.expiry: StoredExpiry | None = None  # looks for what has expired in the store alone
+        self.expiry: Expiry | None = None  # looks for what has expired in the store alone
 
     def __enter__(self) -> Paging:
         self._lock.acquire()
@@ -180,7 +186,7 @@ class MemoryManager:
         with self as paging:
             paging.set_limit(limit)
             self.largest_body = _largest_body(paging)
-        self.lending.relieve()
+        self.reservations.relieve()
 
     def check_size(self, size: int, label: str) -> None:
         """Return if a message of this size, in bytes of its body, can be kept.
@@ -201,7 +207,7 @@ class MemoryManager:
 
     def statistics(self) -> MemoryStatistics:
         """The accounts and every target list, at one moment."""
-        self.lending.trim()
+        self.reservations.trim()
         with self._lock:
             paging, amounts = self._paging, self._paging.amounts
             return MemoryStatistics(
@@ -393,7 +399,7 @@ class MemoryManager:
             self._paging.check_invariants()
             amounts = self._paging.amounts
             kept = sum(area.slots[each].cost for area in (*self._readers, *self._paging.closing) for each in area.kept)
-            assert amounts[Account.UNPAGED] == self.lending.lent_locked() + kept, "what is lent does not add up"
+            assert amounts[Account.UNPAGED] == self.reservations.reserved_locked() + kept, "reservations do not add up"
             # What is under way was admitted, perhaps under a higher limit, and ends by itself.
             settled = self._paging.used - amounts[Account.LOADING] - amounts[Account.WRITING]
             assert settled <= self._paging.limit, f"{settled} of {self._paging.limit} bytes"

@@ -1,26 +1,61 @@
-"""The entry list of a paged queue: most of what it lists is in the store alone.
+"""The entries of a broker queue that pages: in the store, and in memory as far as the virtual host's budget goes.
 
-Promise     Positions are the store's: level, then number. What somebody has taken, or is held until its time, is an
-            object here from then until it is settled or back; everything else is in memory only while paging keeps it.
-State       Guarded by the queue's lock; calls the memory manager's under it.
+Promise     As `EntrySource`. A consumer is given the first direct reference of its target list, which was matched
+            against its selector when it came into the list. Positions are the store's: level, then number. An entry
+            that somebody has taken, or that is held until its time, is an object here from then until it is settled or
+            back; everything else is in memory only while paging keeps it.
+State       Guarded by the queue's lock, except for the lists themselves, which the memory manager's lock guards.
+Waiting     A pull that finds no direct reference ends as one that finds nothing: the consumer is INTERESTED, and its
+            list wants a load. No wake-up is lost: a loader installs what it has read and only then takes this queue's
+            lock to notify. The pull held that lock from looking into the list to leaving NOTIFIED: if it looked
+            before the installing, the loader meets an INTERESTED consumer and notifies it; if after, it has found
+            what was installed.
+Lock order  queue lock -> the memory manager's; queue lock -> the store's (`allocate`).
+Source      "Durable Queue Memory Management" (Apache ActiveMQ).
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from .._base.message import MESSAGE_BYTES
+from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueKind
-from .._queue.entry import Entry, EntryState, Key, Position
-from .._queue.entry_list import EntryList
+from .._queue.consumer import ConsumerState, QueueConsumer
+from .._queue.cursor import Reader
+from .._queue.deadlines import Deadlines
+from .._queue.entry import Entry, EntryState, Position
 from .._queue.entry_list_kinds import make_entry_list
-from .target_list import LEVEL_SHIFT, Area, Share, TargetList
+from .._queue.entry_source import Doubt, QueueRules, ResidentEntries
+from .assignments import Assignment, Assignments
+from .target_list import LEVEL_SHIFT, Area, TargetList
 
 if TYPE_CHECKING:
     from .._base.message import Message
     from .._base.settings import QueueSettings
+    from .._queue.ports import Rows
     from .memory import MemoryManager
+
+_GETTER_STAYS: Final = 10.0  # seconds that gets without a consumer keep their list after the last one
+
+
+class PagedQueue(Protocol):
+    """What a queue that pages does when its lock is free."""
+
+    def write_out(self) -> object:
+        """Give the store what is in memory alone."""
+
+    def trim(self) -> object:
+        """Evict what is above the limit of a ring."""
+
+    def report_loss(self, consumer: QueueConsumer) -> object:
+        """What is counted is not to be had: tell, and cancel the consumers that would wait for it."""
+
+    def keep_in_memory(self) -> object:
+        """Page no longer, should nothing be on the queue."""
 
 
 class _Past(NamedTuple):
@@ -31,105 +66,194 @@ class _Past(NamedTuple):
     maybe_delivered: bool
 
 
-class PagedEntries(EntryList):
-    """Entries by position, in the store and in memory."""
+class PagedEntries:
+    """One queue's. `own_rows` is where a queue that is not durable has its rows; entries get their numbers there."""
 
-    def __init__(self, settings: QueueSettings, area: Area, memory: MemoryManager) -> None:
-        self._keys = make_entry_list(settings, area.name)
-        self._area = area
+    asks_selectors = False
+    start: Position = -1
+
+    def __init__(
+        self,
+        queue: QueueRules,
+        name: str,
+        memory: MemoryManager,
+        paged: PagedQueue,
+        own_rows: Rows | None,
+    ) -> None:
+        settings = queue.settings
+        self._queue = queue
         self._memory = memory
+        self._paged = paged
+        self._own_rows = own_rows
+        self._has_levels = settings.kind is QueueKind.PRIORITY
+        self.key_of = make_entry_list(settings, name).key_of
+        self.area = Area(name, levels_of(settings))
+        self.assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
-        # Of what is ready and has a past: deliveries, who refused it, doubt. The store may not know of that.
-        self.returned: dict[int, _Past] = {}
+        # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.
+        self._returned: dict[int, _Past] = {}
+        self._expiries = Deadlines(self)  # of what the store does not have
+        self._holds = Deadlines(self)
+        self._getter = Reader(self.start)
+        self._last_get = 0.0
 
-    def key_of(self, message: Message) -> Key:
-        return self._keys.key_of(message)
+    # -- entries
 
-    def add(self, entry: Entry) -> Entry | None:
-        position = entry.position = entry.level << LEVEL_SHIFT | entry.number
+    def add(self, entry: Entry, after: After) -> Entry | None:
+        position = self._place(entry)
         self._keep_past(entry)
         with self._memory as paging:
-            paging.arrive(self._area, position, cost_of(entry.message, entry.size), entry, backed=entry.is_stored)
+            paging.arrive(self.area, position, cost_of(entry.message, entry.size), entry, backed=entry.is_stored)
+        if not entry.is_stored and self._memory.writes_too_much:
+            after.append(self._paged.write_out)
         return None
 
-    def adopt(self, entry: Entry, seen_by: Container[TargetList]) -> None:
-        """Take in a ready entry of a queue that begins to page; browsers that have seen it do not see it again."""
-        position = entry.position = entry.level << LEVEL_SHIFT | entry.number
-        self._keep_past(entry)
-        with self._memory as paging:
-            cost = cost_of(entry.message, entry.size)
-            paging.arrive(self._area, position, cost, entry, backed=False, seen_by=seen_by)
+    def adopt(self, old: ResidentEntries, consumers: Iterable[QueueConsumer]) -> None:
+        """Take over the entries and the readers of a queue that begins to page."""
+        for consumer in consumers:
+            self.assignments.enter(consumer, is_here=True)
+        browsers = [consumer for consumer in consumers if not consumer.acquires]
+        seen = [(self.assignments.target_of(browser), old.has_seen(browser)) for browser in browsers]
+        for entry in list(old.entries):
+            former = entry.position
+            seen_by = [target for target, has_seen in seen if target and has_seen(former)]
+            self._adopt(entry, seen_by)
 
-    def adopt_taken(self, entry: Entry, share: Share | None) -> None:
-        """As `adopt`, of an entry that somebody has, or that is held until its time."""
-        position = entry.position = entry.level << LEVEL_SHIFT | entry.number
-        self.taken[position] = entry
-        with self._memory as paging:
-            paging.arrive_taken(self._area, position, cost_of(entry.message, entry.size), entry, share)
+    def _adopt(self, entry: Entry, seen_by: list[TargetList]) -> None:
+        position, cost = self._place(entry), cost_of(entry.message, entry.size)
+        if entry.state is EntryState.AVAILABLE:
+            self._keep_past(entry)
+            with self._memory as paging:
+                paging.arrive(self.area, position, cost, entry, backed=entry.is_stored, seen_by=seen_by)
+        else:
+            self.taken[position] = entry
+            share = self.assignments.share_of(entry.owner)
+            with self._memory as paging:
+                paging.arrive_taken(self.area, position, cost, entry, share, backed=entry.is_stored)
+        if entry.state is EntryState.HELD and entry.held_until is not None:
+            self._holds.add(entry.held_until, entry)
+        if entry.expires_at is not None and self.note_expiry(entry, entry.expires_at):
+            self._queue.visit_by(entry.expires_at)
 
-    def take(self, entry: Entry, share: Share | None = None) -> bool:
-        """Somebody takes a ready entry, or holds it; False when it is gone, or there is no room for a record.
+    def _place(self, entry: Entry) -> int:
+        """Give an entry its position."""
+        if self._own_rows is not None:
+            entry.number = self._own_rows.store.allocate()
+            if self._has_levels:
+                assert isinstance(entry.key, int)
+                entry.level = entry.key
+        position: int = entry.level << LEVEL_SHIFT | entry.number
+        entry.position = position
+        return position
 
-        `share`: what is set aside for a consumer that takes it.
-        """
-        position = entry.position
+    def take(self, entry: Entry, owner: object) -> None:
+        taken = self._take(entry, owner)
+        assert taken, f"{entry!r} was offered and is gone"
+
+    def _take(self, entry: Entry, owner: object = None) -> bool:
+        """Take a ready entry; False when it is gone, or there is no room for a record."""
+        position, share = entry.position, self.assignments.share_of(owner)
         with self._memory as paging:
-            if not paging.take(self._area, position, cost_of(entry.message, entry.size), entry, share):
+            if not paging.take(self.area, position, cost_of(entry.message, entry.size), entry, share):
                 return False
         self.taken[position] = entry
-        self.returned.pop(position, None)
+        self._returned.pop(position, None)
         return True
 
-    def consume(self, entry: Entry) -> bool:
-        """Somebody takes a ready entry and settles it at once; False when it is gone."""
-        position = entry.position
-        self.returned.pop(position, None)
-        with self._memory as paging:
-            return paging.consume(self._area, position, entry.size)
-
-    def consume_all(self, rows: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
-        """As `consume`, of messages by position and size; returns where those were that were there, and their bytes."""
-        gone: list[int] = []
-        total = 0
-        with self._memory as paging:
-            for position, size in rows:
-                if paging.consume(self._area, position, size):
-                    gone.append(position)
-                    total += size
-        for position in gone:
-            self.returned.pop(position, None)
-        return gone, total
-
-    def give_back(self, entry: Entry, *, is_new: bool) -> None:
-        """A taken entry is ready again, at its place."""
-        position = entry.position
-        self.taken.pop(position, None)
-        self._keep_past(entry)
-        with self._memory as paging:
-            paging.requeue(self._area, position, entry, is_new=is_new)
-
-    def _keep_past(self, entry: Entry) -> None:
-        if entry.delivery_count or entry.refused_by or entry.maybe_delivered:
-            self.returned[entry.position] = _Past(entry.delivery_count, entry.refused_by, entry.maybe_delivered)
+    def claim(self, entry: Entry) -> bool:
+        holder = self.taken.get(entry.position)
+        if holder is not None:
+            return holder is entry
+        self._remember(entry)
+        return entry.state is EntryState.AVAILABLE and self._take(entry)
 
     def remove(self, entry: Entry) -> None:
         position = entry.position
         self.taken.pop(position, None)
         with self._memory as paging:
-            paging.settle(self._area, position, is_deleted=entry.is_buried)
+            paging.settle(self.area, position, is_deleted=entry.is_settled_elsewhere)
+        self._visit_if_empty()
 
-    def remember(self, entry: Entry) -> None:
-        """Tell an entry that was read from the store what has happened to it since."""
-        past = self.returned.get(entry.position)
-        if past is not None:
-            entry.delivery_count, entry.refused_by, entry.maybe_delivered = past
+    def consume(self, entry: Entry) -> None:
+        position = entry.position
+        self._returned.pop(position, None)
+        with self._memory as paging:
+            consumed = paging.consume(self.area, position, entry.size)
+        assert consumed, f"{entry!r} was offered and is gone"
+        self._visit_if_empty()
+
+    def consume_all(self, rows: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
+        """Take messages, by position and size, that are settled at once; the positions of those that were there, and
+        their bytes.
+        """
+        gone: list[int] = []
+        total = 0
+        with self._memory as paging:
+            for position, size in rows:
+                if paging.consume(self.area, position, size):
+                    gone.append(position)
+                    total += size
+        for position in gone:
+            self._returned.pop(position, None)
+        return gone, total
+
+    def give_back(self, entry: Entry, *, is_new: bool) -> None:
+        position = entry.position
+        self.taken.pop(position, None)
+        self._keep_past(entry)
+        with self._memory as paging:
+            paging.requeue(self.area, position, entry, is_new=is_new)
+
+    def hold(self, entry: Entry, until: float) -> bool:
+        if entry.position not in self.taken and not self._take(entry):
+            return False
+        self._holds.add(until, entry)
+        return True
+
+    def note_expiry(self, entry: Entry, when: float) -> bool:
+        if entry.is_stored:
+            return False  # the store knows
+        self._expiries.add(when, entry)
+        return True
+
+    def expired(self, now: float, most: int) -> list[Entry]:
+        return list(islice(self._expiries.due(now), most))
+
+    def due(self, now: float, most: int) -> list[Entry]:
+        return list(islice(self._holds.due(now), most))
+
+    def next_time(self) -> float:
+        if self._own_rows is not None and not self._queue.counters.depth:
+            return AT_ONCE  # to keep everything in memory again
+        when = min(self._expiries.first, self._holds.first)
+        return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)
+
+    def keep_time(self, now: float, after: After) -> None:
+        if now - self._last_get > _GETTER_STAYS:
+            self.assignments.leave(self._getter)
+        if self._own_rows is not None and not self._queue.counters.depth:
+            after.append(self._paged.keep_in_memory)
+
+    def least_significant(self, after: After) -> Entry | None:
+        """As `EntrySource.least_significant`. What is not in memory is read, and evicted, once the lock is free."""
+        if not self._has_levels:
+            first = self.next_for(self._getter, after)
+            if first is not None:
+                return first
+        after.append(self._paged.trim)
+        return None
+
+    def oldest_age(self, now: float) -> float:
+        """The age of the oldest entry that is in memory: when the others came is not known."""
+        slots = list(self.area.slots.values())
+        entries = [slot.payload for slot in slots if isinstance(slot.payload, Entry)]
+        return now - min((entry.arrived_at for entry in entries), default=now)
 
     def deliveries(self) -> list[tuple[int, int]]:
-        """Of what the store has and consumers had: its number, and how often. For a clean close."""
-        unbacked = self._area.unbacked
+        unbacked = self.area.unbacked
         counts = {
             position: past.deliveries
-            for position, past in self.returned.items()
+            for position, past in self._returned.items()
             if past.deliveries and position not in unbacked
         }
         for position, entry in self.taken.items():
@@ -142,28 +266,171 @@ class PagedEntries(EntryList):
         entry = self.taken.get(position)
         if entry is not None:
             return entry
-        slot = self._area.slots.get(position)
+        slot = self.area.slots.get(position)
         payload = slot.payload if slot is not None else None
         return payload if isinstance(payload, Entry) else None
 
-    def after(self, position: Position) -> Entry | None:
-        raise NotImplementedError("a paged queue is read in pages")
-
-    def check_invariants(self) -> None:
-        for position, entry in self.taken.items():
-            assert entry.position == position
-            assert entry.state is not EntryState.AVAILABLE, f"{entry!r} is kept as taken"
-            assert position not in self.returned
-            slot = self._area.slots.get(position)
-            assert self._area.is_closed or (slot is not None and slot.in_flight), f"{entry!r} has no record"
-
     def __len__(self) -> int:
         """How many are in memory, at a guess: what bounds the deadlines that are kept."""
-        return len(self.taken) + len(self._area.slots)
+        return len(self.taken) + len(self.area.slots)
 
-    def __iter__(self) -> Iterator[Entry]:
-        """What is taken or held."""
-        return iter(list(self.taken.values()))
+    def _keep_past(self, entry: Entry) -> None:
+        if entry.delivery_count or entry.refused_by or entry.maybe_delivered:
+            self._returned[entry.position] = _Past(entry.delivery_count, entry.refused_by, entry.maybe_delivered)
+
+    def _remember(self, entry: Entry) -> None:
+        """Tell an entry that was read from the store what has happened to it since."""
+        past = self._returned.get(entry.position)
+        if past is not None:
+            entry.delivery_count, entry.refused_by, entry.maybe_delivered = past
+
+    def _visit_if_empty(self) -> None:
+        if self._own_rows is not None and not self._queue.counters.depth:
+            self._queue.visit_by(AT_ONCE)
+
+    # -- readers
+
+    def next_for(self, reader: Reader, after: After) -> Entry | None:
+        """The first direct reference of the reader's list that it can have; None when there is none now."""
+        assignment = self.assignments.of(reader)
+        position = -1
+        while assignment is not None:
+            with self._memory as paging:
+                slot = paging.after(assignment.target, position)
+                entry = slot.payload if slot is not None else None
+            if not isinstance(entry, Entry):
+                return None
+            position = entry.position
+            self._remember(entry)
+            if entry.held_until is not None and entry.held_until > self._queue.clock():
+                self._queue.hold(entry, entry.held_until)  # it was held when the process that had it ended
+            elif self._queue.can_have(entry, reader, after):
+                return entry
+            elif entry.state is EntryState.AVAILABLE:
+                assignment = self._without(reader, assignment, entry)
+        return None
+
+    def _without(self, reader: Reader, assignment: Assignment, entry: Entry) -> Assignment | None:
+        """The reader goes on without an entry that it may not have; None when it starts over with its own list."""
+        if assignment.key is None:
+            with self._memory as paging:
+                paging.refuse(assignment.target, entry.position)
+            return assignment
+        return None if self.assignments.separate(reader) else assignment
+
+    def pass_over(self, reader: Reader, entry: Entry) -> None:
+        """A browser has seen it. For others it leaves the lists when it is acquired."""
+        if not reader.acquires:
+            self.turn_down(reader, (entry,))
+
+    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        target = self.assignments.target_of(reader)
+        if target is not None:
+            with self._memory as paging:
+                for entry in entries:
+                    paging.refuse(target, entry.position)
+
+    def reader_joined(self, consumer: QueueConsumer) -> None:
+        self.assignments.enter(consumer)
+
+    def reader_left(self, consumer: QueueConsumer) -> None:
+        self.assignments.leave(consumer)
+
+    def restart_readers(self) -> None:
+        raise AssertionError("a queue with message groups does not page")
+
+    def demand_changed(self, reader: Reader, *, willing: bool) -> None:
+        self.assignments.note_demand(reader, willing=willing)
+
+    def look_for_loss(self, reader: Reader, after: After) -> None:
+        if isinstance(reader, QueueConsumer) and self.has_lost(reader):
+            after.append(partial(self._paged.report_loss, reader))
+
+    def has_lost(self, reader: Reader) -> bool:
+        """True when there is nothing left for a reader that may have everything, although messages are counted.
+
+        Whatever is ready stands in a list that has looked at all of its area. What does not is gone from the store.
+        """
+        counters = self._queue.counters
+        if counters.ready <= counters.held or self.area.is_closed or self.area.unreadable or reader.no_local:
+            return False
+        assignment = self.assignments.of(reader)
+        if assignment is None or assignment.target.selective or assignment.target.browses:
+            return False
+        if assignment.key is None and reader is not self._getter:
+            return False  # it has refused something
+        with self._memory as paging:
+            return paging.is_at_end(assignment.target)
+
+    def begin_get(self) -> None:
+        self.assignments.enter_once(self._getter)
+        self._last_get = self._queue.clock()
+        self._queue.visit_by(self._last_get + _GETTER_STAYS)
+        self.demand_changed(self._getter, willing=True)
+
+    def end_get(self, *, found: bool) -> bool:
+        target = self.list_for_get
+        if found or target is None:
+            self.demand_changed(self._getter, willing=False)
+            return False
+        with self._memory:  # a loader may be just about to turn what was unknown into something to have
+            return target.is_incomplete or target.direct > 0
+
+    def getter(self, owner: object) -> Reader:
+        return self._getter
+
+    @property
+    def list_for_get(self) -> TargetList | None:
+        """The list that gets without a consumer have, None when there were none lately."""
+        return self.assignments.target_of(self._getter)
+
+    # -- its end, and what must hold
+
+    @property
+    def is_overfull(self) -> bool:
+        """True when what no store can keep has filled the memory."""
+        return bool(self.area.kept) and self._memory.reservations.is_exhausted
+
+    def all_ready(self) -> list[Entry]:
+        return []
+
+    def close(self, after: After) -> None:
+        for position in [position for position, entry in self.taken.items() if entry.is_ready]:
+            del self.taken[position]
+        self.assignments.clear()
+        if self._own_rows is not None:
+            after.append(self._own_rows.drop_queue)
+        self._memory.close_area(self.area)
+
+    def clear_some(self, most: int) -> tuple[list[object], bool]:
+        gone = self._memory.clear_some(self.area, most)
+        return gone, len(gone) == most
+
+    def check_structure(self) -> None:
+        """As `EntrySource.check_structure`, as far as it can be said without reading the store."""
+        for position, entry in self.taken.items():
+            entry.check_invariants()
+            assert entry.position == position
+            assert entry.state is not EntryState.AVAILABLE, f"{entry!r} is kept as taken"
+            assert position not in self._returned
+            slot = self.area.slots.get(position)
+            assert self.area.is_closed or (slot is not None and slot.in_flight), f"{entry!r} has no record"
+        counters = self._queue.counters
+        taken = [entry for entry in self.taken.values() if not entry.is_ready]
+        assert counters.depth - counters.ready == len(taken), f"{len(taken)} are taken, not as many as are counted"
+        assert counters.depth_bytes - counters.ready_bytes == sum(entry.size for entry in taken)
+        assert counters.held == sum(entry.state is EntryState.HELD for entry in self.taken.values())
+
+    def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
+        if any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in consumers):
+            return []
+        for consumer in consumers:
+            if consumer.state is ConsumerState.INTERESTED:
+                entry = self.next_for(consumer, [])
+                # What a load has just brought: its loader waits for the lock that the caller holds.
+                is_told = entry is None or self._memory.is_telling
+                assert is_told, f"{consumer!r} waits beside {entry!r} and nobody is notified"
+        return []
 
 
 def number_of(position: int) -> int:

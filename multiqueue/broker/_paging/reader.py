@@ -2,7 +2,8 @@
 
 Promise     What is read is what stands on the queue: a message that the store does not have yet is merged in at its
             place, and one that goes meanwhile is refused when it is claimed.
-State       None. Nothing in here is called with a lock held; the memory manager's is taken for moments.
+State       None but what was told already. Nothing in here is called with a lock held; the memory manager's is taken
+            for moments, and the queue's to tell its consumers.
 Failures    A row that is no message is logged and passed over: it stands in nobody's way, and stays in the store. Where
             the store itself cannot be read, the get fails, and consumers are cancelled. The same where it does not show
             a message that nobody has taken: a row goes with a settlement, which is known here before it is handed in.
@@ -18,19 +19,23 @@ from multiqueue.store import StoreDamaged
 
 from .._base.message import MESSAGE_BYTES
 from .._base.message_codec import decode_message
+from .._base.outcome import DeadLetterReason
+from .._queue.consumer import QueueConsumer
+from .._queue.ports import Rows
 from .._selector.selector import Selector
 from .loads import Found, Load, LoadKind
-from .paged_entries import cost_of, number_of
+from .paged_entries import PagedEntries, cost_of, number_of
+from .paging_queue import PagingQueue
 from .target_list import LEVEL_SHIFT, Look
 
 if TYPE_CHECKING:
-    from multiqueue.store import Header, MessageStore
+    from multiqueue.store import Header
 
     from .._base.message import Message
+    from .._base.ports import After
     from .._queue.consumer import Predicate
     from .._queue.entry import Entry
-    from .paged_core import PagedCore
-    from .queue_paging import QueuePaging
+    from .memory import MemoryManager
     from .target_list import TargetList
 
 _log = logging.getLogger("multiqueue.broker")
@@ -38,25 +43,96 @@ _log = logging.getLogger("multiqueue.broker")
 _PAGE: Final = 256  # headers that management looks at between two holds
 
 
-class PagedReading:
-    """Reads one paged queue."""
+class PagedReader:
+    """Reads one queue while it pages, and tells its consumers."""
 
-    def __init__(self, queue: QueuePaging, core: PagedCore, store: MessageStore, number: int) -> None:
+    def __init__(self, queue: PagingQueue, source: PagedEntries, memory: MemoryManager, rows: Rows) -> None:
         self._queue = queue
-        self._core = core
-        self._area = core.area
-        self._memory = core.memory
-        self._store = store
-        self._number = number
+        self._source = source
+        self._area = source.area
+        self._memory = memory
+        self._rows = rows
+        self._store = rows.store
+        self._number = rows.number
         self._told: set[int] = set()  # positions of what time has met and could not read
 
+    # -- telling consumers
+
     def feed(self, target: TargetList) -> None:
-        """Tell the consumers of a list that it has something new."""
-        self._queue.feed(target)
+        """A load has brought something, or all that there is: notify as many as it may be enough for."""
+        after: After = []
+        with self._queue.state.lock:
+            if self._is_current():
+                self._feed_locked(target, after)
+        self._queue.callbacks.act(after)
+
+    def _feed_locked(self, target: TargetList, after: After) -> None:
+        state, target_of = self._queue.state, self._source.assignments.target_of
+        if target.browses:
+            state.tell_browsers(after)
+            return
+        count = target.direct
+        for consumer in list(state.consumers.interested()):
+            if target_of(consumer) is not target:
+                continue
+            if count <= 0:
+                self._source.look_for_loss(consumer, after)
+                return
+            state.notify(consumer, after)
+            count -= 1
 
     def cancel(self, target: TargetList) -> None:
-        """Cancel the consumers of a list that cannot be loaded."""
-        self._queue.cancel_fed(target)
+        """Cancel the consumers of a list: the store cannot be read for them. What they have is theirs to settle."""
+        after: After = []
+        with self._queue.state.lock:
+            if self._is_current():
+                self._cancel_locked(target, after)
+        self._queue.callbacks.act(after)
+
+    def _cancel_locked(self, target: TargetList, after: After) -> None:
+        state, target_of = self._queue.state, self._source.assignments.target_of
+        for consumer in [each for each in state.consumers if target_of(each) is target]:
+            state.remove_consumer(consumer, after)
+            after.append(consumer.cancelled)
+
+    def _is_current(self) -> bool:
+        """True while the queue pages by this source. The lock is held."""
+        state = self._queue.state
+        source: object = state.source
+        return source is self._source and not state.deleted
+
+    def report_loss(self, consumer: QueueConsumer) -> None:
+        """As `PagedQueue.report_loss`."""
+        after: After = []
+        with self._queue.state.lock:
+            if not self._is_current() or not self._source.has_lost(consumer):
+                return
+            lost, target = self._queue.state.counters.available, self._source.assignments.target_of(consumer)
+            assert target is not None, "what has lost something has a list"
+            self._cancel_locked(target, after)
+        _log.error("%s; its consumers are cancelled", self._loss_of(lost))
+        self._queue.callbacks.act(after)
+
+    # -- gets without a consumer
+
+    def load_for_get(self) -> bool:
+        """As `Pager.load_for_get`."""
+        target = self._source.list_for_get
+        return target is not None and self._memory.load_now(target)
+
+    def check_for_loss(self) -> None:
+        """As `Pager.check_for_loss`."""
+        with self._queue.state.lock:
+            has_lost = self._is_current() and self._source.has_lost(self._source.getter(None))
+            lost = self._queue.state.counters.available if has_lost else 0
+        if lost:
+            raise self._loss_of(lost)
+
+    def _loss_of(self, lost: int) -> StoreDamaged:
+        return StoreDamaged(
+            f"{lost} messages of {self._queue.label} are gone from the store, and nobody has settled them;"
+            " `multiqueue store check` looks for more"
+        )
 
     # -- loads
 
@@ -124,7 +200,7 @@ class PagedReading:
         return [
             Found(position, cost_of(entry.message, entry.size), entry)
             for position, entry in in_memory.items()
-            if position not in headers and (selector is None or self._queue.matches(selector, entry.message))
+            if position not in headers and (selector is None or self._queue.callbacks.matches(selector, entry.message))
         ]
 
     def _unasked(self, load: Load, headers: dict[int, Header]) -> list[Found]:
@@ -159,7 +235,7 @@ class PagedReading:
             if not isinstance(selector, Selector):  # a predicate may look at it
                 body = self._bodies(look, {position: header}).get(header.id)
             message = None if body is None else self._message(position, header, body)
-            if message is not None and self._queue.matches(selector, message):
+            if message is not None and self._queue.callbacks.matches(selector, message):
                 yield Found(position, _cost(header), None)
 
     def _headers(self, positions: list[int]) -> dict[int, Header]:
@@ -189,7 +265,7 @@ class PagedReading:
         Entries that somebody has are the very objects that he has. Ready ones may be objects made for this: claim one
         before the next page is asked for.
         """
-        with self._queue.looking():
+        with self._queue.state.pinned():
             with self._memory:
                 ends = list(self._area.last)
             levels = list(enumerate(ends))
@@ -214,7 +290,7 @@ class PagedReading:
             with self._memory as paging:
                 ready = {position for position in headers if paging.is_ready(look, position)}
             for position, header in headers.items():
-                entry = self._core.entries.taken.get(position)
+                entry = self._source.taken.get(position)
                 if entry is None and position in ready and (not bodies or header.id in read):
                     entry = self._entry(position, header, read.get(header.id, b""))
                 if entry is not None:
@@ -228,7 +304,7 @@ class PagedReading:
 
     def expire(self, position: int) -> bool:
         """Drop one message that is past its time; False when somebody has it, or it is gone."""
-        with self._queue.looking():
+        with self._queue.state.pinned():
             with self._memory as paging:
                 look = paging.look(self._area)
             try:
@@ -236,7 +312,8 @@ class PagedReading:
                 bodies = self._bodies(look, headers)
                 with self._memory as paging:
                     is_ready = paging.is_ready(look, position)
-                return is_ready and any(self._queue.drop_expired(entry) for entry in self._entries(headers, bodies))
+                entries = self._entries(headers, bodies) if is_ready else ()
+                return any(self.drop(entry, DeadLetterReason.EXPIRED) for entry in entries)
             except StoreDamaged as error:
                 if position not in self._told:  # time comes again and again
                     self._told.add(position)
@@ -246,11 +323,19 @@ class PagedReading:
                 with self._memory as paging:
                     paging.end_look(look)
 
+    def drop(self, entry: Entry, reason: DeadLetterReason | None) -> bool:
+        """Drop an entry that was read; False when somebody has it, or it is gone."""
+        after: After = []
+        with self._queue.state.lock:
+            dropped = self._queue.state.drop(entry, reason, after)
+        self._queue.callbacks.act(after)
+        return dropped
+
     # -- details
 
     def _entry(self, position: int, header: Header, body: bytes) -> Entry | None:
         try:
-            entry = self._queue.recovered(header, body)
+            entry = self._queue.joining.recovered(self._rows, header, body)
         except Exception as error:  # noqa: BLE001  # one damaged row must not stop the queue
             self._unreadable(position, header, error)
             return None

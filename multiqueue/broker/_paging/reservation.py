@@ -1,94 +1,95 @@
 """What queues that keep everything in memory take of the budget, and how it is got back.
 
-Promise     A queue's loan covers what is on it, but for a message that joins just now: it borrows in steps, so that
-            most puts ask nobody. When no more is to be had, the largest queues that can page are made to, until there
-            is room again.
-State       `_borrowers` and the `lent` of each are guarded by the memory manager's lock. A queue reads its own
-            `lent` under its own lock alone: a loan that is cut meanwhile is asked for again by the next message.
-Who runs    `lend` runs under a queue's lock, so it pages nobody. `relieve` runs under no lock, on the thread that
+Promise     A queue's reservation covers what is on it, but for a message that joins just now: it is made in steps,
+            so that most puts ask nobody. When no more is to be had, the largest queues that can page are made to, until
+            there is room again.
+State       `_holders` and the `reserved` of each are guarded by the memory manager's lock. A queue reads its own
+            `reserved` under its own lock alone: what is taken back meanwhile is asked for again by the next message.
+Who runs    `reserve` runs under a queue's lock, so it pages nobody. `relieve` runs under no lock, on the thread that
             wanted room, and takes the locks of other queues, one after the other.
 Share       What pages needs room for its lists, for two of the largest messages, and for what waits for its commit;
-            what is lent has the quarter that remains. While no queue pages, nobody else wants the rest.
+            what is reserved has the quarter that remains. While no queue pages, nobody else wants the rest.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from .._base.ports import MemoryHolder
 from .budget import UNPAGED_SHARE
 from .target_list import Account
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from .loads import Paging
-    from .memory import MemoryManager
 
-_SHARE_ALONE: Final = 3 / 4  # of the budget: what is lent while no queue pages
+_SHARE_ALONE: Final = 3 / 4  # of the budget: what is reserved while no queue pages
 _RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so that it is not each message's business
-_LEAST_LOAN: Final = 1 / 4096  # of the budget, 64 KiB of 256 MiB: beyond what a queue uses
-_LARGEST_LOAN: Final = 1 / 64  # of the budget
+_LEAST: Final = 1 / 4096  # of the budget, 64 KiB of 256 MiB: beyond what a queue uses
+_LARGEST: Final = 1 / 64  # of the budget
 
 
-class Borrower(Protocol):
-    """A queue's core that keeps everything in memory."""
-
-    lent: int  # bytes; guarded by the memory manager's lock
+class Memory(Protocol):
+    """The memory manager: `with memory as paging` is a hold of its lock."""
 
     @property
-    def in_use(self) -> int:
-        """Bytes that its messages take."""
+    def paging(self) -> Paging: ...
 
     @property
-    def can_page(self) -> bool:
-        """True for a kind of queue that can let go of messages."""
+    def has_areas(self) -> bool: ...
 
-    def page_out(self) -> bool:
-        """Begin to page, under no lock; False when that cannot be done now."""
+    def __enter__(self) -> Paging: ...
+
+    def __exit__(
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
 
 
-class Lending:
-    """The loans of one virtual host's memory."""
+class Reservations:
+    """The memory that queues of one virtual host have reserved."""
 
-    def __init__(self, memory: MemoryManager) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._memory = memory
-        self._borrowers: dict[Borrower, None] = {}  # Invariant: whoever has something lent
+        self._holders: dict[MemoryHolder, None] = {}  # Invariant: those that have something reserved
 
-    def lend(self, borrower: Borrower) -> bool:
-        """Lend a queue what it uses, and something for what comes next; False when that is not to be had."""
+    def reserve(self, holder: MemoryHolder) -> bool:
+        """Reserve what a queue uses, and something for what comes next; False when that is not to be had."""
         with self._memory as paging:
-            use = borrower.in_use
-            ahead = min(max(use, int(paging.limit * _LEAST_LOAN)), int(paging.limit * _LARGEST_LOAN))
-            if self._grant(paging, borrower, use + ahead):
+            use = holder.in_use
+            ahead = min(max(use, int(paging.limit * _LEAST)), int(paging.limit * _LARGEST))
+            if self._grant(paging, holder, use + ahead):
                 return True
             self._trim(paging)
-            return self._grant(paging, borrower, use)
+            return self._grant(paging, holder, use)
 
-    def insist(self, borrower: Borrower) -> None:
+    def reserve_anyway(self, holder: MemoryHolder) -> None:
         """Charge what a queue uses although it is more than its share: it is there."""
         with self._memory as paging:
-            more = borrower.in_use - borrower.lent
+            more = holder.in_use - holder.reserved
             paging.room(max(more, 0), first=True)
-            self._charge(paging, borrower, more)
+            self._charge(paging, holder, more)
 
-    def forget(self, borrower: Borrower) -> None:
+    def release(self, holder: MemoryHolder) -> None:
         """The queue is gone, or pages from now on."""
         with self._memory as paging:
-            self._return(paging, borrower, 0)
+            self._return(paging, holder, 0)
 
     def trim(self) -> None:
-        """Take back what was lent and is not in use."""
+        """Take back what was reserved and is not in use."""
         with self._memory as paging:
             self._trim(paging)
 
-    def relieve(self, asking: Borrower | None = None) -> None:
+    def relieve(self, asking: MemoryHolder | None = None) -> None:
         """Have queues page, the largest first, until there is room for the one that asks, and some more."""
-        tried: set[Borrower] = set()
+        tried: set[MemoryHolder] = set()
         while True:
             with self._memory as paging:
-                need = 0 if asking is None or asking in tried else max(asking.in_use - asking.lent, 0)
+                need = 0 if asking is None or asking in tried else max(asking.in_use - asking.reserved, 0)
                 if paging.amounts[Account.UNPAGED] + need <= self._share(paging) * _RELIEVED:
                     return
                 self._trim(paging)
-                candidates = {*self._borrowers, asking} - tried
+                candidates = {*self._holders, asking} - tried
                 left = [each for each in candidates if each is not None and each.can_page]
                 if paging.amounts[Account.UNPAGED] + need <= self._share(paging) * _RELIEVED or not left:
                     return
@@ -108,34 +109,34 @@ class Lending:
     def _share(self, paging: Paging) -> float:
         return paging.limit * (UNPAGED_SHARE if self._memory.has_areas else _SHARE_ALONE)
 
-    def _grant(self, paging: Paging, borrower: Borrower, amount: int) -> bool:
-        more = max(amount - borrower.lent, 0)
+    def _grant(self, paging: Paging, holder: MemoryHolder, amount: int) -> bool:
+        more = max(amount - holder.reserved, 0)
         if paging.amounts[Account.UNPAGED] + more > self._share(paging) or not paging.room(more):
             return False
-        self._charge(paging, borrower, more)
+        self._charge(paging, holder, more)
         return True
 
-    def _charge(self, paging: Paging, borrower: Borrower, more: int) -> None:
+    def _charge(self, paging: Paging, holder: MemoryHolder, more: int) -> None:
         if more > 0:
             paging.charge(Account.UNPAGED, more)
-            borrower.lent += more
-            self._borrowers[borrower] = None
+            holder.reserved += more
+            self._holders[holder] = None
 
     def _trim(self, paging: Paging) -> None:
-        for borrower in list(self._borrowers):
-            self._return(paging, borrower, borrower.in_use)
+        for holder in list(self._holders):
+            self._return(paging, holder, holder.in_use)
 
-    def _return(self, paging: Paging, borrower: Borrower, rest: int) -> None:
-        if rest < borrower.lent and borrower in self._borrowers:
-            paging.charge(Account.UNPAGED, rest - borrower.lent)
-            borrower.lent = rest
+    def _return(self, paging: Paging, holder: MemoryHolder, rest: int) -> None:
+        if rest < holder.reserved and holder in self._holders:
+            paging.charge(Account.UNPAGED, rest - holder.reserved)
+            holder.reserved = rest
             if not rest:
-                del self._borrowers[borrower]
+                del self._holders[holder]
 
-    def lent_locked(self) -> int:
-        """The sum of what is lent; the memory manager's lock must be held. For tests."""
-        return sum(borrower.lent for borrower in self._borrowers)
+    def reserved_locked(self) -> int:
+        """The sum of what is reserved; the memory manager's lock must be held. For tests."""
+        return sum(holder.reserved for holder in self._holders)
 
 
-def _use_of(borrower: Borrower) -> int:
-    return borrower.in_use
+def _use_of(holder: MemoryHolder) -> int:
+    return holder.in_use

@@ -12,123 +12,121 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from .._base.ports import After
 from .._base.settings import QueueKind
-from .._durable.batch import Submission
-from .._paging.paged_core import PagedCore
-from .._paging.queue_outgrowing import QueueOutgrowing
 from .._selector.selector import Selector
+from .callbacks import Callbacks
+from .dead_letters import DeadLetters
 from .entry import Entry
 from .entry_list_kinds import newcomers
+from .entry_source import ResidentEntries
+from .state import QueueState
 
 if TYPE_CHECKING:
-    from multiqueue.store import Put
-
     from .._base.message import Message
-    from .._base.outcome import PutOutcome
     from .consumer import Predicate
-    from .core import QueueCore
     from .entry import Position
-    from .stock import After
+    from .ports import MoveTarget, Walk
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 
 
-class QueueManagement(QueueOutgrowing):
-    """The administrator's part of `BrokerQueue`."""
+class ResidentWalk:
+    """A way through a queue that keeps everything in memory."""
 
-    def put(self, message: Message) -> PutOutcome:
-        """As `BrokerQueue.put`."""
-        raise NotImplementedError
+    def __init__(
+        self, state: QueueState, source: ResidentEntries, lock: Lock, callbacks: Callbacks, dead_letters: DeadLetters
+    ) -> None:
+        self._state = state
+        self._entries = source.entries
+        self._lock = lock
+        self._callbacks = callbacks
+        self._dead_letters = dead_letters
 
-    def admit(
-        self, message: Message, *, immediate: bool = False, unlimited: bool = False
-    ) -> tuple[PutOutcome, Entry | None]:
-        """As `QueueArrival.admit`."""
-        raise NotImplementedError
-
-    def hand_over(self, entry: Entry, put: Put) -> None:
-        """As `QueueArrival.hand_over`."""
-        raise NotImplementedError
-
-    def join_in_turn(self, entry: Entry, turn: Put) -> None:
-        """As `QueueArrival.join_in_turn`."""
-        raise NotImplementedError
-
-    def withdraw(self, entry: Entry) -> None:
-        """As `QueueArrival.withdraw`."""
-        raise NotImplementedError
-
-    def purge(self, stop: Callable[[], bool] = lambda: False) -> int:
-        """Delete everything that nobody has; returns how many messages that was.
-
-        What comes while this runs stays, and so does what somebody had in that time. It costs some microseconds a
-        message, in slices between which others have the queue; where `stop()` says so, it ends after one of them. Waits
-        for commits now and then, so that a store has time for others.
-        """
-        with self._keeping_core() as core:
-            return self._purge_paged(core, stop) if isinstance(core, PagedCore) else self._purge_core(core, stop)
-
-    def _purge_core(self, core: QueueCore, stop: Callable[[], bool]) -> int:
-        """As `purge`, of a queue that keeps everything in memory."""
-        now, count = self._clock(), 0
+    def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
+        """As `Walk.pages`, in service order."""
         with self._lock:
-            is_new = newcomers(core.entries)
-            position: Position | None = core.entries.start
+            position: Position | None = self._entries.start
+            horizon = len(self._entries)  # or a copy to a queue that feeds this one might never end
+        seen = 0
+        while seen < horizon and position is not None:
+            with self._lock:
+                batch, position = self._batch_locked(position)
+            if batch:
+                seen += len(batch)
+                yield batch
+
+    def purge(self, stop: Callable[[], bool]) -> int:
+        """As `Walk.purge`."""
+        now, count = self._state.clock(), 0
+        with self._lock:
+            is_new = newcomers(self._entries)
+            position: Position | None = self._entries.start
         while position is not None and not stop():
             after: After = []
             with self._lock:
-                position, gone = (None, []) if core.deleted else core.purge_some(position, is_new, now, after)
-            self._act(after)
+                if self._state.deleted:
+                    break
+                batch, position = self._batch_locked(position)
+                gone = self._state.purge(
+                    [
+                        entry
+                        for entry in batch
+                        if not is_new(entry) and (entry.expires_at is None or entry.expires_at > now)
+                    ],
+                    after,
+                )
+            self._callbacks.act(after)
             count += len(gone)
-            self._forget_gone(gone)
+            self._dead_letters.forget(gone)
         return count
 
-    def delete_messages(
-        self, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
-    ) -> int:
-        """Delete the messages the selector matches, at most `limit`; returns how many.
+    def _batch_locked(self, position: Position) -> tuple[list[Entry], Position | None]:
+        """The next entries behind a position, and where to go on, None at the end."""
+        batch: list[Entry] = []
+        while len(batch) < _BATCH:
+            entry = self._entries.after(position)
+            if entry is None:
+                return batch, None
+            position = entry.position
+            batch.append(entry)
+        return batch, position
 
-        With `steal` also those that consumers have: settling them later counts for nothing.
-        """
+
+class Administration:
+    """What an administrator does to one queue. The methods are those of `BrokerQueue`, which says what they do."""
+
+    def __init__(
+        self, queue: MoveTarget, state: QueueState, lock: Lock, callbacks: Callbacks, dead_letters: DeadLetters
+    ) -> None:
+        self._queue = queue
+        self._state = state
+        self._lock = lock
+        self._callbacks = callbacks
+        self._dead_letters = dead_letters
+
+    def purge(self, stop: Callable[[], bool]) -> int:
+        with self._state.pinned():
+            return self._walk().purge(stop)
+
+    def delete_messages(self, selector: Predicate | None, limit: int | None, steal: bool) -> int:
         return self._for_each(selector, limit, steal, lambda entry: True, bodies=False)
 
-    def move_messages(
-        self,
-        target: QueueManagement,
-        selector: Predicate | None = None,
-        *,
-        limit: int | None = None,
-        steal: bool = False,
-    ) -> int:
-        """Move matching messages to the end of another queue; returns how many.
-
-        Stops nothing when the target refuses one (its limit, its deletion, a full store): that one stays. Waits for
-        the commits of what a store has.
-
-        Raises:
-            ValueError: the target is this queue.
-        """
-        if target is self:
-            raise ValueError(f"{self.label} cannot be moved to itself")
-        if self._journal is None and not target.is_stored:
+    def move_messages(self, target: MoveTarget, selector: Predicate | None, limit: int | None, steal: bool) -> int:
+        if target is self._queue:
+            raise ValueError(f"{self._queue.label} cannot be moved to itself")
+        if not self._queue.is_stored and not target.is_stored:
             return self._for_each(selector, limit, steal, lambda entry: target.put(entry.message).accepted)
         return self._move_each(
             selector, limit, steal, lambda entry, refused: self._move(entry, target, entry.message, refused)
         )
 
-    def copy_messages(
-        self, target: QueueManagement, selector: Predicate | None = None, *, limit: int | None = None
-    ) -> int:
-        """Put matching messages on another queue as well; returns how many it accepted.
-
-        Raises:
-            ValueError: the target is this queue.
-        """
-        if target is self:
-            raise ValueError(f"{self.label} cannot be copied to itself")
+    def copy_messages(self, target: MoveTarget, selector: Predicate | None, limit: int | None) -> int:
+        if target is self._queue:
+            raise ValueError(f"{self._queue.label} cannot be copied to itself")
         copied = 0
         for entry in self._matching(selector, steal=False):
             if limit is not None and copied >= limit:
@@ -136,15 +134,11 @@ class QueueManagement(QueueOutgrowing):
             copied += target.put(entry.message).accepted
         return copied
 
-    def change_priority(self, priority: int, selector: Predicate | None = None, *, limit: int | None = None) -> int:
-        """Give matching messages another priority: each goes to the end of its new level. Returns how many.
-
-        Raises:
-            ValueError: this is no priority queue.
-        """
-        if self.settings.kind is not QueueKind.PRIORITY:
-            raise ValueError(f"{self.label} is a {self.settings.kind_name} queue; it knows no priorities")
-        if self._journal is None:
+    def change_priority(self, priority: int, selector: Predicate | None, limit: int | None) -> int:
+        settings = self._state.settings
+        if settings.kind is not QueueKind.PRIORITY:
+            raise ValueError(f"{self._queue.label} is a {settings.kind_name} queue; it knows no priorities")
+        if not self._queue.is_stored:
             return self._replace_each(priority, selector, limit)
 
         def change(entry: Entry, refused: list[Entry]) -> bool:
@@ -152,12 +146,11 @@ class QueueManagement(QueueOutgrowing):
                 self._give_back(entry)
                 return False
             message = dataclasses.replace(entry.message, priority=priority)
-            return self._move(entry, self, message, refused, like=entry)
+            return self._move(entry, self._queue, message, refused, like=entry)
 
         return self._move_each(selector, limit, False, change)
 
-    def browse(self, selector: Predicate | None = None, *, limit: int | None = None) -> list[Message]:
-        """The messages that nobody has, in service order; they stay. A snapshot in batches, not a subscription."""
+    def browse(self, selector: Predicate | None, limit: int | None) -> list[Message]:
         found: list[Message] = []
         for entry in self._matching(selector, steal=False):
             if limit is not None and len(found) >= limit:
@@ -185,21 +178,17 @@ class QueueManagement(QueueOutgrowing):
                     handled += 1
                     gone.append(entry)
                 if len(gone) == _BATCH:
-                    self._forget_gone(gone)
+                    self._dead_letters.forget(gone)
+                    gone.clear()
         finally:
-            self._forget_gone(gone)
+            self._dead_letters.forget(gone)
         return handled
-
-    def _forget_gone(self, gone: list[Entry]) -> None:
-        if self._rows is not None:
-            self._forget_stored(self._rows, gone)
-        gone.clear()
 
     def _claim(self, entry: Entry, steal: bool) -> bool:
         after: After = []
         with self._lock:
-            claimed = not self._core.deleted and self._core.seize(entry, after, steal=steal)
-        self._act(after)
+            claimed = not self._state.deleted and self._state.seize(entry, after, steal=steal)
+        self._callbacks.act(after)
         return claimed
 
     def _finish(self, entry: Entry, handle: Callable[[Entry], bool]) -> bool:
@@ -217,16 +206,16 @@ class QueueManagement(QueueOutgrowing):
         """Take out an entry that was claimed."""
         after: After = []
         with self._lock:
-            self._core.accept(entry, None, after)
-            self._core.pass_baton(after)
-        self._act(after)
+            self._state.accept(entry, None, after)
+            self._state.pass_baton(after)
+        self._callbacks.act(after)
 
     def _give_back(self, entry: Entry) -> None:
         after: After = []
         with self._lock:
-            self._core.release(entry, None, after, counted=True)
-            self._core.pass_baton(after)
-        self._act(after)
+            self._state.release(entry, None, after, counted=True)
+            self._state.pass_baton(after)
+        self._callbacks.act(after)
 
     # -- what a store has
 
@@ -244,7 +233,7 @@ class QueueManagement(QueueOutgrowing):
             if limit is not None and moved - len(refused) >= limit:
                 break
             moved += self._claim(entry, steal) and move(entry, refused)
-        journal = self._journal
+        journal = self._queue.journal
         if moved and journal is not None and journal.host.may_wait:
             journal.host.wait_for_commits()
         return moved - len(refused)
@@ -252,20 +241,21 @@ class QueueManagement(QueueOutgrowing):
     def _move(
         self,
         entry: Entry,
-        target: QueueManagement,
+        target: MoveTarget,
         message: Message,
         refused: list[Entry],
         *,
         like: Entry | None = None,
     ) -> bool:
         """Begin to move a claimed entry in one commit; False when the target does not take it, and it is back."""
-        journal = self._journal or target._journal_of()
-        submission = Submission(journal.host)
-        submission.then(lambda: self._moved(entry), otherwise=lambda: self._move_refused(entry, refused))
+        journal = self._queue.journal or target.journal
+        assert journal is not None, "where no store has either queue, messages are put"
+        batch = journal.batch()
+        batch.then(lambda: self._moved(entry), otherwise=lambda: self._move_refused(entry, refused))
         accepted = False
         try:
             if target.is_stored and message.persistent:
-                accepted = submission.put(target, message, like=like).accepted
+                accepted = batch.put(target, message, like=like).accepted
             else:
                 accepted = target.put(message).accepted
         finally:
@@ -273,17 +263,17 @@ class QueueManagement(QueueOutgrowing):
                 self._give_back(entry)
         if not accepted:
             return False
-        if entry.is_stored and self.is_stored:
-            submission.delete(entry.number)
-        submission.submit()
+        if entry.is_stored and self._queue.is_stored:
+            batch.delete(entry.number)
+        batch.submit()
         return True
 
     def _moved(self, entry: Entry) -> None:
-        if entry.is_stored and self.is_stored:
-            entry.bury()
+        if entry.is_stored and self._queue.is_stored:
+            entry.settle_elsewhere()
         self._let_go(entry)
-        if self._rows is not None and not self.is_stored:
-            self._forget_stored(self._rows, (entry,))  # perhaps in another store
+        if not self._queue.is_stored:
+            self._dead_letters.forget((entry,))  # perhaps in another store
 
     def _move_refused(self, entry: Entry, refused: list[Entry]) -> None:
         self._give_back(entry)
@@ -302,66 +292,40 @@ class QueueManagement(QueueOutgrowing):
 
     def _replace(self, entry: Entry, message: Message) -> bool:
         successor = Entry(entry.queue, message, entry.size)
-        successor.key = self._core.entries.key_of(message)
+        state = self._state
+        successor.key = state.source.key_of(message)
         after: After = []
         with self._lock:
-            if not entry.is_ready or self._core.deleted:
+            if not entry.is_ready or state.deleted:
                 return False
             successor.group, successor.expires_at = entry.group, entry.expires_at
             successor.held_until = entry.held_until
             successor.delivery_count, successor.refused_by = entry.delivery_count, entry.refused_by
-            if not self._core.drop(entry, None, after):
+            if not state.drop(entry, None, after):
                 return False  # of a queue that pages: somebody was faster
-            self._core.append(successor, after)
-            self._core.tell_browsers(after)
-            self._core.pass_baton(after)
-        self._act(after)
+            state.append(successor, after)
+            state.tell_browsers(after)
+            state.pass_baton(after)
+        self._callbacks.act(after)
         return True
+
+    # -- looking
 
     def _matching(self, selector: Predicate | None, *, steal: bool, bodies: bool = True) -> Iterator[Entry]:
         """The entries that match; without `bodies`, those that had to be read may have none."""
-        for batch in self._batches(bodies=bodies or not isinstance(selector, Selector | None)):
-            now = self._clock()
-            for entry in batch:
-                if entry.expires_at is not None and entry.expires_at <= now:
-                    continue  # housekeeping's, or its owner's
-                if (entry.is_ready or (steal and entry.is_acquired)) and (
-                    selector is None or self._matches(selector, entry.message)
-                ):
-                    yield entry
+        matches = self._callbacks.matches
+        with self._state.pinned():
+            for batch in self._walk().pages(bodies=bodies or not isinstance(selector, Selector | None)):
+                now = self._state.clock()
+                for entry in batch:
+                    if entry.expires_at is not None and entry.expires_at <= now:
+                        continue  # housekeeping's, or its owner's
+                    if (entry.is_ready or (steal and entry.is_acquired)) and (
+                        selector is None or matches(selector, entry.message)
+                    ):
+                        yield entry
 
-    def _batches(self, *, bodies: bool) -> Iterator[list[Entry]]:
-        with self._keeping_core():
-            reading = self._reading
-            yield from self._walk() if reading is None else reading.pages(bodies=bodies)
-
-    @contextmanager
-    def _keeping_core(self) -> Iterator[QueueCore]:
-        """A block in which the queue's core stays as it is."""
-        walk = object()
-        with self._lock:
-            self._walks.add(walk)
-            core = self._core
-        try:
-            yield core
-        finally:
-            self._walks.discard(walk)
-
-    def _walk(self) -> Iterator[list[Entry]]:
-        with self._lock:
-            position = self._core.entries.start
-            horizon = self._core.depth  # or a copy to a queue that feeds this one might never end
-        seen = 0
-        while seen < horizon:
-            batch: list[Entry] = []
-            with self._lock:
-                while len(batch) < _BATCH:
-                    entry = self._core.entries.after(position)
-                    if entry is None:
-                        break
-                    position = entry.position
-                    batch.append(entry)
-            if not batch:
-                return
-            seen += len(batch)
-            yield batch
+    def _walk(self) -> Walk:
+        """The way through the queue, in a block that has pinned its source."""
+        with self._lock:  # or the source might be exchanged by somebody that did not see the pin
+            return self._state.walk

@@ -8,18 +8,17 @@ Waiting     A consumer never waits. Its queue calls `notify_work` without any lo
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from .cursor import Reader
+from .entry import Entry, EntryQueue, Position
 
 if TYPE_CHECKING:
     from .._base.credit import Credit
     from .._base.message import Message
-    from .consumer_lists import PriorityLists
-    from .entry import Position
-    from .queue import BrokerQueue
 
 Predicate = Callable[["Message"], bool]
 
@@ -67,6 +66,20 @@ BROWSER_MOVES: Final[Moves] = {
 }
 
 
+class ConsumerQueue(EntryQueue, Protocol):
+    """What a consumer's owner asks of its queue: see `BrokerQueue`."""
+
+    def deliver_single_message(self, consumer: QueueConsumer) -> Entry | None: ...
+
+    def deliver_messages(self, consumer: QueueConsumer, most: int, most_bytes: int) -> list[Entry]: ...
+
+    def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None: ...
+
+    def credit_changed(self, consumer: QueueConsumer) -> None: ...
+
+    def remove_consumer(self, consumer: QueueConsumer) -> None: ...
+
+
 class QueueConsumer(Reader):
     """One consumer of one broker queue; made by `BrokerQueue.add_consumer`."""
 
@@ -93,7 +106,7 @@ class QueueConsumer(Reader):
 
     def __init__(
         self,
-        queue: BrokerQueue,
+        queue: ConsumerQueue,
         number: int,
         start: Position,
         *,
@@ -157,3 +170,18 @@ class QueueConsumer(Reader):
 
     def __repr__(self) -> str:
         return f"<consumer {self.tag!r} of queue {self.queue.name!r}, {self.state.name}>"
+
+
+ConsumerList = OrderedDict[QueueConsumer, None]
+
+
+class PriorityLists:
+    """The consumers of one priority: all of them, the interested and the notified."""
+
+    __slots__ = ("all", "interested", "notified", "priority")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.all: ConsumerList = OrderedDict()
+        self.interested: ConsumerList = OrderedDict()
+        self.notified: ConsumerList = OrderedDict()

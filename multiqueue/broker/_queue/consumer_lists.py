@@ -17,22 +17,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from .consumer import ConsumerState, Interest, QueueConsumer
+from .consumer import ConsumerList, ConsumerState, Interest, PriorityLists, QueueConsumer
 
-ConsumerList = OrderedDict[QueueConsumer, None]
 _IDLE: Final = (ConsumerState.INTERESTED, ConsumerState.NON_ACQUIRING)
-
-
-class PriorityLists:
-    """The consumers of one priority: all of them, the interested and the notified."""
-
-    __slots__ = ("all", "interested", "notified", "priority")
-
-    def __init__(self, priority: int) -> None:
-        self.priority = priority
-        self.all: ConsumerList = OrderedDict()
-        self.interested: ConsumerList = OrderedDict()
-        self.notified: ConsumerList = OrderedDict()
 
 
 class QueueConsumerManager:

@@ -9,14 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from .entry import Entry, Position
 
-if TYPE_CHECKING:
-    from .entry_list import EntryList
-
 _LEAST_SWEEP: Final = 1024  # items; fewer are not worth sweeping
+
+
+class Entries(Protocol):
+    """Where the entries are found."""
+
+    def get(self, position: Position) -> Entry | None: ...
+
+    def __len__(self) -> int: ...
 
 
 class Deadlines:
@@ -24,7 +29,7 @@ class Deadlines:
 
     __slots__ = ("_entries", "_heap")
 
-    def __init__(self, entries: EntryList) -> None:
+    def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self._heap: list[tuple[float, Position]] = []
 

@@ -15,15 +15,15 @@ Source      Apache Qpid Broker-J, QueueEntryImpl and MessageInstance, for the st
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from multiqueue.errors import MultiQueueError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from .._base.message import Message
-    from .queue import BrokerQueue
+    from .._base.settings import QueueSettings
 
 
 class EntryState(IntEnum):
@@ -111,6 +111,36 @@ class IllegalStep(MultiQueueError, RuntimeError):
     """A step that the entry's state or owner does not allow: the caller's mistake. Nothing was changed."""
 
 
+class EntryQueue(Protocol):
+    """What the owner of an entry asks of its queue: see `BrokerQueue`."""
+
+    name: str
+    settings: QueueSettings
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def is_stored(self) -> bool: ...
+
+    @property
+    def is_deleted(self) -> bool: ...
+
+    def accept(self, entries: Entry | Iterable[Entry], consumer: object) -> int: ...
+
+    def release(
+        self, entries: Entry | Iterable[Entry], consumer: object, *, refused: bool = False, counted: bool = True
+    ) -> int: ...
+
+    def reject(self, entries: Entry | Iterable[Entry], consumer: object) -> int: ...
+
+    def lock(self, entries: Entry | Iterable[Entry], consumer: object) -> int: ...
+
+    def unlock(self, entries: Entry | Iterable[Entry], consumer: object) -> int: ...
+
+    def wait_for_commits(self, timeout: float | None = None) -> bool: ...
+
+
 class Entry:
     """A message on a queue. `position` orders it among its queue's entries for its whole life."""
 
@@ -120,7 +150,7 @@ class Entry:
         "expires_at",
         "group",
         "held_until",
-        "is_buried",
+        "is_settled_elsewhere",
         "is_stored",
         "key",
         "level",
@@ -144,7 +174,7 @@ class Entry:
     # Given by the entry list when the entry is added, never changed.
     position: Position
 
-    def __init__(self, queue: BrokerQueue, message: Message, size: int) -> None:
+    def __init__(self, queue: EntryQueue, message: Message, size: int) -> None:
         self.queue = queue
         self.message = message
         self.size = size
@@ -165,7 +195,7 @@ class Entry:
         self.number = 0  # the store's id, which is the order of arrival; 0 until it has one
         self.level = 0  # of a priority queue, 0 the highest: where the store pages it
         self.is_stored = False  # whoever takes it out owes the store a delete
-        self.is_buried = False  # its dead letter and its delete are committed already, by a transaction
+        self.is_settled_elsewhere = False  # its dead letter and its delete are committed already, by a transaction
         self.maybe_delivered = False  # a process that crashed may have delivered it
 
     def apply(self, move: Move, consumer: object | None = None) -> None:
@@ -200,9 +230,9 @@ class Entry:
         """True when a consumer had it before the present delivery, or may have had it."""
         return self.delivery_count > 1 or self.maybe_delivered
 
-    def bury(self) -> None:
+    def settle_elsewhere(self) -> None:
         """Whoever takes it out owes the store nothing any more: what a transaction did is committed."""
-        self.is_buried = True
+        self.is_settled_elsewhere = True
 
     def take_after(self, other: Entry) -> None:
         """Take the place of another entry: its past and its times."""

@@ -1,55 +1,472 @@
 """The broker queue: messages in strict order, pulled by consumers that are told when there is something to pull.
 
 Promise     A message put is given to one acquiring consumer at a time, in order, until one settles it; what is
-            given back returns to its place. A call that refuses what it was asked has changed nothing.
-State       One lock guards everything. `_queue/stock` has the entries under it, `_queue/core` the consumers and who
-            wakes whom, `_queue/base` the rules about what may run under it: nothing of the user's.
-Who runs    Any thread may put, settle, declare interest and manage; `_queue/delivery` says who may pull, and
-            `_queue/enqueue` how a message of a durable queue waits for its commit.
-Lock order  queue lock -> credit lock. Never two queue locks.
-Waiting     Nobody blocks in here, except in `wait_for_room`, which `_queue_stock.end_throttling` ends.
+            given back returns to its place. A call that refuses what it was asked has changed nothing. Entries are
+            settled together or not at all: ownership is checked for every one before any is changed; what was taken
+            away from the owner meanwhile (a steal) is left aside, not an error. Of more than 512 entries, some that
+            another thread settles meanwhile are found too late: others are settled then.
+State       `_lock` guards `state` and everything in it. It is not reentrant, and nothing of the user's runs under it:
+            no selector, no callback, no log handler. So a selector or a callback may call the queue it is called by.
+Parts       `state` is the queue under its lock; `joining` brings messages onto it, `dead_letters` follows those that
+            leave; `_pager` lets it page; `_administration` is what managers do. Each is called through its methods, and
+            shares the lock.
+Who runs    Any thread may put, settle, declare interest and manage. For one consumer, one thread at a time may be in
+            `deliver_single_message`; where that matters, a second one is refused with an error.
+Selectors   are user code, so they are asked between two holds of the lock: a consumer with a selector takes a batch
+            of entries out of its own view, asks, and puts back what it did not use. Batches double from 1 to 64
+            while everything is refused, so a million refusals cost a million calls and few holds.
+Lock order  queue lock -> credit lock. Never two queue locks: a move claims in one queue, puts into the other, then
+            deletes in the first.
+Waiting     Nobody blocks in here, except in `wait_for_room`, which `DepthLimit.end_throttling` ends.
+Assumes     that the clock, which is asked under the lock, is a plain function; no call from a signal handler, `__del__`
+            or weakref callback that interrupts a call of the same thread: the lock would never come free; and no
+            asynchronous exception while the lock is held. The threads of `_delivery` get none; a main thread that must
+            survive Ctrl-C anywhere leaves the broker to them.
 Source      "Consumer-Queue Interactions" (Apache Qpid wiki) for the algorithm and the names.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from threading import Lock  # by name, so that tests can put another one in its place
+from typing import TYPE_CHECKING, Any, Final
 
+from .._base.alerts import Alert, AlertMonitor
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed
-from .._base.outcome import DeadLetterReason
-from .._delivery.housekeeping import AT_ONCE
+from .._base.outcome import DeadLetterReason, PutOutcome
+from .._base.ports import AT_ONCE, After
+from .._base.settings import QueueSettings
+from .administration import Administration, ResidentWalk
+from .callbacks import Callbacks
 from .consumer import Predicate, QueueConsumer
-from .enqueue import QueueArrival
-from .invariants import check_liveness, check_structure
-from .statistics import QueueStatistics, reset_high_water_marks, take_statistics
-from .stock import After
+from .counters import QueueStatistics
+from .dead_letters import DeadLetters
+from .enqueue import Enqueuer
+from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState, Move
+from .entry_list_kinds import make_entry_list
+from .entry_source import ResidentEntries
+from .invariants import check_invariants
+from .state import Clearing, Pull, QueueState
 
 if TYPE_CHECKING:
-    from .._base.alerts import AlertMonitor
+    from multiqueue.store import Level
+
     from .._base.credit import Credit
+    from .._base.message import Message
+    from .ports import Pager, Rows
+
+Entries = Entry | Iterable[Entry]
+DeadLetterCallback = Callable[["BrokerQueue", "Message", DeadLetterReason], object]
+ErrorHandler = Callable[["BrokerQueue", str, Exception], object]
+
+_LARGEST_BATCH: Final = 64  # entries a selector is asked about between two holds; some 20 us of lock
+_SLICE: Final = 512  # entries that are settled in one hold of the lock: a millisecond
+_NAP: Final = 0.0002  # seconds, between two slices: without it this thread would have the lock again first
+_log = logging.getLogger("multiqueue.broker")
 
 
-class BrokerQueue(QueueArrival):
+def _log_error(queue: BrokerQueue, action: str, error: Exception) -> None:
+    _log.error("queue %r: %s failed", queue.name, action, exc_info=error)
+
+
+class BrokerQueue:
     """One queue of the broker, without exchanges and without I/O.
 
     `clock` gives seconds that never go back. `dead_letter(queue, message, reason)` gets what expired, was evicted,
     rejected or delivered too often; `on_deleted(queue)` is told once; `on_alert(alert)` of thresholds reached;
     `on_error(queue, action, error)` of callbacks that failed, by default through the log. All of them run on the
-    thread that caused them, without any lock, and may call any queue.
+    thread that caused them, without any lock, and may call any queue. `journal` is where a durable queue has its
+    rows; `pager_of(queue)` makes what lets it page.
     """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        settings: QueueSettings | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        dead_letter: DeadLetterCallback | None = None,
+        on_deleted: Callable[[BrokerQueue], object] | None = None,
+        on_alert: Callable[[Alert], object] | None = None,
+        on_error: ErrorHandler = _log_error,
+        vhost: str = "/",
+        journal: Rows | None = None,
+        pager_of: Callable[[BrokerQueue], Pager | None] | None = None,
+    ) -> None:
+        self.name = name
+        self.vhost = vhost
+        self.journal = journal
+        self.settings = settings = settings or QueueSettings()
+        self._clock = clock
+        self._on_deleted = on_deleted
+        self._lock = Lock()
+        # When housekeeping is to come next, as far as it was asked to. Guarded by the lock.
+        self._next_visit = AT_ONCE
+        self._request: Callable[[Any, float], object] | None = None
+        self.callbacks = Callbacks(partial(on_error, self))
+        self._act = self.callbacks.act
+        self._alerts: AlertMonitor | None = None
+        if settings.alerts is not None and on_alert is not None:
+            guard = self.callbacks.guard
+            self._alerts = AlertMonitor(
+                name, settings.alerts, clock, lambda alert: guard("alert callback", partial(on_alert, alert))
+            )
+        self.state = state = QueueState(self, settings, clock, self._lock)
+        send = None if dead_letter is None else partial(dead_letter, self)
+        self.dead_letters = DeadLetters(self, journal, send, self.callbacks, lambda: state.deleted)
+        self.entry_dropped = self.dead_letters.entry_dropped
+        self.keep_in_memory()
+        self.joining = Enqueuer(self, state, self._lock, self.callbacks, journal, self._alerts)
+        self._administration = Administration(self, state, self._lock, self.callbacks, self.dead_letters)
+        self._pager = self.joining.pager = None if pager_of is None else pager_of(self)
+
+    # -- putting
+
+    def put(self, message: Message, *, immediate: bool = False) -> PutOutcome:
+        """Put a message at its place and notify one interested consumer. Never waits for a commit.
+
+        With `immediate` the message is refused (NO_CONSUMER) unless a consumer with credit wants it now; the
+        decision and the put are one step, so it cannot be both delivered and returned. A persistent message on a
+        durable queue is admitted now and on the queue when it is committed. An exception that is not an
+        `Exception` may come out of a selector or callback when the message is on the queue already.
+
+        Raises:
+            TypeError: a persistent message that the store of this queue cannot keep.
+            StoreFailed, StoreClosed: the store of this queue is at its end.
+        """
+        joining = self.joining
+        if self.journal is not None:
+            return joining.put_in_order(self.journal, message, immediate=immediate)
+        entry = Entry(self, message, message.size)
+        if joining.needs_more or message.expiration is not None or message.delay is not None:
+            joining.complete(entry)
+        willing = joining.willing(entry) if immediate else None
+        after: After = []
+        candidates: Sequence[QueueConsumer] = ()
+        with self._lock:
+            state = self.state
+            if state.deleted:
+                return PutOutcome.DELETED
+            if willing is not None and not any(each.is_willing for each in willing):
+                return PutOutcome.NO_CONSUMER
+            if state.limit.may_refuse and state.limit.refuses(entry.size):
+                outcome = state.refuse(entry, after)
+            else:
+                outcome = state.append(entry, after)
+                if state.consumers.idle and entry.state is EntryState.AVAILABLE:
+                    candidates = state.choose(entry, after)
+        if after:  # as `Enqueuer._arrived`, written out: a tenth of a put
+            self._act(after)
+        if candidates:
+            joining.offer(entry, candidates)
+        if self._alerts is not None:
+            joining.watch(self._alerts, entry)
+        return outcome
+
+    # -- delivering
+
+    def deliver_single_message(self, consumer: QueueConsumer) -> Entry | None:
+        """The next entry for this consumer, now its own (a browser's stays where it is); None when there is none.
+
+        After None the consumer will be notified again. After an entry it must call again: it will not be.
+
+        Raises:
+            RuntimeError: another call for this consumer is under way, perhaps one that runs its selector.
+        """
+        after: After = []
+        entry = None
+        with self._lock:
+            if not consumer.is_willing:
+                return None
+            higher, asks = self._higher_locked(consumer)
+            if asks:
+                self._begin_pull_locked(consumer)
+            else:
+                entry = self.state.pull(consumer, higher, after)
+                self.state.counters.delivered += entry is not None
+        if after:
+            self._act(after)
+        if asks:
+            try:
+                entry = self._pull_filtered(consumer)
+            finally:
+                consumer.pulling = False
+        if entry is not None and consumer.auto_accept and consumer.acquires:
+            self.dead_letters.forget((entry,))
+        return entry
+
+    def deliver_messages(self, consumer: QueueConsumer, most: int, most_bytes: int) -> list[Entry]:
+        """As `deliver_single_message`, up to `most` entries in one hold of the lock; where selectors are asked, one.
+
+        The entry with which their sizes reach `most_bytes` is the last.
+        After an empty list the consumer will be notified again; after any other it must call again.
+
+        Raises:
+            RuntimeError: as `deliver_single_message`.
+        """
+        after: After = []
+        entries: list[Entry] = []
+        left = most_bytes
+        with self._lock:
+            state = self.state
+            higher, asks = self._higher_locked(consumer) if consumer.is_willing else ((), False)
+            while not asks and consumer.is_willing and len(entries) < most and left > 0:
+                entry = state.pull(consumer, higher, after)
+                if entry is None:
+                    break
+                entries.append(entry)
+                left -= entry.size
+            state.counters.delivered += len(entries)
+        if asks:
+            entry = self.deliver_single_message(consumer)
+            return [] if entry is None else [entry]
+        if after:
+            self._act(after)
+        if entries and consumer.auto_accept and consumer.acquires:
+            self.dead_letters.forget(entries)
+        return entries
+
+    def _higher_locked(self, consumer: QueueConsumer) -> tuple[Sequence[QueueConsumer], bool]:
+        """Consumers of higher priority that want work, and whether a selector has to be asked in a pull."""
+        state = self.state
+        higher = state.higher_priority(consumer) if len(state.consumers.levels) > 1 else ()
+        asks = (consumer.selector is not None and state.source.asks_selectors) or (
+            len(higher) > 0 and any(other.selector is not None for other in higher)
+        )
+        return higher, asks
+
+    def get(self, owner: object, *, auto_accept: bool = False) -> Entry | None:
+        """The first available entry, for an owner that is no consumer; None when there is none.
+
+        Does not block, but for reading what a store alone has.
+
+        Raises:
+            ConsumerNotAdmitted: the queue is paged, and what is unsettled leaves no memory for its next message.
+            StoreError: the store cannot be read.
+        """
+        entry, may_come = self._get_now(owner, auto_accept)
+        if entry is None and self._pager is not None:
+            while may_come and self._pager.load_for_get():
+                entry, may_come = self._get_now(owner, auto_accept)
+            if entry is None:
+                self._pager.check_for_loss()
+        if entry is not None and auto_accept:
+            self.dead_letters.forget((entry,))
+        return entry
+
+    def _get_now(self, owner: object, auto_accept: bool) -> tuple[Entry | None, bool]:
+        """What can be had from memory, and whether a look into the store may bring something."""
+        after: After = []
+        with self._lock:
+            found = self.state.get(owner, after, auto_accept=auto_accept)
+        self._act(after)
+        return found
+
+    def _begin_pull_locked(self, consumer: QueueConsumer) -> None:
+        if consumer.pulling:
+            raise RuntimeError(f"{consumer!r} is being pulled already; one thread at a time may do that")
+        consumer.pulling = True
+
+    def _pull_filtered(self, consumer: QueueConsumer) -> Entry | None:
+        """`deliver_single_message` where a selector has to be asked.
+
+        1. Hold the lock, move the consumer past a batch of entries.  2. Ask its selector, and those of consumers
+        of higher priority, without the lock.  3. Hold the lock, put back what was not refused, and take the match
+        if nothing has changed that forbids it; else begin again. The consumer stays NOTIFIED meanwhile: it leaves
+        that list in the same hold in which it finds nothing, so no put goes unseen.
+        """
+        size = 1
+        state = self.state
+        while True:
+            after: After = []
+            with self._lock:
+                source = state.source
+                batch = state.examine(consumer, size, after)
+                higher = state.higher_priority(consumer) if batch else ()
+            self._act(after)
+            if not batch:
+                return None
+            matched, claimants = self._ask(consumer, batch, higher)
+            if matched is None:
+                with self._lock:
+                    if state.source is source:
+                        source.turn_down(consumer, batch)
+                size = min(2 * size, _LARGEST_BATCH)
+                continue
+            after = []
+            with self._lock:
+                # A queue that has begun to page meanwhile finds it again.
+                has_moved = state.source is not source
+                pull = Pull.AGAIN if has_moved else state.pull_matched(consumer, matched, higher, claimants, after)
+                state.counters.delivered += pull is Pull.TAKEN
+            self._act(after)
+            if pull is not Pull.AGAIN:
+                return matched if pull is Pull.TAKEN else None
+
+    def _ask(
+        self, consumer: QueueConsumer, batch: list[Entry], higher: Sequence[QueueConsumer]
+    ) -> tuple[Entry | None, list[QueueConsumer]]:
+        """The first entry of the batch that the consumer wants, and those of higher priority that want it too.
+
+        What follows it in the batch is put back; so is all of it when a selector ends the call.
+        """
+        unused = batch
+        try:
+            matched = self._first_match(consumer, batch)
+            claimants = [] if matched is None else self.joining.wanting(higher, matched)
+            unused = [] if matched is None else batch[batch.index(matched) + 1 :]
+        finally:
+            if unused:
+                with self._lock:
+                    for entry in unused:
+                        consumer.revisit(entry)
+        return matched, claimants
+
+    def _first_match(self, consumer: QueueConsumer, batch: list[Entry]) -> Entry | None:
+        selector = consumer.selector
+        if selector is None:
+            return batch[0]
+        matches = self.callbacks.matches
+        return next((entry for entry in batch if matches(selector, entry.message)), None)
+
+    # -- settling
+
+    def accept(self, entries: Entries, consumer: object) -> int:
+        """Delete entries the consumer (or owner of a `get`) has; returns how many were still its own.
+
+        What was stolen from it meanwhile does not count. All or nothing otherwise.
+
+        Raises:
+            IllegalStep: it never had one of them, or has settled it already.
+            ValueError: an entry of another queue.
+        """
+        if not isinstance(entries, Entry):
+            entries = tuple(entries)
+            if len(entries) > _SLICE:
+                return self._settle_slices(entries, consumer, self.accept)
+        after: After = []
+        with self._lock:
+            state = self.state
+            owned = self._owned_locked(entries, consumer)
+            for entry in owned:
+                state.accept(entry, consumer, after)
+            state.counters.acked += len(owned)
+            if state.groups is not None:
+                state.pass_baton(after)
+        if after:
+            self._act(after)
+        if self.dead_letters.rows is not None:
+            self.dead_letters.forget(owned)
+        return len(owned)
+
+    def release(self, entries: Entries, consumer: object, *, refused: bool = False, counted: bool = True) -> int:
+        """Give entries back to their places in the queue; returns how many were still the consumer's.
+
+        `refused`: not to this consumer again. `counted=False`: the delivery never reached it and is not counted.
+        What has expired meanwhile or was delivered `max_delivery_attempts` times is dead-lettered instead.
+
+        Raises:
+            IllegalStep, ValueError: as `accept`.
+        """
+        if not isinstance(entries, Entry):
+            entries = tuple(entries)
+            if len(entries) > _SLICE:
+                return self._settle_slices(entries, consumer, partial(self.release, refused=refused, counted=counted))
+        after: After = []
+        with self._lock:
+            state = self.state
+            owned = self._owned_locked(entries, consumer)
+            for entry in owned:
+                if refused and isinstance(consumer, QueueConsumer):
+                    entry.refused_by = {consumer.number, *(entry.refused_by or ())}
+                state.release(entry, consumer, after, counted=counted)
+            state.pass_baton(after, len(owned))
+        self._act(after)
+        return len(owned)
+
+    def reject(self, entries: Entries, consumer: object) -> int:
+        """Dead-letter entries the consumer has; returns how many were still its own.
+
+        Raises:
+            IllegalStep, ValueError: as `accept`.
+        """
+        if not isinstance(entries, Entry):
+            entries = tuple(entries)
+            if len(entries) > _SLICE:
+                return self._settle_slices(entries, consumer, self.reject)
+        after: After = []
+        with self._lock:
+            state = self.state
+            owned = self._owned_locked(entries, consumer)
+            for entry in owned:
+                state.reject(entry, consumer, DeadLetterReason.REJECTED, after)
+            state.pass_baton(after)
+        self._act(after)
+        return len(owned)
+
+    def lock(self, entries: Entries, consumer: object) -> int:
+        """Make entries the consumer has impossible to steal, as a transaction needs; returns how many it has."""
+        return self._step(entries, consumer, LOCK)
+
+    def unlock(self, entries: Entries, consumer: object) -> int:
+        """End a `lock`, or the one a delivery came with."""
+        return self._step(entries, consumer, UNLOCK)
+
+    def _settle_slices(
+        self, entries: tuple[Entry, ...], consumer: object, settle: Callable[[Entries, object], int]
+    ) -> int:
+        """Check all of very many entries, then settle them in order, slice by slice."""
+        distinct: dict[Entry, None] = {}
+        for each in _slices_of(entries):
+            distinct |= dict.fromkeys(each)
+        slices = _slices_of(list(distinct))
+        for each in slices:
+            with self._lock:
+                self._owned_locked(tuple(each), consumer)
+        count = 0
+        for each in slices:
+            count += settle(each, consumer)
+            time.sleep(_NAP)
+        return count
+
+    def _owned_locked(self, entries: Entry | tuple[Entry, ...], consumer: object) -> Sequence[Entry]:
+        """Those of the entries that the consumer has; raises before anything is changed."""
+        if isinstance(entries, Entry):
+            if entries.owner is consumer and entries.queue is self and consumer is not None:
+                return (entries,)
+            entries = (entries,)
+        owned: list[Entry] = []
+        for entry in dict.fromkeys(entries):
+            if entry.queue is not self:
+                raise ValueError(f"{entry!r} does not stand on {self.label}")
+            if entry.owner is consumer and consumer is not None:
+                owned.append(entry)
+            elif not entry.was_stolen:
+                raise entry.illegal(SETTLE, consumer)
+        return owned
+
+    def _step(self, entries: Entries, consumer: object, move: Move) -> int:
+        if not isinstance(entries, Entry):
+            entries = tuple(entries)
+        with self._lock:
+            owned = self._owned_locked(entries, consumer)
+            for entry in owned:
+                entry.apply(move, consumer)
+        return len(owned)
 
     # -- room
 
     def when_room(self, callback: Callable[[], object]) -> bool:
         """While the queue is throttled, have `callback` called once it no longer is; False when there is room."""
         with self._lock:
-            if not self._core.throttled or self._core.deleted:
+            if not self.state.limit.throttled or self.state.deleted:
                 return False
-            self._core.room_waiters.append(callback)
+            self.state.limit.room_waiters.append(callback)
             return True
 
     def wait_for_room(self, timeout: float | None = None) -> bool:
@@ -64,8 +481,8 @@ class BrokerQueue(QueueArrival):
             return room.wait(timeout)
         finally:
             with self._lock:
-                if room.set in self._core.room_waiters:
-                    self._core.room_waiters.remove(room.set)
+                if room.set in self.state.limit.room_waiters:
+                    self.state.limit.room_waiters.remove(room.set)
 
     # -- consumers
 
@@ -97,17 +514,17 @@ class BrokerQueue(QueueArrival):
                 single active consumer, which is the other way to have one at a time.
         """
         with self._lock:
-            core = self._core
-            if core.deleted:
+            state = self.state
+            if state.deleted:
                 raise NotFound(f"no {self.label}: it was deleted")
             if exclusive and self.settings.single_active_consumer:
                 raise AccessRefused(f"{self.label} has a single active consumer, so none of them is exclusive")
-            if len(core.consumers) and (exclusive or any(each.exclusive for each in core.consumers)):
+            if len(state.consumers) and (exclusive or any(each.exclusive for each in state.consumers)):
                 raise AccessRefused(f"{self.label} in exclusive use")
             consumer = QueueConsumer(
                 self,
-                core.next_consumer_number(),
-                core.entries.start,
+                state.next_consumer_number(),
+                state.source.start,
                 tag=tag,
                 on_work=on_work,
                 on_cancelled=on_cancelled,
@@ -121,7 +538,7 @@ class BrokerQueue(QueueArrival):
                 connection=connection,
                 lock_deliveries=lock_deliveries,
             )
-            core.add_consumer(consumer)
+            state.add_consumer(consumer)
         return consumer
 
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
@@ -129,14 +546,14 @@ class BrokerQueue(QueueArrival):
         after: After = []
         with self._lock:
             consumer.desired = desired
-            self._core.update_interest(consumer, after)
+            self.state.update_interest(consumer, after)
         self._act(after)
 
     def credit_changed(self, consumer: QueueConsumer) -> None:
         """Look again whether the consumer's credit lets it work."""
         after: After = []
         with self._lock:
-            self._core.update_interest(consumer, after)
+            self.state.update_interest(consumer, after)
         self._act(after)
 
     def remove_consumer(self, consumer: QueueConsumer) -> None:
@@ -147,10 +564,102 @@ class BrokerQueue(QueueArrival):
         """
         after: After = []
         with self._lock:
-            removed = self._core.remove_consumer(consumer, after)
-            if removed and self.settings.auto_delete and not len(self._core.consumers):
+            removed = self.state.remove_consumer(consumer, after)
+            if removed and self.settings.auto_delete and not len(self.state.consumers):
                 self._delete_locked(after)
         self._act(after)
+
+    # -- management
+
+    def purge(self, stop: Callable[[], bool] = lambda: False) -> int:
+        """Delete everything that nobody has; returns how many messages that was.
+
+        What comes while this runs stays, and so does what somebody had in that time. It costs some microseconds a
+        message, in slices between which others have the queue; where `stop()` says so, it ends after one of them. Waits
+        for commits now and then, so that a store has time for others.
+        """
+        return self._administration.purge(stop)
+
+    def delete_messages(
+        self, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
+    ) -> int:
+        """Delete the messages the selector matches, at most `limit`; returns how many.
+
+        With `steal` also those that consumers have: settling them later counts for nothing.
+        """
+        return self._administration.delete_messages(selector, limit, steal)
+
+    def move_messages(
+        self,
+        target: BrokerQueue,
+        selector: Predicate | None = None,
+        *,
+        limit: int | None = None,
+        steal: bool = False,
+    ) -> int:
+        """Move matching messages to the end of another queue; returns how many.
+
+        Stops nothing when the target refuses one (its limit, its deletion, a full store): that one stays. Waits for
+        the commits of what a store has.
+
+        Raises:
+            ValueError: the target is this queue.
+        """
+        return self._administration.move_messages(target, selector, limit, steal)
+
+    def copy_messages(self, target: BrokerQueue, selector: Predicate | None = None, *, limit: int | None = None) -> int:
+        """Put matching messages on another queue as well; returns how many it accepted.
+
+        Raises:
+            ValueError: the target is this queue.
+        """
+        return self._administration.copy_messages(target, selector, limit)
+
+    def change_priority(self, priority: int, selector: Predicate | None = None, *, limit: int | None = None) -> int:
+        """Give matching messages another priority: each goes to the end of its new level. Returns how many.
+
+        Raises:
+            ValueError: this is no priority queue.
+        """
+        return self._administration.change_priority(priority, selector, limit)
+
+    def browse(self, selector: Predicate | None = None, *, limit: int | None = None) -> list[Message]:
+        """The messages that nobody has, in service order; they stay. A snapshot in batches, not a subscription."""
+        return self._administration.browse(selector, limit)
+
+    # -- what a store has
+
+    @property
+    def is_stored(self) -> bool:
+        """True when a store keeps this queue and its persistent messages."""
+        return self.journal is not None
+
+    @property
+    def store_number(self) -> int:
+        """The queue's number in the store; 0 when no store keeps it."""
+        return self.joining.store_number
+
+    def recover(self, levels: Iterable[Level]) -> None:
+        """Take in what the store has on this queue; nobody else may know the queue yet. Reads.
+
+        Raises:
+            StoreDamaged: a message is not whole, or stands where none of this queue can.
+        """
+        self.joining.recover(levels)
+
+    def deliveries(self) -> list[tuple[int, int]]:
+        """Of what the store has and consumers had: number, and how often. For a clean close."""
+        with self._lock:
+            return self.state.source.deliveries()
+
+    def wait_for_commits(self, timeout: float | None = None) -> bool:
+        """Block until the store has everything that happened before; False when `timeout` seconds passed first.
+
+        Raises:
+            StoreFailed, StoreClosed: the store came to its end first.
+            RuntimeError: called by something that follows a commit, on the store's own thread.
+        """
+        return self.journal is None or self.journal.host.wait_for_commits(timeout)
 
     # -- the queue itself
 
@@ -166,10 +675,10 @@ class BrokerQueue(QueueArrival):
         with self._lock:
             self._check_deletable_locked(if_unused, if_empty)
         # A paged queue's messages are read for that, which must not be done under the lock.
-        sent_on = self._drop_each(DeadLetterReason.QUEUE_DELETED) if dead_letter else 0
+        sent_on = self._pager.drop_each(DeadLetterReason.QUEUE_DELETED) if dead_letter and self._pager else 0
         after: After = []
         with self._lock:
-            if self._core.deleted:
+            if self.state.deleted:
                 return sent_on
             self._check_deletable_locked(if_unused, if_empty)
             count = self._delete_locked(after, dead_letter=dead_letter)
@@ -180,9 +689,9 @@ class BrokerQueue(QueueArrival):
         """End the queue without deleting what a store has of it: the virtual host is closed. Consumers are told."""
         after: After = []
         with self._lock:
-            if self._core.deleted:
+            if self.state.deleted:
                 return
-            self._core.delete(None, after)
+            self.state.delete(None, after)
         self._act(after)
 
     def housekeeping(self) -> float | None:
@@ -192,8 +701,9 @@ class BrokerQueue(QueueArrival):
         queue. Called by `Housekeeping`, then and at first, or by a test with its own clock.
         """
         now = self._clock()
-        self._expire_stored()
-        if self._core.short_of_memory:
+        if self._pager is not None:
+            self._pager.expire()
+        if self.state.limit.short_of_memory:
             self.relieve()  # what kept it from paging may have ended
         while self._keep_time(now):
             pass
@@ -206,62 +716,67 @@ class BrokerQueue(QueueArrival):
         """Some of what is due, in one hold of the lock; True when there may be more."""
         after: After = []
         with self._lock:
-            core = self._core
-            there_is_more = core.keep_time(now, after)
+            state = self.state
+            there_is_more = state.keep_time(now, after)
             expires = self.settings.expires
-            is_idle = not core.deleted and not len(core.consumers)
-            if expires is not None and is_idle and now - core.last_used >= expires:
+            is_idle = not state.deleted and not len(state.consumers)
+            if expires is not None and is_idle and now - state.last_used >= expires:
                 self._delete_locked(after)
         self._act(after)
         return there_is_more
 
     def _inspect(self, alerts: AlertMonitor, now: float) -> None:
         with self._lock:
-            core = self._core
-            oldest = core.oldest_age(now)
-        alerts.inspected(core.depth, core.depth_bytes, oldest)
+            state = self.state
+            oldest = state.source.oldest_age(now)
+        alerts.inspected(state.counters.depth, state.counters.depth_bytes, oldest)
 
     def _plan_visit_locked(self) -> float | None:
         """From what the queue is now. What happened in the middle of the visit is seen here, so nothing is missed."""
-        core = self._core
-        if core.deleted:
+        state = self.state
+        if state.deleted:
             return None
-        is_watched = core.short_of_memory or (self._alerts is not None and core.depth > 0)
-        self._next_visit = AT_ONCE if is_watched else core.next_visit()
+        is_watched = state.limit.short_of_memory or (self._alerts is not None and state.counters.depth > 0)
+        self._next_visit = AT_ONCE if is_watched else state.next_visit()
         return None if self._next_visit == math.inf else self._next_visit
 
     def touch(self) -> None:
         """The queue is in use: its `expires` counts from now."""
         with self._lock:
-            self._core.last_used = self._clock()
+            self.state.last_used = self._clock()
 
     @property
     def is_throttled(self) -> bool:
         """True while producers should wait for room."""
-        return self._core.throttled
+        return self.state.limit.throttled
 
     @property
     def is_short_of_memory(self) -> bool:
         """True while the virtual host's memory has no more for it, and it cannot page."""
-        return self._core.short_of_memory
+        return self.state.limit.short_of_memory
 
     def __len__(self) -> int:
-        return self._core.depth
+        return self.state.counters.depth
 
     def statistics(self) -> QueueStatistics:
         """The queue in figures, at one moment."""
         with self._lock:
-            return take_statistics(self._core)
+            consumers, limit = self.state.consumers, self.state.limit
+            return self.state.counters.statistics(
+                consumers=len(consumers),
+                consumers_willing=len(consumers) - len(consumers.not_interested),
+                is_throttled=limit.throttled,
+            )
 
     def reset_statistics(self) -> None:
         """Start new high-water marks from what is now."""
         with self._lock:
-            reset_high_water_marks(self._core)
+            self.state.counters.reset_high_water_marks()
 
     def consumers(self) -> list[QueueConsumer]:
         """The consumers, highest priority first."""
         with self._lock:
-            return list(self._core.consumers)
+            return list(self.state.consumers)
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the queue contradicts itself, or somebody waits who should not.
@@ -269,24 +784,71 @@ class BrokerQueue(QueueArrival):
         Walks the whole queue under its lock; for tests. Calls selectors, without the lock.
         """
         with self._lock:
-            check_structure(self._core)
-            doubtful = check_liveness(self._core)
+            doubtful = check_invariants(self.state)
         for entry, consumer, claim in doubtful:
             assert consumer.selector is not None
-            assert not self._matches(consumer.selector, entry.message), claim
+            assert not self.callbacks.matches(consumer.selector, entry.message), claim
 
     # -- details
 
     def _check_deletable_locked(self, if_unused: bool, if_empty: bool) -> None:
-        if self._core.deleted:
+        if self.state.deleted:
             return
-        if if_unused and len(self._core.consumers):
+        if if_unused and len(self.state.consumers):
             raise PreconditionFailed(f"{self.label} in use")
-        if if_empty and self._core.ready:
+        if if_empty and self.state.counters.ready:
             raise PreconditionFailed(f"{self.label} not empty")
 
     def _delete_locked(self, after: After, *, dead_letter: bool = False) -> int:
-        count = self._core.delete(DeadLetterReason.QUEUE_DELETED if dead_letter else None, after)
+        count = self.state.delete(DeadLetterReason.QUEUE_DELETED if dead_letter else None, after)
         if self._on_deleted is not None:
             after.append(partial(self._on_deleted, self))
         return count
+
+    def relieve(self) -> None:
+        """More is on the queue than there is memory for: page, or hold publishers back. Under no lock."""
+        if self._pager is not None:
+            self._pager.relieve()
+
+    def keep_in_memory(self) -> None:
+        """Have a source that keeps everything in memory; nothing is on the queue. The lock must be held."""
+        state = self.state
+        source = ResidentEntries(state, make_entry_list(self.settings, self.label))
+        source.begin_anew(state.consumers)
+        state.source = source
+        state.walk = ResidentWalk(state, source, self._lock, self.callbacks, self.dead_letters)
+
+    @property
+    def is_deleted(self) -> bool:
+        """True once it was deleted."""
+        return self.state.deleted
+
+    def clear(self, clearing: Clearing) -> None:
+        """Let go of what stood on this queue, now that it is deleted: a little now, the rest by housekeeping."""
+        while not clearing.go_on():
+            if self._request is not None:
+                self._request(clearing, AT_ONCE)
+                return
+
+    def attend(self, ask: Callable[[Any, float], object] | None) -> None:
+        """For `Housekeeping`: from now on, `ask(queue, when)` has this queue's `housekeeping` called."""
+        self._request = ask
+
+    def visit_by(self, when: float) -> None:
+        """Have housekeeping come at this time at the latest. The lock must be held."""
+        if when < self._next_visit:
+            self._next_visit = when
+            if self._request is not None:
+                self._request(self, when)
+
+    @property
+    def label(self) -> str:
+        """The queue as error messages name it."""
+        return f"queue {self.name!r} in vhost {self.vhost!r}"
+
+    def __repr__(self) -> str:
+        return f"<broker {self.label}>"
+
+
+def _slices_of(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
+    return [entries[begin : begin + _SLICE] for begin in range(0, len(entries), _SLICE)]

@@ -1,59 +1,65 @@
-"""Exchanges: what they were declared as, and how each type finds the bindings for a routing key.
+"""Exchanges and bindings: what they were declared as, and how each type of exchange finds those for a routing key.
 
 An exchange only *finds* candidates, by routing key, under the topology's lock; what a binding asks of the
 message itself (`Binding.condition`) is asked afterwards and without a lock. A further type of exchange is one
 more entry in `EXCHANGE_TYPES`.
+
+Two bindings are the same when source, destination, routing key and arguments are: binding again changes
+nothing, and binding with other arguments makes a second one. A queue gets one copy however many match.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 from .arguments import selector_argument
-from .binding import Binding, BindingSet, Condition
+from .binding import B, BindingSet, Condition, frozen
 from .headers import headers_condition
 from .topic import TopicTree
+
+if TYPE_CHECKING:
+    from .._queue.queue import BrokerQueue
 
 DEFAULT_EXCHANGE = ""
 
 
-class Matcher(Protocol):
+class Matcher(Protocol[B]):
     """The bindings of one exchange, ordered for finding. Guarded by the topology's lock."""
 
-    def add(self, binding: Binding) -> None: ...
-    def remove(self, binding: Binding) -> None: ...
-    def matching(self, routing_key: str) -> tuple[Binding, ...]: ...
+    def add(self, binding: B) -> None: ...
+    def remove(self, binding: B) -> None: ...
+    def matching(self, routing_key: str) -> tuple[B, ...]: ...
 
 
-class _ByRoutingKey:
+class _ByRoutingKey(Generic[B]):
     """Direct: the routing key is the binding's."""
 
     def __init__(self) -> None:
         # Invariant: no set is empty.
-        self._by_key: dict[str, BindingSet] = {}
+        self._by_key: dict[str, BindingSet[B]] = {}
 
-    def add(self, binding: Binding) -> None:
+    def add(self, binding: B) -> None:
         self._by_key.setdefault(binding.routing_key, BindingSet()).add(binding)
 
-    def remove(self, binding: Binding) -> None:
+    def remove(self, binding: B) -> None:
         bindings = self._by_key[binding.routing_key]
         bindings.remove(binding)
         if not bindings:
             del self._by_key[binding.routing_key]
 
-    def matching(self, routing_key: str) -> tuple[Binding, ...]:
+    def matching(self, routing_key: str) -> tuple[B, ...]:
         bindings = self._by_key.get(routing_key)
         return () if bindings is None else bindings.snapshot()
 
 
-class _Everything(BindingSet):
+class _Everything(BindingSet[B]):
     """Fanout and headers: the routing key is not looked at."""
 
     __slots__ = ()
 
-    def matching(self, routing_key: str) -> tuple[Binding, ...]:
+    def matching(self, routing_key: str) -> tuple[B, ...]:
         return self.snapshot()
 
 
@@ -61,7 +67,7 @@ class _Everything(BindingSet):
 class ExchangeType:
     """How one type of exchange finds its bindings, and what it makes of a binding's arguments."""
 
-    matcher: Callable[[], Matcher]
+    matcher: Callable[[], Matcher[Any]]
     condition: Callable[[Mapping[str, object]], Condition] | None = None
 
 
@@ -120,10 +126,33 @@ class Exchange:
         self.arguments: Mapping[str, object] = dict(arguments or {})
         self.alternate = alternate
         # Invariant: the matcher holds exactly the values of `bindings`.
-        self.matcher: Matcher = EXCHANGE_TYPES[type].matcher()
+        self.matcher: Matcher[Binding] = EXCHANGE_TYPES[type].matcher()
         self.bindings: dict[Hashable, Binding] = {}
         self.received = 0
         self.unroutable = 0
 
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} {self.type}>"
+
+
+Destination: TypeAlias = "BrokerQueue | Exchange"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Binding:
+    """One way from an exchange to a queue or to another exchange.
+
+    `condition` is what the message itself must meet beyond its routing key, None for nothing. It reads header
+    values, which may be anybody's objects, so it is called outside every lock.
+    """
+
+    source: Exchange
+    destination: Destination
+    routing_key: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    condition: Condition | None = None
+    identity: Hashable = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        parts = (self.source, self.destination, self.routing_key, frozen(self.arguments))
+        object.__setattr__(self, "identity", parts)

@@ -13,23 +13,24 @@ Source      The alive set is Thompson's simulation of a nondeterministic automat
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Generic
 
-from .binding import Binding, BindingSet
+from .binding import B, BindingSet
 
 ONE_WORD = "*"
 ANY_WORDS = "#"
 
 
-class _Node:
+class _Node(Generic[B]):
     """A beginning of patterns: what may follow it, and the bindings whose pattern ends here."""
 
     __slots__ = ("any_words", "bindings", "one_word", "repeats", "words")
 
     def __init__(self, repeats: bool = False) -> None:
-        self.words: dict[str, _Node] = {}
-        self.one_word: _Node | None = None
-        self.any_words: _Node | None = None
-        self.bindings = BindingSet()
+        self.words: dict[str, _Node[B]] = {}
+        self.one_word: _Node[B] | None = None
+        self.any_words: _Node[B] | None = None
+        self.bindings: BindingSet[B] = BindingSet()
         # True for a node reached by `#`: it swallows every further word.
         self.repeats = repeats
 
@@ -37,7 +38,7 @@ class _Node:
     def is_needed(self) -> bool:
         return bool(self.words or self.one_word or self.any_words or self.bindings)
 
-    def child(self, word: str) -> _Node | None:
+    def child(self, word: str) -> _Node[B] | None:
         """The node that the pattern's next word leads to, wildcards meaning themselves."""
         if word == ONE_WORD:
             return self.one_word
@@ -45,11 +46,11 @@ class _Node:
             return self.any_words
         return self.words.get(word)
 
-    def grow(self, word: str) -> _Node:
+    def grow(self, word: str) -> _Node[B]:
         """The child for `word`, made when there is none."""
         if found := self.child(word):
             return found
-        node = _Node(repeats=word == ANY_WORDS)
+        node: _Node[B] = _Node(repeats=word == ANY_WORDS)
         if word == ONE_WORD:
             self.one_word = node
         elif word == ANY_WORDS:
@@ -67,20 +68,20 @@ class _Node:
             del self.words[word]
 
 
-class TopicTree:
+class TopicTree(Generic[B]):
     """The bindings of one topic exchange, found by routing key."""
 
     def __init__(self) -> None:
-        self._root = _Node()
+        self._root: _Node[B] = _Node()
 
-    def add(self, binding: Binding) -> None:
+    def add(self, binding: B) -> None:
         """Let the binding's routing key, as a pattern, lead to it."""
         node = self._root
         for word in words_of(binding.routing_key):
             node = node.grow(word)
         node.bindings.add(binding)
 
-    def remove(self, binding: Binding) -> None:
+    def remove(self, binding: B) -> None:
         """Forget the binding, and every node that only it needed."""
         path = [self._root]
         words = words_of(binding.routing_key)
@@ -96,18 +97,18 @@ class TopicTree:
                 break
             parent.prune(word)
 
-    def matching(self, routing_key: str) -> tuple[Binding, ...]:
+    def matching(self, routing_key: str) -> tuple[B, ...]:
         """The bindings whose pattern matches, each once."""
         *_, alive = self.steps(routing_key)
         found = [node.bindings.snapshot() for node in alive if node.bindings]
         return found[0] if len(found) == 1 else tuple(binding for each in found for binding in each)
 
-    def steps(self, routing_key: str) -> Iterator[list[_Node]]:
+    def steps(self, routing_key: str) -> Iterator[list[_Node[B]]]:
         """The nodes alive before the first word and after each one: all the work that a match does."""
         alive = _with_any_words([self._root])
         yield alive
         for word in words_of(routing_key):
-            reached: list[_Node] = []
+            reached: list[_Node[B]] = []
             for node in alive:
                 if node.repeats:
                     reached.append(node)
@@ -129,7 +130,7 @@ class TopicTree:
         return count
 
 
-def _with_any_words(nodes: list[_Node]) -> list[_Node]:
+def _with_any_words(nodes: list[_Node[B]]) -> list[_Node[B]]:
     """`nodes`, each once, and behind them those that a `#` standing for no word leads to.
 
     The list grows while it is walked, and the walk ends: a node is put in once.

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._base.errors import AccessRefused, NotFound
-from .binding import Binding, Destination
-from .exchange import Exchange, ExchangeStatistics
+from .exchange import Binding, Destination, Exchange, ExchangeStatistics
 
 if TYPE_CHECKING:
     from .._base.message import Message

@@ -16,30 +16,33 @@ from typing import Final
 
 from multiqueue.store import SqliteStore, StoreError
 
-from .._delivery.housekeeping import Housekeeping
-from .._durable.accounted_store import WatchedStore
-from .._durable.journal import DeadLetterSubmission, Journal, QueueJournal
-from .._durable.stored_expiry import StoredExpiry
-from .memory import MemoryManager
+from .._base.ports import Visitor
+from .._paging.memory import MemoryManager
+from .._paging.paging_queue import PagingQueue
+from .._paging.spill import Spill
+from .accounted_store import AccountedStore
+from .batch import DeadLetterSubmission, QueueJournal
+from .journal import Journal
+from .stored_expiry import StoredExpiry
 
 _BETWEEN_TRIES: Final = 10.0  # seconds: publishers would try, and log, with every message
 
 
-class Overflow:
+class SpillRows:
     """One virtual host's. `journal` is that of its own store, None when it lives in memory."""
 
     def __init__(
         self,
         memory: MemoryManager,
         journal: Journal | None,
-        bury: DeadLetterSubmission,
+        dead_letter: DeadLetterSubmission,
         *,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
-        housekeeping: Housekeeping | None,
+        housekeeping: Visitor | None,
     ) -> None:
         self._memory = memory
-        self._bury = bury
+        self._dead_letter = dead_letter
         self._clock = clock
         self._wall_clock = wall_clock
         self._housekeeping = housekeeping
@@ -48,6 +51,10 @@ class Overflow:
         self._is_own = False  # the store was made here
         self._is_closed = False
         self._next_try = -math.inf  # on the clock
+
+    def pager_of(self, queue: PagingQueue) -> Spill:
+        """What lets a queue page."""
+        return Spill(queue, self._memory, self.rows)
 
     def rows(self) -> QueueJournal | None:
         """A place for the rows of one queue; None when the virtual host is closed, or a try has failed lately.
@@ -60,7 +67,7 @@ class Overflow:
                 return None
             try:
                 self._journal = self._journal or self._make()
-                return QueueJournal(self._journal, self._journal.store.allocate(), self._bury)
+                return QueueJournal(self._journal, self._journal.store.allocate(), self._dead_letter)
             except (StoreError, OSError):
                 self._next_try = self._clock() + _BETWEEN_TRIES
                 raise
@@ -75,7 +82,7 @@ class Overflow:
             journal.store.close()
 
     def _make(self) -> Journal:
-        store = WatchedStore(SqliteStore.scratch(), self._memory)
+        store = AccountedStore(SqliteStore.scratch(), self._memory)
         journal = Journal(store, clock=self._clock, wall_clock=self._wall_clock)
         self._memory.expiry = StoredExpiry(journal, self._memory)
         if self._housekeeping is not None:

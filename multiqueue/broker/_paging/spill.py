@@ -1,0 +1,227 @@
+"""Spill: how a queue that fills the memory begins to page, and holds publishers back when it cannot.
+
+Promise     A queue that keeps everything in memory asks before it takes more of the budget. When that has no more, the
+            largest of such queues are paged out, this one or others, until they are found empty. Kinds that cannot
+            page, sorted and last-value queues and those with message groups, hold their publishers back instead, and
+            refuse once those go on all the same; consuming them makes room. So does a queue whose messages no
+            store can keep.
+State       `_period` and the queue's `source` and `walk` change together, in one hold of the queue's lock. A pin of the
+            state puts that off. `DeadLetters.rows` stays when the queue is back in memory: what was settled before is
+            deleted there still.
+Paging out  Under the queue's lock, so nobody sees half of it: 1. consumers get their lists, on an empty area.  2. Each
+            entry arrives there, in service order, as if it came now; one that somebody has is known as taken. Browsers
+            do not see again what they have seen. A pull that asks a selector meanwhile finds another source when it
+            comes back, and begins again.  3. Under no lock, what no store has is written out.
+Going back  At housekeeping an empty queue keeps everything in memory again: no entry has to be moved. Nobody has one,
+            nor looks at what is on the queue, so no entry of this source meets another one.
+Waiting     No consumer is told. One that was NOTIFIED still pulls, and passes the baton if it finds nothing; where
+            there was nothing for a consumer, there is nothing now. A load asks about what a selector must be asked
+            about, and tells. A publisher that is held back waits as for any limit (`wait_for_room`). That ends when
+            what is on the queue gets less and there is memory again, at once when the queue is empty; and, should
+            others have given memory back, at the next housekeeping.
+Who runs    The publisher that wanted room, under no lock. On a store's thread nothing is waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from multiqueue.store import StoreDamaged, StoreError
+
+from .._base.outcome import DeadLetterReason
+from .._base.ports import AT_ONCE, After
+from .._base.settings import QueueKind, QueueSettings
+from .._queue.entry_source import ResidentEntries
+from .paged_entries import PagedEntries
+from .paging_queue import PagingQueue
+from .reader import PagedReader
+from .target_list import LEVEL_SHIFT
+from .writer import PagedWriter
+
+if TYPE_CHECKING:
+    from multiqueue.store import Level
+
+    from .._queue.consumer import QueueConsumer
+    from .._queue.ports import Rows
+    from .memory import MemoryManager
+
+_log = logging.getLogger("multiqueue.broker")
+
+
+class _Period(NamedTuple):
+    """What a queue has from when it begins to page until it is back in memory."""
+
+    source: PagedEntries
+    reader: PagedReader
+    writer: PagedWriter
+
+
+class Spill:
+    """One queue's. `new_rows` gives a place for rows to a queue that is not durable; None when there is none now."""
+
+    def __init__(self, queue: PagingQueue, memory: MemoryManager, new_rows: Callable[[], Rows | None]) -> None:
+        self._queue = queue
+        self._memory = memory
+        self._new_rows = new_rows
+        self._may_page = may_page(queue.settings)
+        self._period: _Period | None = None
+        if queue.journal is not None and self._may_page:
+            self._begin(queue.journal)
+        else:
+            self._keep_within()
+
+    def _keep_within(self) -> None:
+        """Reserve memory for what is on the queue from now on."""
+        self._queue.state.limit.keep_within(self._memory.reservations, self.page_out if self._may_page else None)
+
+    # -- opening
+
+    def recover(self, levels: Iterable[Level]) -> bool:
+        """As `Pager.recover`."""
+        period = self._period
+        if period is None:
+            return False
+        last, counters = period.source.area.last, self._queue.state.counters
+        for level in levels:
+            if not 0 <= level.level < len(last):
+                raise StoreDamaged(
+                    f"the store has messages on level {level.level} of {self._queue.label}, which has"
+                    f" {len(last)}; `multiqueue store check` says more"
+                )
+            last[level.level] = level.level << LEVEL_SHIFT | level.last
+            counters.arrived(level.messages, level.bytes)
+        return True
+
+    def check_size(self, size: int) -> None:
+        """As `Pager.check_size`."""
+        if self._may_page:
+            self._memory.check_size(size, self._queue.label)
+
+    # -- from memory to rows, and back
+
+    def relieve(self) -> None:
+        """As `Pager.relieve`."""
+        state = self._queue.state
+        limit = state.limit
+        self._memory.reservations.relieve(limit if limit.is_reserving else None)
+        with self._queue.state.lock:
+            # Others have all that they may have, and the share has room: it is what pages that takes the rest.
+            must_page = limit.can_page and not limit.reserve()
+        if must_page:
+            self.page_out()
+        after: After = []
+        with self._queue.state.lock:
+            if limit.seek_room(after):
+                state.visit_by(AT_ONCE)
+        self._queue.callbacks.act(after)
+
+    def page_out(self) -> bool:
+        """Let the store have what is on the queue; False when it cannot have it now. Under no lock."""
+        rows = self._rows()
+        if rows is None:
+            return False
+        after: After = []
+        limit = self._queue.state.limit
+        with self._queue.state.lock:
+            if self._period is not None:
+                return True
+            if not self._may_page_out_locked():
+                return False
+            self._begin(rows)
+            if limit.throttled and limit.has_room():
+                limit.end_throttling(after)
+        self._queue.callbacks.act(after)
+        self.write_out()
+        return True
+
+    def keep_in_memory(self) -> None:
+        """Page no longer, should nothing be on the queue, and nobody look. Under no lock."""
+        state = self._queue.state
+        with self._queue.state.lock:
+            period = self._period
+            if period is None or state.counters.depth or state.deleted or state.is_pinned:
+                return
+            self._memory.close_area(period.source.area)
+            self._period = None
+            state.limit.end_paging()
+            self._queue.keep_in_memory()
+            self._keep_within()
+
+    def _rows(self) -> Rows | None:
+        if self._queue.journal is not None:
+            return self._queue.journal
+        if self._period is not None or self._queue.state.deleted:
+            return None
+        try:
+            return self._new_rows()
+        except (StoreError, OSError) as error:
+            _log.error("%s cannot page, and holds publishers back", self._queue.label, exc_info=error)
+            return None
+
+    def _may_page_out_locked(self) -> bool:
+        state = self._queue.state
+        if state.deleted or state.is_pinned or not isinstance(state.source, ResidentEntries):
+            return False
+        entries = state.source.entries
+        first = entries.after(entries.start)
+        # Objects of this process: memory alone can keep them.
+        return first is None or isinstance(first.message.body, bytes | bytearray | memoryview)
+
+    def _begin(self, rows: Rows) -> None:
+        """Page from now on. The lock is held, or nobody knows the queue yet."""
+        queue, memory, state = self._queue, self._memory, self._queue.state
+        source = PagedEntries(state, queue.name, memory, self, rows if queue.journal is None else None)
+        reader = PagedReader(queue, source, memory, rows)
+        memory.open_area(source.area, rows.number, reader)
+        state.limit.begin_paging(lambda: source.is_overfull)
+        old = state.source
+        state.source = source  # first: what comes to be held or to expire is its own
+        assert isinstance(old, ResidentEntries)
+        source.adopt(old, list(state.consumers))
+        queue.dead_letters.rows = rows
+        writer = PagedWriter(queue, source, memory, rows, reader)
+        state.walk = writer
+        self._period = _Period(source, reader, writer)
+
+    # -- while it pages
+
+    def load_for_get(self) -> bool:
+        """As `Pager.load_for_get`."""
+        return self._period is not None and self._period.reader.load_for_get()
+
+    def check_for_loss(self) -> None:
+        """As `Pager.check_for_loss`."""
+        if (period := self._period) is not None:
+            period.reader.check_for_loss()
+
+    def report_loss(self, consumer: QueueConsumer) -> None:
+        """As `PagedQueue.report_loss`."""
+        if (period := self._period) is not None:
+            period.reader.report_loss(consumer)
+
+    def drop_each(self, reason: DeadLetterReason) -> int:
+        """As `Pager.drop_each`."""
+        period = self._period
+        return 0 if period is None or self._queue.state.deleted else period.writer.drop_each(reason)
+
+    def trim(self) -> None:
+        """As `PagedQueue.trim`."""
+        if (period := self._period) is not None:
+            period.writer.trim()
+
+    def write_out(self) -> None:
+        """As `PagedQueue.write_out`."""
+        if (period := self._period) is not None:
+            period.writer.write_out()
+
+    def expire(self) -> None:
+        """As `Pager.expire`."""
+        if self._period is not None and self._memory.expiry is not None:
+            self._memory.expiry.look()
+
+
+def may_page(settings: QueueSettings) -> bool:
+    """True for the kinds of queue that page. The others need all their entries to know which is next."""
+    return settings.kind in (QueueKind.STANDARD, QueueKind.PRIORITY) and not settings.has_groups

@@ -1,0 +1,229 @@
+"""Writing, evicting and purging what a queue has that pages, the lock being free.
+
+Promise     What is read is claimed under the lock before anything is done to it, so what has gone meanwhile is left
+            alone. What is written out stays in memory until the store has it, and is deleted there when it was
+            settled before that.
+State       None of its own; see `paged_entries`.
+Who runs    Publishers (`write_out`, `trim`), management (`purge`), the thread that deletes the queue (`drop_each`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from multiqueue.store import Put, StoreError
+
+from .._base.message_codec import encode_message
+from .._base.outcome import DeadLetterReason
+from .._base.ports import After
+from .._base.settings import QueueKind
+from .._queue.entry import Entry
+from .paged_entries import PagedEntries, number_of
+from .paging_queue import PagingQueue
+from .reader import PagedReader
+from .target_list import LEVEL_SHIFT
+
+if TYPE_CHECKING:
+    from multiqueue.store import Commit
+
+    from .._queue.ports import Rows
+    from .memory import MemoryManager
+
+_BATCH: Final = 1000  # rows of one submission
+_SLICE: Final = 512  # messages that are purged in one hold of the locks: a millisecond
+_SLICES_ON_THE_WAY: Final = 4  # to the store: some 20 ms that other commits wait
+
+
+class PagedWriter:
+    """One queue's while it pages. It is also the `Walk` of management."""
+
+    def __init__(
+        self, queue: PagingQueue, source: PagedEntries, memory: MemoryManager, rows: Rows, reader: PagedReader
+    ) -> None:
+        self._queue = queue
+        self._source = source
+        self._area = source.area
+        self._memory = memory
+        self._rows = rows
+        self._reader = reader
+        self.pages: Callable[..., Iterator[list[Entry]]] = reader.pages
+
+    # -- purging
+
+    def purge(self, stop: Callable[[], bool]) -> int:
+        """As `Walk.purge`. First what the store does not show: should it be written out meanwhile, the store shows it
+        afterwards.
+        """
+        count = 0
+        state = self._queue.state
+        now = state.clock()
+        with self._memory:
+            ends = list(self._area.last)
+        with self._queue.state.lock:
+            known = self._beside_the_store(ends)
+        for begin in range(0, len(known), _SLICE):
+            if stop():
+                return count
+            after: After = []
+            with self._queue.state.lock:
+                found = [self._source.get(position) for position in known[begin : begin + _SLICE]]
+                entries = [each for each in found if each and (each.expires_at is None or each.expires_at > now)]
+                gone = state.purge(entries, after)
+            self._queue.callbacks.act(after)
+            self._queue.dead_letters.forget(gone)
+            count += len(gone)
+        for end in ends:
+            count += self._purge_level(end, stop)
+        return count
+
+    def _beside_the_store(self, ends: Sequence[int]) -> list[int]:
+        """Where messages stand that are in memory alone, or held until their time, up to the end of each level."""
+        held = [position for position, entry in self._source.taken.items() if entry.is_ready]
+        with self._memory:
+            alone = [
+                each for end in ends for each in self._area.unbacked.between(end >> LEVEL_SHIFT << LEVEL_SHIFT, end)
+            ]
+        return alone + [position for position in held if position <= ends[position >> LEVEL_SHIFT]]
+
+    def _purge_level(self, end: int, stop: Callable[[], bool]) -> int:
+        """As `purge`, of what the store has of one level up to its end."""
+        rows, state = self._rows, self._queue.state
+        level, wall_now = end >> LEVEL_SHIFT, rows.host.wall_clock()
+        count, position = 0, level << LEVEL_SHIFT
+        commits: deque[Commit] = deque()  # what other publishers' commits wait for is bounded
+        while position < end and not (stop() or state.deleted):
+            after: After = []
+            with self._memory as paging:
+                look = paging.look(self._area)
+            try:
+                page = rows.store.outlines(rows.number, number_of(position), _SLICE, wall_now, level=level)
+                found = [(level << LEVEL_SHIFT | each.id, each.size) for each in page]
+                with self._queue.state.lock:
+                    gone, size = self._source.consume_all([each for each in found if each[0] <= end])
+                    if gone:
+                        state.have_gone(len(gone), size, after)
+            finally:
+                with self._memory as paging:
+                    paging.end_look(look)
+            self._queue.callbacks.act(after)
+            count += len(gone)
+            commit = rows.delete([number_of(each) for each in gone]) if gone else None
+            if commit is not None and rows.host.may_wait:
+                commits.append(commit)
+                if len(commits) > _SLICES_ON_THE_WAY:
+                    with suppress(StoreError):  # the thread that waits for it is told
+                        commits.popleft().wait()
+            if len(page) < _SLICE:
+                break
+            position = found[-1][0]
+        return count
+
+    # -- dropping
+
+    def drop_each(self, reason: DeadLetterReason) -> int:
+        """As `Pager.drop_each`."""
+        return sum(self._reader.drop(entry, reason) for batch in self.pages(bodies=True) for entry in batch)
+
+    def trim(self) -> None:
+        """As `PagedQueue.trim`: from the head, or from the lowest level."""
+        if self._queue.settings.kind is QueueKind.STANDARD:
+            self._trim_head()
+            return
+        for batch in self.pages(bodies=True, lowest_first=True):
+            for entry in batch:
+                if not self._queue.state.limit.is_exceeded:
+                    return
+                self._reader.drop(entry, DeadLetterReason.MAXLEN)
+
+    def _trim_head(self) -> None:
+        while True:
+            after: After = []
+            with self._queue.state.lock:
+                state = self._queue.state
+                if not state.limit.is_exceeded or state.deleted:
+                    return
+                victim, may_come = state.evict_head(after)
+            self._queue.callbacks.act(after)
+            if victim is None and not (may_come and self._reader.load_for_get()):
+                return
+
+    # -- writing out
+
+    def write_out(self) -> None:
+        """As `PagedQueue.write_out`. Waits until the store has it, so that publishers do not outrun it."""
+        try:
+            while batch := self._begin():
+                commit = self._write_out(batch)
+                if not self._rows.host.may_wait:
+                    return
+                if commit is not None:
+                    commit.wait()
+        except StoreError:
+            pass  # it stays in memory; a publisher of something that must be stored is told
+
+    def _begin(self) -> list[Entry]:
+        """Some that are in memory alone, and not on their way already."""
+        with self._memory as paging:
+            return [self._area.slots[position].payload for position in paging.begin_writing_out(self._area, _BATCH)]
+
+    def _write_out(self, batch: list[Entry]) -> Commit | None:
+        entries: list[Entry] = []
+        puts: list[Put] = []
+        for entry in batch:
+            put = self._put_of(entry)
+            if put is None:
+                with self._memory as paging:
+                    paging.keep(self._area, entry.position)  # no store can keep it, so memory does
+                continue
+            entries.append(entry)
+            puts.append(put)
+        if not puts:
+            return None
+        try:
+            return self._rows.submit(puts, partial(self._written, entries), lambda error: self._failed(entries))
+        except BaseException:
+            self._failed(entries)
+            raise
+
+    def _put_of(self, entry: Entry) -> Put | None:
+        """The row of an entry; None when no store can keep it, or it could not be loaded again."""
+        rows, message = self._rows, entry.message
+        host, body = rows.host, message.body
+        if not self._memory.is_loadable(entry.size):
+            return None
+        try:
+            properties = encode_message(message, None if entry.held_until is None else host.wall_time(entry.held_until))
+            if not isinstance(body, bytes | bytearray | memoryview):
+                return None
+        except TypeError:
+            return None
+        return Put(
+            rows.number,
+            properties,
+            bytes(body),
+            level=entry.level,
+            expires_at=None if entry.expires_at is None else host.wall_time(entry.expires_at),
+            transient=True,
+            id=entry.number,
+        )
+
+    def _written(self, entries: list[Entry]) -> None:
+        """On the store's thread: what was settled meanwhile must go there as well."""
+        settled: list[int] = []
+        with self._queue.state.lock, self._memory as paging:
+            for entry in entries:
+                entry.is_stored = paging.backed(self._area, entry.position)
+                if not entry.is_stored:
+                    settled.append(number_of(entry.position))
+        if settled:
+            self._rows.delete(settled)
+
+    def _failed(self, entries: Sequence[Entry]) -> None:
+        """The store does not take them now: they stay in memory."""
+        with self._memory as paging:
+            for entry in entries:
+                paging.writing_failed(self._area, entry.position)

@@ -1,0 +1,50 @@
+"""Calling what is not ours: selectors and callbacks, under no lock.
+
+Failures    An exception of a callback goes to `on_error`, by default to the log, and stops no other callback. A
+            selector that raises has refused the message. An exception that is no `Exception` goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .._base.ports import After
+
+if TYPE_CHECKING:
+    from .._base.message import Message
+    from .consumer import Predicate
+
+
+class Callbacks:
+    """What one broker queue calls. `on_error(action, error)` is told what failed."""
+
+    __slots__ = ("_on_error",)
+
+    def __init__(self, on_error: Callable[[str, Exception], object]) -> None:
+        self._on_error = on_error
+
+    def act(self, after: After) -> None:
+        """Do what was decided under the lock, now that it is free."""
+        actions = iter(after)
+        try:
+            for action in actions:
+                self.guard("callback", action)
+        finally:
+            for action in actions:  # those that follow one that was interrupted: somebody waits for them
+                self.guard("callback", action)
+
+    def guard(self, what: str, action: Callable[[], object]) -> None:
+        """Call, and report a failure."""
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001  # goes to the handler; whatever comes next still runs
+            self._on_error(what, error)
+
+    def matches(self, selector: Predicate, message: Message) -> bool:
+        """Ask a selector; one that raises has refused."""
+        try:
+            return bool(selector(message))
+        except Exception as error:  # noqa: BLE001  # goes to the handler; a selector that fails refuses
+            self._on_error("selector", error)
+            return False

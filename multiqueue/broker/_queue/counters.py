@@ -1,0 +1,162 @@
+"""A broker queue in figures: what is counted under its lock, and one moment of it for others.
+
+Promise     The figures change in the hold that changes what they count, so `available == 0` means that there is nothing
+            to find.
+State       Guarded by the queue's lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStatistics:
+    """One moment of a broker queue, taken under its lock. `_bytes` are sizes of bodies.
+
+    The first block are gauges; `unacked` entries are with consumers, `available_bytes` includes what is held.
+    The second block counts since the queue was made; `delivered` counts what consumers and gets had, `acked` what they
+    accepted by a call. The third holds the highest values that gauges had since
+    then, or since `reset_statistics`; `highest_ready` is of available and held together, as limits count them.
+    """
+
+    depth: int
+    depth_bytes: int
+    available: int
+    available_bytes: int
+    held: int
+    unacked: int
+    unacked_bytes: int
+    consumers: int
+    consumers_willing: int
+    is_throttled: bool
+
+    enqueued: int
+    enqueued_bytes: int
+    dequeued: int
+    dequeued_bytes: int
+    delivered: int
+    acked: int
+    redelivered: int
+    expired: int
+    dead_lettered: int
+    rejected: int
+
+    highest_depth: int
+    highest_depth_bytes: int
+    highest_ready: int
+    highest_ready_bytes: int
+
+
+class Counters:
+    """What is counted of one broker queue, from its beginning on."""
+
+    __slots__ = (
+        "acked",
+        "dead_lettered",
+        "delivered",
+        "depth",
+        "depth_bytes",
+        "enqueued",
+        "enqueued_bytes",
+        "expired",
+        "held",
+        "highest_depth",
+        "highest_depth_bytes",
+        "highest_ready",
+        "highest_ready_bytes",
+        "ready",
+        "ready_bytes",
+        "redelivered",
+        "rejected",
+    )
+
+    def __init__(self) -> None:
+        # Invariants: depth counts the entries; ready those of them that nobody has; held those of the ready that wait
+        # for their time. The _bytes are the sums of the same entries' sizes.
+        self.depth = self.depth_bytes = 0
+        self.ready = self.ready_bytes = 0
+        self.held = 0
+        self.enqueued = self.enqueued_bytes = 0
+        self.expired = self.dead_lettered = self.rejected = self.redelivered = 0
+        self.delivered = self.acked = 0
+        # Invariants: none of these is lower than its gauge.
+        self.highest_depth = self.highest_depth_bytes = 0
+        self.highest_ready = self.highest_ready_bytes = 0
+
+    @property
+    def available(self) -> int:
+        """Entries that could be taken now."""
+        return self.ready - self.held
+
+    def arrived(self, count: int, size: int) -> None:
+        """So many entries have joined, with bodies of `size` bytes together."""
+        self.enqueued += count
+        self.enqueued_bytes += size
+        depth = self.depth = self.depth + count
+        depth_bytes = self.depth_bytes = self.depth_bytes + size
+        if depth > self.highest_depth:
+            self.highest_depth = depth
+        if depth_bytes > self.highest_depth_bytes:
+            self.highest_depth_bytes = depth_bytes
+        self.returned(count, size)
+
+    def returned(self, count: int, size: int) -> None:
+        """So many entries are ready: they have joined, or were given back."""
+        ready = self.ready = self.ready + count
+        ready_bytes = self.ready_bytes = self.ready_bytes + size
+        if ready > self.highest_ready:
+            self.highest_ready = ready
+        if ready_bytes > self.highest_ready_bytes:
+            self.highest_ready_bytes = ready_bytes
+
+    def taken(self, count: int, size: int) -> None:
+        """So many entries are no longer ready: somebody has them."""
+        self.ready -= count
+        self.ready_bytes -= size
+
+    def left(self, count: int, size: int) -> None:
+        """So many entries that were taken have left."""
+        self.depth -= count
+        self.depth_bytes -= size
+
+    def let_go_of_ready(self) -> int:
+        """Whatever is ready goes at once; returns how much that was."""
+        count = self.ready
+        self.left(count, self.ready_bytes)
+        self.ready = self.ready_bytes = self.held = 0
+        return count
+
+    def reset_high_water_marks(self) -> None:
+        """Set the high-water marks to what is now, never to zero."""
+        self.highest_depth, self.highest_depth_bytes = self.depth, self.depth_bytes
+        self.highest_ready, self.highest_ready_bytes = self.ready, self.ready_bytes
+
+    def statistics(self, *, consumers: int, consumers_willing: int, is_throttled: bool) -> QueueStatistics:
+        """All of it, at this moment."""
+        return QueueStatistics(
+            depth=self.depth,
+            depth_bytes=self.depth_bytes,
+            available=self.available,
+            available_bytes=self.ready_bytes,
+            held=self.held,
+            unacked=self.depth - self.ready,
+            unacked_bytes=self.depth_bytes - self.ready_bytes,
+            consumers=consumers,
+            consumers_willing=consumers_willing,
+            is_throttled=is_throttled,
+            enqueued=self.enqueued,
+            enqueued_bytes=self.enqueued_bytes,
+            dequeued=self.enqueued - self.depth,
+            dequeued_bytes=self.enqueued_bytes - self.depth_bytes,
+            delivered=self.delivered,
+            acked=self.acked,
+            redelivered=self.redelivered,
+            expired=self.expired,
+            dead_lettered=self.dead_lettered,
+            rejected=self.rejected,
+            highest_depth=self.highest_depth,
+            highest_depth_bytes=self.highest_depth_bytes,
+            highest_ready=self.highest_ready,
+            highest_ready_bytes=self.highest_ready_bytes,
+        )

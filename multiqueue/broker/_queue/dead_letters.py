@@ -1,0 +1,123 @@
+"""What follows when an entry has left its queue for good: its row goes, and its message to the dead letters.
+
+Promise     The dead letter of a stored message and the end of its row are one commit. One that cannot be dead-lettered
+            stays where it is stored.
+State       `rows` is set under the queue's lock, and read at any time: of a durable queue its journal, of another one
+            what it got when it began to page, which stays when the queue is back in memory.
+Who runs    The thread that took the entry out, under no lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from .._base.outcome import DeadLetterReason
+from .callbacks import Callbacks
+
+if TYPE_CHECKING:
+    from .._base.message import Message
+    from .entry import Entry
+    from .ports import Batch, Rows
+
+
+class _Chain(threading.local):
+    """What a thread still has to dead-letter.
+
+    Dead-lettering puts messages on other queues, whose limits may send others on. Each goes to the end of this
+    line instead of onto the stack, so a long chain is a loop.
+    """
+
+    def __init__(self) -> None:
+        self.pending: deque[Callable[[], None]] = deque()
+        self.is_running = False
+
+    def run(self, action: Callable[[], None]) -> None:
+        self.pending.append(action)
+        if self.is_running:
+            return
+        self.is_running = True
+        try:
+            self._run_pending()
+        finally:
+            self.is_running = False
+
+    def _run_pending(self) -> None:
+        try:
+            while self.pending:
+                self.pending.popleft()()
+        finally:
+            if self.pending:  # one was interrupted; the others must not be lost with it
+                self._run_pending()
+
+
+_chain = _Chain()
+
+
+class DeadLetters:
+    """One queue's. `send(message, reason)` is the dead-letter callback of a queue without a store."""
+
+    def __init__(
+        self,
+        queue: object,
+        journal: Rows | None,
+        send: Callable[[Message, DeadLetterReason], object] | None,
+        callbacks: Callbacks,
+        is_deleted: Callable[[], bool],
+    ) -> None:
+        self._queue = queue
+        self._journal = journal
+        self._send = send
+        self._callbacks = callbacks
+        self._is_deleted = is_deleted
+        self.rows = journal
+
+    def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
+        """An entry is gone; its message, for a reason, goes to the dead letters."""
+        if self._journal is not None and entry.is_stored:
+            self._drop_stored(self._journal, entry, reason)
+            return
+        self.forget((entry,))
+        if reason is not None and self._send is not None:
+            _chain.run(lambda: self._send_on(entry.message, reason))
+
+    def forget(self, entries: Iterable[Entry]) -> None:
+        """Delete, where they are stored, entries that left this queue for good."""
+        rows = self.rows
+        if rows is None:
+            return
+        numbers = [entry.number for entry in entries if entry.is_stored and not entry.is_settled_elsewhere]
+        if numbers:
+            rows.delete(numbers)
+
+    def _drop_stored(self, journal: Rows, entry: Entry, reason: DeadLetterReason | None) -> None:
+        """Delete it where it is stored and, in the same commit, put it where dead letters go."""
+        if entry.is_settled_elsewhere:
+            return
+        if reason is None:
+            if not self._is_deleted():  # else it goes, or stays, with its queue
+                journal.delete((entry.number,))
+            return
+        batch = journal.batch(is_owed=True)
+        batch.delete(entry.number)
+        _chain.run(lambda: self._store_on(journal, entry.message, reason, batch))
+
+    def _store_on(self, journal: Rows, message: Message, reason: DeadLetterReason, batch: Batch) -> None:
+        done: list[object] = []
+
+        def send() -> None:
+            journal.dead_letter(self._queue, message, reason, batch)
+            done.append(True)
+
+        self._callbacks.guard("dead letter callback", send)
+        if done:
+            batch.submit_if_open()
+        else:
+            batch.withdraw()  # it stays where it is stored, and comes back when that is opened
+
+    def _send_on(self, message: Message, reason: DeadLetterReason) -> None:
+        assert self._send is not None
+        self._callbacks.guard("dead letter callback", partial(self._send, message, reason))

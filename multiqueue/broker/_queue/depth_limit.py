@@ -1,0 +1,159 @@
+"""Whether more may come to a broker queue: its depth limits, the memory it may fill, and publishers that are held back.
+
+Promise     A publisher that is held back is told when there is room again: when what is ready falls to the ratio of
+            the limit that settings name, and when there is memory again, or the queue is empty.
+State       All of it is guarded by the queue's lock; `reserved` is written under the memory manager's lock.
+Lock order  queue lock -> the memory manager's.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+
+from .._base.message import MESSAGE_BYTES
+from .._base.ports import After, MemoryReservations
+from .._base.settings import Overflow, QueueSettings
+from .counters import Counters
+
+
+class DepthLimit:
+    """The limits of one broker queue."""
+
+    def __init__(self, settings: QueueSettings, counters: Counters) -> None:
+        self._settings = settings
+        self._counters = counters
+        # Asked for every message, so asked of the settings once.
+        self._refuses_at_limit = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
+        self.may_refuse = self._refuses_at_limit  # Invariant: True while short_of_memory, and while the queue pages
+        self.may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
+        self.throttled = False
+        # Invariant: empty unless throttled.
+        self.room_waiters: list[Callable[[], object]] = []
+
+        self._reservations: MemoryReservations | None = None  # None where no one counts what the queue has in memory
+        # Bytes that may be in use before more must be asked for. Guarded by the memory manager's lock as well.
+        self.reserved = sys.maxsize
+        self._page_out: Callable[[], bool] | None = None  # None where no store could have what is on the queue
+        self.short_of_memory = False  # there is no more memory. Invariant: implies throttled
+        # Of a queue that pages: whether what no store can keep has filled the memory.
+        self._is_overfull: Callable[[], bool] | None = None
+
+    # -- depth
+
+    def refuses(self, size: int, coming: int = 0, coming_bytes: int = 0) -> bool:
+        """True when one more message of this size is to be turned away; `coming` have been admitted before it."""
+        if self._is_overfull is not None and self._is_overfull():
+            return True
+        if self.short_of_memory and (self._refuses_at_limit or self._is_memory_exhausted):
+            return True
+        return self._refuses_at_limit and self.is_reached_by(size, coming, coming_bytes)
+
+    def is_reached_by(self, size: int, coming: int = 0, coming_bytes: int = 0) -> bool:
+        """True when one more message of this size, beside those that have been admitted, exceeds the limits."""
+        settings, counters = self._settings, self._counters
+        return _exceeds(counters.ready + coming + 1, settings.max_length) or _exceeds(
+            counters.ready_bytes + coming_bytes + size, settings.max_length_bytes
+        )
+
+    @property
+    def is_exceeded(self) -> bool:
+        """True when more is ready than the limits allow."""
+        settings, counters = self._settings, self._counters
+        return _exceeds(counters.ready, settings.max_length) or _exceeds(
+            counters.ready_bytes, settings.max_length_bytes
+        )
+
+    def has_room(self) -> bool:
+        """True when publishers that were held back may go on. An empty queue always has room."""
+        counters = self._counters
+        if self.short_of_memory and counters.depth and not self.reserve():
+            return False
+        settings, ratio = self._settings, self._settings.flow_resume_ratio
+        if settings.overflow is not Overflow.FLOW_CONTROL:
+            return True  # other policies hold no publisher back: it was for want of memory
+        length, size = settings.max_length, settings.max_length_bytes
+        return not (
+            (length is not None and counters.ready > math.ceil(length * ratio))
+            or (size is not None and counters.ready_bytes > math.ceil(size * ratio))
+        )
+
+    def throttle(self) -> bool:
+        """Hold publishers back while the limits are exceeded; True when they are held back."""
+        self.throttled = self.throttled or self.is_exceeded
+        return self.throttled
+
+    def end_throttling(self, after: After) -> None:
+        """Let the publishers go on."""
+        self.throttled = self.short_of_memory = False
+        self.may_refuse = self._refuses_at_limit or self._is_overfull is not None
+        after.extend(self.room_waiters)
+        self.room_waiters.clear()
+
+    # -- memory
+
+    def keep_within(self, reservations: MemoryReservations, page_out: Callable[[], bool] | None) -> None:
+        """Reserve memory for what is on the queue from now on; `page_out` lets a store have it instead."""
+        self._reservations, self._page_out = reservations, page_out
+        self.reserved = 0
+
+    def begin_paging(self, is_overfull: Callable[[], bool]) -> None:
+        """What is on the queue is in a store from now on; `is_overfull` says when what no store keeps is too much."""
+        self.release_memory()
+        self._is_overfull = is_overfull
+        self.may_refuse = True
+
+    def end_paging(self) -> None:
+        """The queue keeps everything in memory again."""
+        self._is_overfull = None
+        self.may_refuse = self._refuses_at_limit or self.short_of_memory
+
+    @property
+    def in_use(self) -> int:
+        """Bytes that the messages take in memory, as far as their sizes tell; headers are not looked at."""
+        return self._counters.depth_bytes + MESSAGE_BYTES * self._counters.depth
+
+    @property
+    def is_reserving(self) -> bool:
+        """True while what is on the queue is kept within the memory."""
+        return self._reservations is not None
+
+    @property
+    def can_page(self) -> bool:
+        """True when a store could have what is on the queue."""
+        return self._page_out is not None
+
+    def page_out(self) -> bool:
+        """Let the store have what is on the queue, the lock being free; False when that cannot be done now."""
+        return self._page_out is not None and self._page_out()
+
+    def reserve(self) -> bool:
+        """Reserve memory for what is on the queue now; False when there is none."""
+        return self._reservations is None or self._reservations.reserve(self)
+
+    def seek_room(self, after: After) -> bool:
+        """Hold publishers back while there is no memory, and let them go on; True when they are held back."""
+        if not self.reserve():
+            assert self._reservations is not None
+            self.short_of_memory = self.throttled = self.may_refuse = True
+            self._reservations.reserve_anyway(self)
+            return True
+        if self.short_of_memory and self.has_room():
+            self.end_throttling(after)
+        return False
+
+    def release_memory(self) -> None:
+        """Keep nothing reserved."""
+        if self._reservations is not None:
+            self._reservations.release(self)
+            self._reservations = None
+            self.reserved = sys.maxsize
+
+    @property
+    def _is_memory_exhausted(self) -> bool:
+        return self._reservations is not None and self._reservations.is_exhausted
+
+
+def _exceeds(amount: int, limit: int | None) -> bool:
+    return limit is not None and amount > limit

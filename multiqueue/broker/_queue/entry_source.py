@@ -1,0 +1,412 @@
+"""Where the entries of a broker queue are, and which of them a reader is given next.
+
+A queue has one source at a time: `ResidentEntries` keeps all of them in memory, `PagedEntries` most of them in a store.
+A queue that begins to page, or pages no longer, gets another source; all else of it stays.
+
+Promise     Strict order: an entry keeps its place for its whole life, and a reader is given the first entry, in service
+            order, that it may have. Nothing is overlooked that comes back behind a reader: see `cursor`.
+State       Guarded by the queue's lock. No lock, no user code, no I/O in here: what is to be done once the lock is free
+            is appended to `after`.
+Source      Broker-J, AbstractQueue and its entry lists; readers and their return log are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Final, Protocol
+
+from .._base.message import Message
+from .._base.ports import After
+from .._base.settings import QueueKind, QueueSettings
+from .consumer import ConsumerState, QueueConsumer
+from .counters import Counters
+from .cursor import Reader, ReturnLog
+from .deadlines import Deadlines
+from .entry import SEIZE, SETTLE, Entry, EntryState, Key, Position
+from .entry_list import EntryList
+
+_HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
+
+# An entry, a consumer, and what is wrong should the consumer's selector match the entry.
+Doubt = tuple[Entry, QueueConsumer, str]
+
+
+class QueueRules(Protocol):
+    """What a source asks of its queue, under the queue's lock."""
+
+    settings: QueueSettings
+    counters: Counters
+    clock: Callable[[], float]
+
+    def suits(self, entry: Entry, reader: Reader) -> bool:
+        """True when the rules let this reader have the entry; its selector is not asked."""
+
+    def can_have(self, entry: Entry, reader: Reader, after: After) -> bool:
+        """True when the entry is available, within its time, and suits. One that is past its time is dropped."""
+
+    def hold(self, entry: Entry, until: float) -> None:
+        """Keep an available entry from everybody until its time."""
+
+    def visit_by(self, when: float) -> None:
+        """Have housekeeping come at this time at the latest."""
+
+
+class EntrySource(Protocol):
+    """The entries of one broker queue. Figures are the caller's, and so are the entries' states."""
+
+    # False where what a reader is given was matched against its selector before.
+    asks_selectors: bool
+
+    @property
+    def start(self) -> Position:
+        """Where a reader begins."""
+
+    # -- entries
+
+    def add(self, entry: Entry, after: After) -> Entry | None:
+        """Give a new entry its place; returns the one that it supersedes, if any, which stays until removed."""
+
+    def take(self, entry: Entry, owner: object) -> None:
+        """Somebody takes an entry that `next_for` gave."""
+
+    def claim(self, entry: Entry) -> bool:
+        """Take a ready entry for no consumer, or find one that was taken; False when it is gone, or somebody's."""
+
+    def remove(self, entry: Entry) -> None:
+        """A taken entry is gone for good."""
+
+    def consume(self, entry: Entry) -> None:
+        """`take` and `remove` in one."""
+
+    def give_back(self, entry: Entry, *, is_new: bool) -> None:
+        """A taken or held entry can be had again, at its place; `is_new`: browsers have not seen it."""
+
+    def hold(self, entry: Entry, until: float) -> bool:
+        """Keep an entry aside until its time; False when it is gone."""
+
+    def note_expiry(self, entry: Entry, when: float) -> bool:
+        """Find this entry when it is past its time; False when that is found without."""
+
+    def expired(self, now: float, most: int) -> list[Entry]:
+        """Up to `most` entries that are past their time."""
+
+    def due(self, now: float, most: int) -> list[Entry]:
+        """Up to `most` entries that were to be held until now."""
+
+    def next_time(self) -> float:
+        """When time asks for something next, infinity for never."""
+
+    def keep_time(self, now: float, after: After) -> None:
+        """Do what else time asks for."""
+
+    def least_significant(self, after: After) -> Entry | None:
+        """The ready entry that a ring evicts; None when there is none here now."""
+
+    def oldest_age(self, now: float) -> float:
+        """Seconds since the oldest entry arrived; 0 when there is none."""
+
+    def deliveries(self) -> list[tuple[int, int]]:
+        """Of what a store has and consumers had: number, and how often."""
+
+    def key_of(self, message: Message) -> Key:
+        """As `EntryList.key_of`; under no lock."""
+
+    # -- readers
+
+    def next_for(self, reader: Reader, after: After) -> Entry | None:
+        """The first entry this reader can have; it stays before that one. None when there is none now."""
+
+    def pass_over(self, reader: Reader, entry: Entry) -> None:
+        """Move a reader past the entry that `next_for` just gave it."""
+
+    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        """The selector has refused what `next_for` gave; the reader is past it already."""
+
+    def reader_joined(self, consumer: QueueConsumer) -> None:
+        """A consumer has come.
+
+        Raises:
+            ConsumerNotAdmitted: there is no memory for it. Nothing was changed.
+        """
+
+    def reader_left(self, consumer: QueueConsumer) -> None:
+        """A consumer is gone."""
+
+    def restart_readers(self) -> None:
+        """What readers have passed over may be theirs now."""
+
+    def demand_changed(self, reader: Reader, *, willing: bool) -> None:
+        """A reader has credit and wants work now, or does not."""
+
+    def look_for_loss(self, reader: Reader, after: After) -> None:
+        """A reader was given nothing although something is available: see that nobody waits for what is lost."""
+
+    def begin_get(self) -> None:
+        """A get without a consumer begins."""
+
+    def end_get(self, *, found: bool) -> bool:
+        """It has what is in memory; True when there may be more that is not."""
+
+    def getter(self, owner: object) -> Reader:
+        """The reader for a get by this owner."""
+
+    # -- its end, and what must hold
+
+    def all_ready(self) -> list[Entry]:
+        """The ready entries, of a source that has all of them in memory."""
+
+    def close(self, after: After) -> None:
+        """The queue is deleted: nobody can have anything that is ready."""
+
+    def clear_some(self, most: int) -> tuple[list[object], bool]:
+        """Let go of some of what is left of a closed source: what that was, and whether there is more."""
+
+    def check_structure(self) -> None:
+        """Raise AssertionError when entries contradict each other or the figures. For tests."""
+
+    def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
+        """Raise AssertionError when a consumer has overlooked an entry, or waits beside one and nobody is notified."""
+
+
+class ResidentEntries:
+    """All entries of one broker queue, in memory."""
+
+    asks_selectors = True
+
+    def __init__(self, queue: QueueRules, entries: EntryList) -> None:
+        self._queue = queue
+        self.entries = entries
+        self.start: Position = entries.start
+        self.key_of = entries.key_of
+        self.deliveries = entries.deliveries
+        self.expiries = Deadlines(entries)
+        self.holds = Deadlines(entries)
+        self.returns = ReturnLog()  # for readers that acquire
+        self.late_arrivals = ReturnLog()  # for browsers, which do not see what is released
+        self._browsers: list[QueueConsumer] = []
+        self._getter = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
+        # Invariant: no reader's cursor is behind this position.
+        self._furthest = entries.start
+        self._cleared: Position = entries.start  # of a closed source: how far it was let go of
+
+    # -- entries
+
+    def add(self, entry: Entry, after: After) -> Entry | None:
+        superseded = self.entries.add(entry)
+        if entry.position <= self._furthest and entry.held_until is None:
+            self.give_back(entry, is_new=True)
+        return superseded
+
+    def take(self, entry: Entry, owner: object) -> None:
+        pass
+
+    def claim(self, entry: Entry) -> bool:
+        return True
+
+    def remove(self, entry: Entry) -> None:
+        self.entries.remove(entry)
+
+    def consume(self, entry: Entry) -> None:
+        self.entries.remove(entry)
+
+    def give_back(self, entry: Entry, *, is_new: bool) -> None:
+        self.returns.add(entry.position)
+        depth = self._queue.counters.depth
+        if self.returns.is_longer_than(depth):
+            self.returns.restart_all()
+        if is_new and self._browsers:
+            self.late_arrivals.add(entry.position)
+            if self.late_arrivals.is_longer_than(depth):
+                self._bring_browsers_up_to_date()
+
+    def hold(self, entry: Entry, until: float) -> bool:
+        self.holds.add(until, entry)
+        return True
+
+    def note_expiry(self, entry: Entry, when: float) -> bool:
+        self.expiries.add(when, entry)
+        return True
+
+    def expired(self, now: float, most: int) -> list[Entry]:
+        return list(islice(self.expiries.due(now), most))
+
+    def due(self, now: float, most: int) -> list[Entry]:
+        return list(islice(self.holds.due(now), most))
+
+    def next_time(self) -> float:
+        return min(self.expiries.first, self.holds.first)
+
+    def keep_time(self, now: float, after: After) -> None:
+        pass
+
+    def least_significant(self, after: After) -> Entry | None:
+        # The reader saves a walk over what consumers have at the head.
+        settings = self._queue.settings
+        if not settings.has_groups and settings.kind in _HEAD_IS_LEAST:
+            first = self.next_for(self._getter, after)
+            if first is not None:
+                return first
+        return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
+
+    def oldest_age(self, now: float) -> float:
+        """As `EntrySource.oldest_age`. Walks all but a standard queue."""
+        if self._queue.settings.kind is QueueKind.STANDARD:
+            first = self.entries.after(self.start)
+            return now - first.arrived_at if first is not None else 0.0
+        return now - min((entry.arrived_at for entry in self.entries), default=now)
+
+    # -- readers
+
+    def next_for(self, reader: Reader, after: After) -> Entry | None:
+        """As `EntrySource.next_for`. The reader passes over what it cannot have: what comes back is in the log."""
+        log = self.returns if reader.acquires else self.late_arrivals
+        if reader.returns_seen != log.end:
+            reader.merge(log, self.start)
+        can_have, entries = self._queue.can_have, self.entries
+        while reader.revisits:
+            entry = entries.get(reader.revisits[0])
+            if entry is not None and can_have(entry, reader, after):
+                return entry
+            reader.drop_revisit()
+        cursor = reader.cursor
+        while (entry := entries.after(cursor)) is not None:
+            if can_have(entry, reader, after):
+                break
+            cursor = entry.position
+        if cursor != reader.cursor:
+            reader.cursor = cursor
+            if cursor > self._furthest:
+                self._furthest = cursor
+        return entry
+
+    def pass_over(self, reader: Reader, entry: Entry) -> None:
+        position = entry.position
+        if reader.revisits and reader.revisits[0] == position:
+            reader.drop_revisit()
+            return
+        reader.cursor = position
+        if position > self._furthest:
+            self._furthest = position
+
+    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
+        pass
+
+    def reader_joined(self, consumer: QueueConsumer) -> None:
+        if consumer.acquires:
+            consumer.returns_seen = self.returns.end
+        else:
+            consumer.returns_seen = self.late_arrivals.end
+            self._browsers.append(consumer)
+
+    def reader_left(self, consumer: QueueConsumer) -> None:
+        if not consumer.acquires:
+            self._browsers.remove(consumer)
+
+    def restart_readers(self) -> None:
+        self.returns.restart_all()
+
+    def demand_changed(self, reader: Reader, *, willing: bool) -> None:
+        pass
+
+    def look_for_loss(self, reader: Reader, after: After) -> None:
+        pass
+
+    def begin_get(self) -> None:
+        pass
+
+    def end_get(self, *, found: bool) -> bool:
+        return False
+
+    def getter(self, owner: object) -> Reader:
+        # With groups, what one owner passes over another may have: no shared place in the queue.
+        return Reader(self.start, owner) if self._queue.settings.has_groups else self._getter
+
+    def has_seen(self, browser: QueueConsumer) -> Callable[[Position], bool]:
+        """Whether a browser was given what stands at a position."""
+        if browser.returns_seen != self.late_arrivals.end:
+            browser.merge(self.late_arrivals, self.start)
+        cursor, to_come = browser.cursor, frozenset(browser.revisits)
+        return lambda position: bool(position <= cursor) and position not in to_come
+
+    def begin_anew(self, consumers: Iterable[QueueConsumer]) -> None:
+        """Take the readers of another source over; nothing is on the queue."""
+        for consumer in consumers:
+            consumer.cursor = self.start
+            consumer.revisits.clear()
+            self.reader_joined(consumer)
+
+    def _bring_browsers_up_to_date(self) -> None:
+        # A browser that started over would see messages twice.
+        for browser in self._browsers:
+            browser.merge(self.late_arrivals, self.start)
+            browser.prune(self.entries)
+        self.late_arrivals.restart_all()
+        for browser in self._browsers:
+            browser.returns_seen = self.late_arrivals.end
+
+    # -- its end, and what must hold
+
+    def all_ready(self) -> list[Entry]:
+        return [entry for entry in self.entries if entry.is_ready]
+
+    def close(self, after: After) -> None:
+        self._browsers.clear()
+
+    def clear_some(self, most: int) -> tuple[list[object], bool]:
+        gone: list[object] = []
+        for _ in range(most):
+            entry = self.entries.after(self._cleared)
+            if entry is None:
+                return gone, False
+            self._cleared = entry.position
+            if entry.is_ready:
+                entry.apply(SEIZE)
+                entry.apply(SETTLE)
+                self.entries.remove(entry)
+                gone.append(entry)
+        return gone, True
+
+    def check_structure(self) -> None:
+        self.entries.check_invariants()
+        counters, entries = self._queue.counters, list(self.entries)
+        for entry in entries:
+            entry.check_invariants()
+            assert entry.state < EntryState.DEQUEUED, f"{entry!r} is gone but still listed"
+        ready = [entry for entry in entries if entry.is_ready]
+        assert counters.depth == len(entries)
+        assert counters.depth_bytes == sum(entry.size for entry in entries)
+        assert counters.ready == len(ready)
+        assert counters.ready_bytes == sum(entry.size for entry in ready)
+        assert counters.held == sum(entry.state is EntryState.HELD for entry in entries)
+
+    def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
+        available = [entry for entry in self.entries if entry.state is EntryState.AVAILABLE]
+        acquiring = [consumer for consumer in consumers if consumer.acquires and not consumer.pulling]
+        doubts: list[Doubt] = []
+        for consumer in acquiring:
+            for entry in self._overlooked(consumer, available):
+                claim = f"{consumer!r} at {consumer.cursor} has overlooked {entry!r}"
+                assert consumer.selector is not None, claim
+                doubts.append((entry, consumer, claim))
+        if any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in consumers):
+            return doubts
+        for consumer in acquiring:
+            if consumer.state is ConsumerState.INTERESTED:
+                for entry in available:
+                    if self._queue.suits(entry, consumer):
+                        claim = f"{consumer!r} waits beside {entry!r} and nobody is notified"
+                        assert consumer.selector is not None, claim
+                        doubts.append((entry, consumer, claim))
+        return doubts
+
+    def _overlooked(self, reader: Reader, available: list[Entry]) -> list[Entry]:
+        unmerged = self.returns.since(reader.returns_seen)
+        if unmerged is None:
+            return []  # it will start over
+        known: set[Position] = {*reader.revisits, *unmerged}
+        return [
+            entry
+            for entry in available
+            if entry.position <= reader.cursor and entry.position not in known and self._queue.suits(entry, reader)
+        ]

@@ -1,0 +1,655 @@
+"""What a broker queue decides: who is notified of an entry, who may take it, who gets the baton.
+
+Promise     No lost wake-up: while an entry is available and an interested consumer could take it, some consumer is
+            NOTIFIED; and a NOTIFIED one either takes an entry or passes the baton.
+State       Guarded by the queue's lock. No user code and no I/O in here: wake-ups and all else that is to be done once
+            the lock is free are appended to `after`. A dropped entry is kept alive by `after`, so that even the end of
+            a message's body does not run under the lock.
+Parts       `counters`, `limit`, `consumers` and `groups` stay for the queue's whole life; `source` is another one while
+            the queue pages. The figures and the entries' states are changed here, places and readers in the source.
+Waiting     A put chooses one interested consumer. A consumer that becomes interested looks for itself. A release, a
+            freed group and the end of a hold pass the baton; so do a pull that found nothing, a consumer that lost
+            its credit or its interest, and a removal. A scan that found nothing and the move from NOTIFIED to
+            INTERESTED are one hold, so there is no moment between them in which a put could go unseen.
+Membership  Removal frees the consumer's standard groups, promotes one that waited to be active, passes the baton.
+            Deletion drops what is ready; what consumers have is theirs to settle, and goes when they do.
+Priorities  A consumer does not take what one of higher priority wants and has credit for. Whoever has no credit, or
+            too little for the entry that is next, is not interested until it has more, and stands in nobody's way.
+Time        An entry past its time is dropped when a reader meets it, by `keep_time`, and by a release.
+Source      Broker-J, AbstractQueue; "Consumer-Queue Interactions".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from functools import partial
+from threading import Lock
+from typing import Final, Protocol
+
+from .._base.message import MESSAGE_BYTES
+from .._base.outcome import DeadLetterReason, PutOutcome
+from .._base.ports import AT_ONCE, After
+from .._base.settings import Overflow, QueueSettings
+from .consumer import ConsumerState, Interest, QueueConsumer
+from .consumer_lists import QueueConsumerManager
+from .counters import Counters
+from .cursor import Reader
+from .depth_limit import DepthLimit
+from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState
+from .entry_source import EntrySource
+from .message_groups import make_groups
+from .ports import Walk
+
+_SLICES_A_VISIT: Final = 128  # some 70 ms, in which other queues are not visited
+_NAP: Final = 0.0002  # seconds, between two of them
+_SLICE: Final = 256  # entries in one hold of the lock: some hundred microseconds
+_AVAILABLE: Final = EntryState.AVAILABLE
+
+
+class Pull(Enum):
+    """What became of a pull that asked selectors."""
+
+    TAKEN = 1
+    NOTHING = 2
+    AGAIN = 3
+
+
+class QueueCalls(Protocol):
+    """What is called when the lock is free, and what of the queue may be called under it."""
+
+    def visit_by(self, when: float) -> None:
+        """Have housekeeping come at this time at the latest. The lock is held."""
+
+    def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
+        """An entry is gone; its message, for a reason, goes to the dead-letter callback."""
+
+    def relieve(self) -> None:
+        """More is on the queue than there is memory for: make room, or hold publishers back."""
+
+    def clear(self, clearing: Clearing) -> None:
+        """Let go of what stood on the queue, which is deleted."""
+
+
+class Clearing:
+    """What stood on a deleted queue, and goes piece by piece: a million messages would hold up everybody at once."""
+
+    is_deleted = False
+
+    def __init__(self, lock: Lock, source: EntrySource) -> None:
+        self._lock = lock
+        self._source = source
+
+    def attend(self, ask: object) -> None:
+        """For `Housekeeping`: this asks for nothing between two visits."""
+
+    def housekeeping(self) -> float | None:
+        """Let go of some of it; None when that was the rest."""
+        for _ in range(_SLICES_A_VISIT):
+            if self.go_on():
+                return None
+            time.sleep(_NAP)  # so that others need not ask for the interpreter's lock, and wait 5 ms for it
+        return AT_ONCE
+
+    def go_on(self) -> bool:
+        """Let go of a slice; True when that was the rest."""
+        with self._lock:
+            gone, is_more = self._source.clear_some(_SLICE)
+        gone.clear()  # the messages end here, and their memory is free: under no lock
+        return not is_more
+
+
+class QueueState:
+    """One broker queue under its lock: its parts, and what happens to entries and consumers."""
+
+    source: EntrySource  # set before anybody knows the queue, and when it begins or ceases to page
+    walk: Walk  # through the entries of the source; set with it
+
+    def __init__(self, calls: QueueCalls, settings: QueueSettings, clock: Callable[[], float], lock: Lock) -> None:
+        self._calls = calls
+        self.lock = lock
+        self.settings = settings
+        self.clock = clock
+        self.visit_by = calls.visit_by
+        self.counters = Counters()
+        self.limit = DepthLimit(settings, self.counters)
+        self.groups = make_groups(settings.groups)
+        self.consumers = QueueConsumerManager()
+        self.last_used = clock()
+        self.deleted = False
+        self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
+        self._consumer_numbers = 0
+        self._pins: set[object] = set()
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """A block in which the source stays: what is read from it is claimed from it.
+
+        Without the lock, for a generator's end may come anywhere.
+        """
+        pin = object()
+        self._pins.add(pin)
+        try:
+            yield
+        finally:
+            self._pins.discard(pin)
+
+    @property
+    def is_pinned(self) -> bool:
+        """True while somebody looks at everything on the queue, by position."""
+        return bool(self._pins)
+
+    # -- putting
+
+    def refuse(self, entry: Entry, after: After) -> PutOutcome:
+        """Turn a message away, as the overflow policy says."""
+        self.counters.rejected += 1
+        if self.settings.overflow is Overflow.REJECT_DEAD_LETTER:
+            self._dropped(entry, DeadLetterReason.MAXLEN, after)
+        return PutOutcome.REJECTED
+
+    def append(self, entry: Entry, after: After) -> PutOutcome:
+        """Add an entry, then apply the overflow policy, which may drop this very entry."""
+        counters, limit = self.counters, self.limit
+        counters.arrived(1, entry.size)
+        superseded = self.source.add(entry, after)
+        if entry.expires_at is not None:
+            self.note_expiry(entry, entry.expires_at)
+        if entry.held_until is not None:
+            self.hold(entry, entry.held_until)
+        if superseded is not None and superseded.is_ready:
+            self.drop(superseded, None, after)
+        outcome = self._apply_overflow(after) if limit.may_overflow else PutOutcome.ENQUEUED
+        if counters.depth_bytes + MESSAGE_BYTES * counters.depth > limit.reserved and not limit.reserve():
+            after.append(self._calls.relieve)
+            return outcome if limit.can_page and not limit.short_of_memory else PutOutcome.THROTTLED
+        return outcome
+
+    # -- notifying
+
+    def choose(self, entry: Entry, after: After) -> list[QueueConsumer]:
+        """Notify the first interested consumer that can take a new entry, and every browser.
+
+        Where consumers with selectors stand before it, they are returned, in order and with the first one
+        that has no selector, and no consumer is notified: their selectors must be asked without the lock.
+        """
+        if self.consumers.non_acquiring:
+            self.tell_browsers(after)
+        if not self.source.asks_selectors:
+            self._choose_matched(after)
+            return []
+        with_selector: list[QueueConsumer] = []
+        for consumer in self.consumers.interested():
+            if not self.suits(entry, consumer):
+                continue
+            if consumer.selector is not None:
+                with_selector.append(consumer)
+            elif with_selector:
+                with_selector.append(consumer)
+                break
+            else:
+                self.notify(consumer, after)
+                break
+        return with_selector
+
+    def _choose_matched(self, after: After) -> None:
+        """Notify the first interested consumer that is given something. Selectors are asked by a load."""
+        for consumer in self.consumers.interested():
+            if consumer.selector is None and self.source.next_for(consumer, after) is not None:
+                self.notify(consumer, after)
+                return
+
+    def tell_browsers(self, after: After) -> None:
+        """Something has arrived; browsers are told of everything."""
+        for browser in self.consumers.non_acquiring:
+            after.append(browser.notify_work)
+
+    def notify(self, consumer: QueueConsumer, after: After) -> bool:
+        """INTERESTED to NOTIFIED, with the call that goes with it; False when it was not INTERESTED."""
+        if not self.consumers.move(consumer, Interest.NOTIFY):
+            return False
+        after.append(consumer.notify_work)
+        return True
+
+    def pass_baton(self, after: After, count: int = 1) -> None:
+        """Notify up to `count` interested consumers that have something to look at."""
+        counters = self.counters
+        for _ in range(min(count, counters.ready - counters.held)):
+            for consumer in self.consumers.interested():
+                if self.source.next_for(consumer, after) is not None:
+                    self.notify(consumer, after)
+                    break
+            else:
+                return
+
+    # -- what a reader may have
+
+    def suits(self, entry: Entry, reader: Reader) -> bool:
+        """True when the rules let this reader have the entry; its selector is not asked."""
+        if entry.refused_by is not None and reader.number in entry.refused_by:
+            return False
+        if reader.no_local and entry.message.publisher is reader.connection:
+            return False
+        if self.groups is None or not reader.acquires:
+            return True
+        return self.groups.accepts(entry.group, reader.owner)
+
+    def can_have(self, entry: Entry, reader: Reader, after: After) -> bool:
+        """True when the entry is available, within its time, and suits. One that is past its time is dropped."""
+        if entry.state is not _AVAILABLE:
+            return False
+        if entry.expires_at is not None and entry.expires_at <= self.clock():
+            self.drop(entry, DeadLetterReason.EXPIRED, after)
+            return False
+        if entry.refused_by is None and self.groups is None and not reader.no_local:
+            return True  # as `suits`, without a call for each message
+        return self.suits(entry, reader)
+
+    # -- pulling
+
+    def higher_priority(self, consumer: QueueConsumer) -> Sequence[QueueConsumer]:
+        """The consumers of higher priority that want work."""
+        if self.consumers.levels[0].priority <= consumer.priority or not consumer.acquires:
+            return ()
+        return self.consumers.willing_above(consumer.priority)
+
+    def pull(self, consumer: QueueConsumer, higher: Iterable[QueueConsumer], after: After) -> Entry | None:
+        """The whole pull of a willing consumer, where no selector has to be asked; `higher` go before it."""
+        source = self.source
+        entry = source.next_for(consumer, after)
+        if entry is None:
+            self._found_nothing(consumer, after)
+            return None
+        for other in higher:
+            if self.suits(entry, other):
+                self._leave_to(other, consumer, entry, after)
+                return None
+        source.pass_over(consumer, entry)
+        if self._give(consumer, entry, after):
+            return entry
+        consumer.revisit(entry)
+        return None
+
+    def examine(self, consumer: QueueConsumer, count: int, after: After) -> list[Entry]:
+        """Up to `count` entries to ask the selector about; the consumer is past them all.
+
+        What it does not refuse must go back by `Reader.revisit`. Finding nothing ends the pull. Where entries were
+        matched before, it is one, and the consumer stays before it.
+        """
+        batch: list[Entry] = []
+        if not consumer.is_willing:
+            return batch
+        source = self.source
+        while len(batch) < count:
+            entry = source.next_for(consumer, after)
+            if entry is None:
+                break
+            batch.append(entry)
+            if not source.asks_selectors:
+                break
+            source.pass_over(consumer, entry)
+        if not batch:
+            self._found_nothing(consumer, after)
+        return batch
+
+    def pull_matched(
+        self,
+        consumer: QueueConsumer,
+        entry: Entry,
+        asked: Sequence[QueueConsumer],
+        claimants: Sequence[QueueConsumer],
+        after: After,
+    ) -> Pull:
+        """Take an entry the consumer's selector chose, unless something has come between.
+
+        `asked` are the consumers of higher priority whose selectors were asked, `claimants` those of them that want
+        the entry.
+        """
+        if not consumer.is_willing:
+            consumer.revisit(entry)
+            return Pull.NOTHING
+        if not self.can_have(entry, consumer, after):
+            return Pull.AGAIN
+        for other in self.higher_priority(consumer):
+            if other in claimants and self.suits(entry, other):
+                consumer.revisit(entry)
+                self._leave_to(other, consumer, entry, after)
+                return Pull.NOTHING
+            if other not in asked:
+                consumer.revisit(entry)
+                return Pull.AGAIN
+        if self._give(consumer, entry, after):
+            return Pull.TAKEN
+        consumer.revisit(entry)
+        return Pull.NOTHING
+
+    def get(self, owner: object, after: After, *, auto_accept: bool) -> tuple[Entry | None, bool]:
+        """What an owner that is no consumer can have from memory, and whether a look into a store may bring more."""
+        if self.deleted:
+            return None, False
+        source = self.source
+        self.last_used = self.clock()
+        source.begin_get()
+        reader = source.getter(owner)
+        entry = source.next_for(reader, after)
+        if entry is not None:
+            source.pass_over(reader, entry)
+            self.acquire(entry, owner, after, locked=False)
+            self.counters.delivered += 1
+            if auto_accept:
+                self.accept(entry, owner, after)
+        return entry, source.end_get(found=entry is not None)
+
+    def evict_head(self, after: After) -> tuple[Entry | None, bool]:
+        """Drop the first ready entry that is in memory; and whether a look into a store may bring one."""
+        source = self.source
+        source.begin_get()
+        victim = source.next_for(source.getter(None), after)
+        if victim is not None:
+            self.drop(victim, DeadLetterReason.MAXLEN, after)
+        return victim, source.end_get(found=victim is not None)
+
+    # -- taking and settling
+
+    def acquire(self, entry: Entry, owner: object, after: After, *, locked: bool) -> None:
+        """AVAILABLE to LOCKED, or on to UNLOCKED, by `owner`."""
+        self.source.take(entry, owner)
+        self._acquired(entry, owner, after, locked=locked)
+
+    def accept(self, entry: Entry, owner: object, after: After) -> None:
+        """Delete an entry its owner is done with; of an entry that was seized the owner is None."""
+        entry.apply(SETTLE, owner)
+        self.counters.left(1, entry.size)
+        self.source.remove(entry)
+        if self.groups is not None and owner is not None:
+            self._left_group(entry)
+        if self.limit.short_of_memory and self.limit.has_room():
+            self.limit.end_throttling(after)
+
+    def consume(self, entry: Entry, owner: object, after: After) -> None:
+        """Acquire and accept in one step, for who settles on delivery."""
+        self._acquired(entry, owner, after, locked=False)
+        entry.apply(SETTLE, owner)
+        self.counters.left(1, entry.size)
+        self.source.consume(entry)
+        if self.groups is not None:
+            self._left_group(entry)
+        if self.limit.short_of_memory and self.limit.has_room():
+            self.limit.end_throttling(after)
+
+    def reject(self, entry: Entry, owner: object, reason: DeadLetterReason | None, after: After) -> None:
+        """Delete an entry of its owner and, for a reason, dead-letter its message.
+
+        On a deleted queue the reason is that of the deletion, or none.
+        """
+        if self.deleted:
+            reason = self.reason_of_deletion
+        self.accept(entry, owner, after)
+        self._dropped(entry, reason, after)
+
+    def release(self, entry: Entry, owner: object, after: After, *, counted: bool) -> None:
+        """Give an entry back to its place, or take it out when it has no place any more."""
+        if not counted:
+            entry.delivery_count -= 1
+        reason = self._reason_not_to_release(entry, owner)
+        if reason is not None or entry.superseded or self.deleted:
+            self.reject(entry, owner, reason, after)
+            return
+        entry.apply(RELEASE, owner)
+        if self.groups is not None and owner is not None:
+            self._left_group(entry)
+        self.counters.returned(1, entry.size)
+        if entry.held_until is not None and entry.held_until > self.clock():
+            self.hold(entry, entry.held_until)
+        else:
+            self.source.give_back(entry, is_new=False)
+        if self.settings.overflow is Overflow.RING:
+            self._apply_overflow(after)
+
+    def seize(self, entry: Entry, after: After, *, steal: bool = False) -> bool:
+        """Take an entry for no consumer; with `steal`, also from an owner that has it unlocked."""
+        if not self.source.claim(entry):
+            return False
+        if entry.is_ready:
+            self.counters.held -= entry.state is EntryState.HELD
+            entry.apply(SEIZE)
+            self._left_ready(entry, after)
+            return True
+        if steal and entry.state is EntryState.UNLOCKED:
+            entry.apply(STEAL)
+            entry.was_stolen = True
+            if self.groups is not None:
+                self._left_group(entry)
+            return True
+        return False
+
+    def drop(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> bool:
+        """Seize and delete; False when it is somebody's."""
+        if not self.seize(entry, after):
+            return False
+        self.reject(entry, None, reason, after)
+        return True
+
+    def purge(self, entries: Iterable[Entry], after: After) -> list[Entry]:
+        """Take out those of these entries that are nobody's; returns which."""
+        gone: list[Entry] = []
+        for entry in entries:
+            if self.seize(entry, after):
+                self.accept(entry, None, after)
+                gone.append(entry)
+        return gone
+
+    def have_gone(self, count: int, size: int, after: After) -> None:
+        """So many ready entries were taken out of a store at once, with bodies of `size` bytes together."""
+        self.counters.taken(count, size)
+        self.counters.left(count, size)
+        if self.limit.throttled and self.limit.has_room():
+            self.limit.end_throttling(after)
+
+    # -- consumers
+
+    def next_consumer_number(self) -> int:
+        """A number no other consumer of this queue has or had."""
+        self._consumer_numbers += 1
+        return self._consumer_numbers
+
+    def add_consumer(self, consumer: QueueConsumer) -> None:
+        """Put it into the lists; it wants nothing yet."""
+        self.source.reader_joined(consumer)
+        limit = self.settings.active_consumer_limit
+        consumer.active = limit is None or self._active_consumers() < limit
+        self.consumers.add(consumer)
+
+    def remove_consumer(self, consumer: QueueConsumer, after: After) -> bool:
+        """Take it out of the lists and let the others have what it would have had."""
+        if not self.consumers.remove(consumer):
+            return False
+        self.last_used = self.clock()
+        if self.settings.expires is not None:
+            self.visit_by(self.last_used + self.settings.expires)
+        self.source.reader_left(consumer)
+        if self.groups is not None and self.groups.consumer_removed(consumer):
+            self.source.restart_readers()
+        self._promote(after)
+        self.pass_baton(after)
+        return True
+
+    def update_interest(self, consumer: QueueConsumer, after: After) -> None:
+        """Move a consumer to where its desire, activity and credit say it belongs."""
+        if consumer.is_closed:
+            return
+        if not consumer.wants_work:
+            self._lose_interest(consumer, after)
+            return
+        self.source.demand_changed(consumer, willing=True)
+        if self.consumers.move(consumer, Interest.WANT):
+            if not consumer.acquires:
+                after.append(consumer.notify_work)
+            elif self.source.next_for(consumer, after) is not None:
+                self.notify(consumer, after)
+        if consumer.state is ConsumerState.INTERESTED and self.counters.ready > self.counters.held:
+            self.source.look_for_loss(consumer, after)
+
+    # -- the queue
+
+    def keep_time(self, now: float, after: After) -> bool:
+        """Expire what is past its time and end the holds that are over, some of them; True when there may be more."""
+        if self.deleted:
+            return False
+        source = self.source
+        source.keep_time(now, after)
+        expired, due = source.expired(now, _SLICE), source.due(now, _SLICE)
+        for entry in expired:
+            self.drop(entry, DeadLetterReason.EXPIRED, after)
+        ended = 0
+        for entry in due:
+            if entry.state is EntryState.HELD:
+                entry.apply(UNHOLD)
+                self.counters.held -= 1
+                source.give_back(entry, is_new=True)
+                ended += 1
+        if ended:
+            self.tell_browsers(after)
+            self.pass_baton(after, ended)
+        return len(expired) == _SLICE or len(due) == _SLICE
+
+    def next_visit(self) -> float:
+        """When time asks for something next, infinity for never."""
+        expires = self.settings.expires
+        when = self.source.next_time()
+        return when if expires is None or len(self.consumers) else min(when, self.last_used + expires)
+
+    def delete(self, reason: DeadLetterReason | None, after: After) -> int:
+        """Remove the consumers, drop what is ready; returns how much that was. Without a reason that takes no time."""
+        self.deleted, self.reason_of_deletion = True, reason
+        for consumer in list(self.consumers):
+            self.consumers.remove(consumer)
+            after.append(consumer.cancelled)
+        self.limit.release_memory()
+        count = self.counters.ready
+        if reason is not None:
+            for entry in self.source.all_ready():
+                self.drop(entry, reason, after)
+        # Nobody is to have the rest of it: it is let go of when the lock is free.
+        self.counters.let_go_of_ready()
+        self.source.close(after)
+        after.append(partial(self._calls.clear, Clearing(self.lock, self.source)))
+        self.limit.end_throttling(after)
+        return count
+
+    # -- details
+
+    def hold(self, entry: Entry, until: float) -> None:
+        """Keep an available entry from everybody until its time."""
+        if self.source.hold(entry, until):
+            entry.apply(HOLD)
+            self.counters.held += 1
+            self.visit_by(until)
+
+    def note_expiry(self, entry: Entry, when: float) -> None:
+        """Have the entry dropped when it is past its time."""
+        if self.source.note_expiry(entry, when):
+            self.visit_by(when)
+
+    def _acquired(self, entry: Entry, owner: object, after: After, *, locked: bool) -> None:
+        entry.apply(ACQUIRE if locked else DELIVER, owner)
+        if entry.delivery_count > 1:
+            self.counters.redelivered += 1
+        self._left_ready(entry, after)
+        if self.groups is not None:
+            self.groups.acquired(entry.group, owner)
+
+    def _left_ready(self, entry: Entry, after: After) -> None:
+        self.counters.ready -= 1
+        self.counters.ready_bytes -= entry.size
+        if self.limit.throttled and self.limit.has_room():
+            self.limit.end_throttling(after)
+
+    def _left_group(self, entry: Entry) -> None:
+        assert self.groups is not None
+        if self.groups.left(entry.group):
+            self.source.restart_readers()
+
+    def _reason_not_to_release(self, entry: Entry, owner: object) -> DeadLetterReason | None:
+        limit = self.settings.max_delivery_attempts
+        if limit is not None and owner is not None and entry.delivery_count >= limit:
+            return DeadLetterReason.DELIVERY_LIMIT
+        if entry.expires_at is not None and entry.expires_at <= self.clock():
+            return DeadLetterReason.EXPIRED
+        return None
+
+    def _dropped(self, entry: Entry, reason: DeadLetterReason | None, after: After) -> None:
+        if reason is DeadLetterReason.EXPIRED:
+            self.counters.expired += 1
+            if not self.settings.expired_to_dead_letter:
+                reason = None
+        if reason is not None:
+            self.counters.dead_lettered += 1
+        after.append(partial(self._calls.entry_dropped, entry, reason))
+
+    def _apply_overflow(self, after: After) -> PutOutcome:
+        if self.settings.overflow is Overflow.RING:
+            while self.limit.is_exceeded:
+                victim = self.source.least_significant(after)
+                if victim is None:
+                    break
+                self.drop(victim, DeadLetterReason.MAXLEN, after)
+        elif self.settings.overflow is Overflow.FLOW_CONTROL and self.limit.throttle():
+            return PutOutcome.THROTTLED
+        return PutOutcome.ENQUEUED
+
+    def _give(self, consumer: QueueConsumer, entry: Entry, after: After) -> bool:
+        """Give an entry to a willing consumer that can have it; False when its credit is too small for it."""
+        consumer.at_end = False
+        credit = consumer.credit
+        # A window bounds what is unsettled; what is settled on delivery never is.
+        needs_credit = credit is not None and not (consumer.auto_accept and credit.is_window)
+        if credit is not None and needs_credit and not credit.take(entry.size):
+            self._lose_interest(consumer, after)
+            return False
+        if consumer.acquires:
+            if consumer.auto_accept:
+                self.consume(entry, consumer, after)
+            else:
+                self.acquire(entry, consumer, after, locked=consumer.lock_deliveries)
+        if credit is not None and not credit.is_open:
+            self._lose_interest(consumer, after)
+            return True
+        if consumer.state is ConsumerState.INTERESTED:
+            self.consumers.move(consumer, Interest.NOTIFY)
+        return True
+
+    def _found_nothing(self, consumer: QueueConsumer, after: After) -> None:
+        consumer.at_end = True
+        if consumer.acquires:
+            self.consumers.move(consumer, Interest.UNNOTIFY)
+            self.pass_baton(after)
+        if self.counters.ready > self.counters.held:
+            self.source.look_for_loss(consumer, after)
+
+    def _leave_to(self, other: QueueConsumer, consumer: QueueConsumer, entry: Entry, after: After) -> None:
+        # The other is NOTIFIED, or is now. Passing the baton on would only wake others that it stops as well.
+        self.consumers.move(consumer, Interest.UNNOTIFY)
+        if other.selector is not None:
+            other.revisit(entry)  # it may have refused the entry before it changed its mind
+        self.notify(other, after)
+
+    def _lose_interest(self, consumer: QueueConsumer, after: After) -> None:
+        self.source.demand_changed(consumer, willing=False)
+        if self.consumers.move(consumer, Interest.UNWANT) and consumer.acquires:
+            self.pass_baton(after)
+
+    def _active_consumers(self) -> int:
+        return sum(consumer.active for consumer in self.consumers)
+
+    def _promote(self, after: After) -> None:
+        limit = self.settings.active_consumer_limit
+        if limit is None or self._active_consumers() >= limit:
+            return
+        for consumer in self.consumers:
+            if not consumer.active:
+                consumer.active = True
+                self.update_interest(consumer, after)
+                return
