@@ -25,27 +25,10 @@ LETTERS = {
     "G": ("broker-queue", "broker"),
 }
 
-# Promises that no test cites. The list may only get shorter.
-UNCITED: dict[str, str] = {
-    "broker-front": "4",
-    "broker-queue": "I13",
-    "client": "12",
-    "core": "4",
-    "spark": "7",
-    "store": "7",
-}
-_UNCITED = {f"{page} {number}" for page, numbers in UNCITED.items() for number in numbers.split()}
-
 
 def test_every_promise_is_cited() -> None:
-    """Each numbered promise of each design page is cited by a test, but for those listed as cited by none."""
-    assert sorted(promises() - cited() - _UNCITED) == [], "cite them in the docstrings of tests that hold them"
-
-
-def test_the_list_gets_shorter() -> None:
-    """A promise that is listed as cited by none is one, and no test cites it: else it is struck off the list."""
-    assert sorted(_UNCITED & cited()) == []
-    assert sorted(_UNCITED - promises()) == []
+    """Each numbered promise of each design page is cited by a test."""
+    assert sorted(promises() - cited()) == [], "cite them in the docstrings of tests that hold them"
 
 
 def test_a_citation_names_a_promise() -> None:

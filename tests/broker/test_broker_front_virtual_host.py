@@ -347,6 +347,48 @@ def test_a_refused_message_names_the_queues_and_the_others_have_it(host: Virtual
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        lambda host: host.declare_queue("q", durable=True),
+        lambda host: host.declare_queue("new", arguments={"x-max-length": -1}),
+        lambda host: host.declare_queue("amq.new"),
+        lambda host: host.declare_queue("q", owner="a stranger", exclusive=True),
+        lambda host: host.declare_exchange("x", "topic"),
+        lambda host: host.declare_exchange("new", "unknown"),
+        lambda host: host.delete_queue("q", if_empty=True),
+        lambda host: host.delete_queue("q", if_unused=True),
+        lambda host: host.delete_exchange("x", if_unused=True),
+        lambda host: host.delete_exchange("amq.direct"),
+        lambda host: host.bind_queue("q", "missing"),
+        lambda host: host.bind_queue("missing", "x"),
+        lambda host: host.bind_queue("q", "x", "other", {"x-filter-jms-selector": "no selector ="}),
+        lambda host: host.bind_exchange("x", "missing"),
+        lambda host: host.unbind_queue("q", "", "q"),
+        lambda host: host.publish(Message(b"new", exchange="missing")),
+        lambda host: host.publish(Message(b"new", exchange="x", routing_key="nowhere"), mandatory=True),
+    ],
+)
+def test_a_call_that_raises_has_changed_nothing(host: VirtualHost, call: Callable[[VirtualHost], object]) -> None:
+    """Exchanges, queues, bindings and messages are as they were before a call that was refused (broker-front 4)."""
+    host.declare_exchange("x")
+    queue = host.declare_queue("q")
+    host.bind_queue("q", "x", "key")
+    host.publish(Message(b"there", exchange="x", routing_key="key"))
+    queue.add_consumer(lambda consumer: None)
+
+    def state() -> object:
+        bindings = [(one.source.name, one.destination.name, one.routing_key, one.arguments) for one in host.bindings()]
+        exchanges = [(one.name, one.type) for one in host.exchanges()]
+        return bindings, exchanges, host.queues(), bodies(queue), len(queue.consumers())
+
+    before = state()
+    with pytest.raises(BrokerError):
+        call(host)
+    assert state() == before
+    host.check_invariants()
+
+
+@pytest.mark.parametrize(
     ("field", "value", "problem"),
     [
         ("expiration", "60000", "is '60000', a str; it is a number of seconds"),

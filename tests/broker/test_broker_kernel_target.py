@@ -13,6 +13,8 @@ from multiqueue.broker._base.credit import Credit
 from multiqueue.broker._base.message import Message
 from multiqueue.broker._delivery.scheduler import Connection, Scheduler
 from multiqueue.broker._delivery.target import ConsumerTarget, Delivery
+from multiqueue.broker._queue.consumer import QueueConsumer
+from multiqueue.broker._queue.entry import Entry
 from multiqueue.broker._queue.queue import BrokerQueue
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
@@ -132,6 +134,24 @@ def test_a_pull_under_way_when_the_target_closes_gives_its_message_back() -> Non
     assert target.pull() is None
     assert [message.body for message in queue.browse()] == ["a"]
     queue.check_invariants()
+
+
+def test_a_notification_in_the_middle_of_a_pull_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """I13: the token is taken out before the pull: a message that comes behind an empty look brings it back."""
+    queue = filled("q", "first")
+    target = ConsumerTarget()
+    target.consume(queue)
+    deliver = BrokerQueue.deliver_single_message
+
+    def put_behind_the_look(queue: BrokerQueue, consumer: QueueConsumer) -> Entry | None:
+        entry = deliver(queue, consumer)
+        if entry is None:
+            monkeypatch.undo()
+            queue.put(Message("behind the look"))
+        return entry
+
+    monkeypatch.setattr(BrokerQueue, "deliver_single_message", put_behind_the_look)
+    assert drain(target) == ["first", "behind the look"]
 
 
 def test_settling_twice_is_an_error_that_settles_nothing() -> None:

@@ -40,7 +40,7 @@ def server_url(broker: Broker) -> str:
 
 @pytest.fixture(params=PEERS)
 def peer(request: pytest.FixtureRequest) -> Any:
-    """What `connect` takes: what is asserted of one peer holds for all."""
+    """What `connect` takes: each test that uses it holds over a wire and in process alike (client 12)."""
     fixture = {"in_process": "broker", "server": "server_url", "rabbitmq": "rabbitmq_url"}[request.param]
     return request.getfixturevalue(fixture)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from client_contract_support import Seen
 
-from multiqueue.client import Connection, connect
+from multiqueue.broker import Broker
+from multiqueue.client import Connection, ConnectionClosed, connect
 from multiqueue.testing import PATIENCE
 
 BEGINNING = """
@@ -73,3 +75,24 @@ def test_an_executor_that_was_shut_down_first(opened: Callable[..., Connection])
         channel.basic_consume(channel.queue_declare(exclusive=True).queue, Seen(), on_ended=ended)
     connection.close()
     assert (ended.all, closed.all) == ([None], [None])
+
+
+def test_in_process_nothing_beats_and_nothing_is_recovered(broker: Broker) -> None:
+    """A connection in process has no heartbeats, whatever was asked for, and ends when it is lost (client 12)."""
+    ended, interrupted = Seen(), Seen()
+    connection = connect(
+        broker,
+        name="in process",
+        heartbeat=1,
+        recover=True,
+        on_closed=lambda connection, error: ended(str(error)),
+        on_interrupted=lambda connection, error: interrupted(error),
+    )
+    link = connection._link
+    assert link is not None
+    assert link.heartbeat == 0
+    assert not [thread.name for thread in threading.enumerate() if thread.name == "in process-heartbeat"]
+    link.end(ConnectionClosed("lost", reply_code=320))
+    ended.wait_for(1)
+    connection.close()
+    assert (connection.is_closed, ended.all, interrupted.all) == (True, ["lost"], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,38 @@ def mq() -> Iterator[MQ[object]]:
     multi_queue: MQ[object] = MQ()
     yield multi_queue
     multi_queue.check_invariants()
+
+
+def calls_of_a_round(mq: MQ[object], sub: SubQueue[object]) -> int:
+    """How many functions, those in C too, are called by a put to a sub-queue and a take from the multi-queue."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    previous = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        sub.put("item")
+        mq.get()
+    finally:
+        sys.setprofile(previous)
+    return calls
+
+
+@pytest.mark.parametrize("are_ready", [False, True])
+def test_a_put_and_a_take_cost_the_same_however_many_sub_queues(are_ready: bool) -> None:
+    """With 4 sub-queues and with 4,000, empty or all with elements, a put and a take make as many calls (core 4)."""
+    counts = set()
+    for number in (4, 4000):
+        mq: MQ[object] = MQ()
+        subs = [mq.add_subqueue(key) for key in range(number)]
+        for sub in subs if are_ready else ():
+            sub.put("ready")
+        calls_of_a_round(mq, subs[-1])
+        counts.add(calls_of_a_round(mq, subs[-1]))
+    assert len(counts) == 1, counts
 
 
 def fill(sub: SubQueue[object], *items: object) -> SubQueue[object]:

@@ -129,6 +129,21 @@ def test_no_more_items_run_than_admitted() -> None:
             future.cancel()
 
 
+def test_a_future_has_ended_before_its_place_is_free() -> None:
+    """While the callbacks of a future run its item holds its place, and the next one waits (spark 7)."""
+    spark = FakeSpark()
+    seen: list[tuple[bool, int, int]] = []
+    with dispatcher(spark, 1) as dock:
+        lane = dock.lane("a")
+        first = lane.submit(FakeSpark.job)
+        first.add_done_callback(lambda future: seen.append((future.done(), lane.running, lane.qsize())))
+        second = lane.submit(lambda session: "second")
+        spark.wait_until_active(1)
+        first.cancel()
+        assert second.result(PATIENCE) == "second"
+    assert seen == [(True, 1, 1)]
+
+
 def test_a_full_lane_refuses_who_does_not_wait() -> None:
     """A lane with a capacity bounds the items that wait for it."""
     spark = FakeSpark()

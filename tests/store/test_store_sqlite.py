@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import sysconfig
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from store_support import ids, put, stored
@@ -321,6 +323,38 @@ def test_no_id_comes_back_after_a_crash(tmp_path: Path) -> None:
         crashed_copy(tmp_path / "a", tmp_path / "b")
     with SqliteStore(tmp_path / "b", reserve_bytes=0) as store:
         assert store.allocate() > last
+
+
+# After a crash
+
+
+def test_a_crashed_store_needs_nothing_but_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The statements that open one are the same for 3 messages and for 3,000; none reads a body (store 7)."""
+    connect, opener, statements = sqlite3.connect, threading.current_thread(), list[str]()
+
+    def note(statement: str) -> None:
+        if threading.current_thread() is opener:  # the store's own thread begins its work beside
+            statements.append(re.sub(r"\d+", "N", statement))
+
+    def traced(*args: Any, **options: Any) -> sqlite3.Connection:
+        connection = connect(*args, **options)
+        connection.set_trace_callback(note)
+        return connection
+
+    opened = []
+    for number in (3, 3000):
+        with SqliteStore(tmp_path / f"{number}", ballast_bytes=0) as store:
+            there = stored(store, *(put(1) for _ in range(number)))
+            crashed_copy(tmp_path / f"{number}", tmp_path / f"{number} again")
+        with monkeypatch.context() as patch:
+            patch.setattr(sqlite3, "connect", traced)
+            statements.clear()
+            again = SqliteStore(tmp_path / f"{number} again", ballast_bytes=0)
+        opened.append(list(statements))
+        with again:
+            assert ids(again, 1, page=number + 1) == there
+    assert opened[0] == opened[1]
+    assert not [one for one in opened[1] if re.search(r"\bbody\b", one) and not one.startswith("CREATE")]
 
 
 # What cannot be stored
