@@ -17,6 +17,7 @@ from . import _scan
 from ._errors import ConfigError
 from ._graph import in_order, mistakes
 from ._items import ALLOW, ERROR, Lane, Step
+from ._place import Place, place_of
 from ._scan import PassedOver
 from ._sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
 from ._storage import Storage
@@ -39,8 +40,15 @@ class PipelineConfig:
 
     @property
     def output(self) -> Path:
-        """The directory of the output, absolute."""
-        return Path(os.path.normpath(self.base / self.settings.output.path))
+        """The local directory of the output, absolute: rows, report and state, or all but the rows."""
+        section = self.settings.output
+        local_path = section.path if place_of(section.path).is_local else section.work
+        return Path(os.path.normpath(self.base / local_path))
+
+    @property
+    def rows_at(self) -> Place:
+        """The directory, or the place in a store, below which the rows are."""
+        return place_of(self.settings.output.path, self.base)
 
     @property
     def written(self) -> frozenset[Path]:

@@ -34,6 +34,13 @@ _OWNER = "multiqueue.state"
 _NUMBER = "multiqueue.commit"
 _SECONDS_AN_HOUR = 3600
 
+_S3 = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
+_S3 |= {"endpoint": "aws_endpoint_url", "region": "aws_region", "anonymous": "aws_skip_signature"}
+_AZURE = {"account": "azure_storage_account_name", "secret": "azure_storage_account_key"}
+_AZURE |= {"token": "azure_storage_sas_token", "anonymous": "azure_skip_signature"}
+_WORDS = {"s3": _S3, "gs": {"token": "google_service_account"}, "abfss": _AZURE, "az": _AZURE}
+"""What the library calls the keys of `[storage.NAME]`."""
+
 
 class DeltaTable:
     """The Delta way of `TableFormat`."""
@@ -42,6 +49,7 @@ class DeltaTable:
 
     def __init__(self, files: TableFiles) -> None:
         self.files = files
+        self._options = _storage_options(files)
         self._first_version: int | None = None
         self._own_commits = 0
         self._opened: deltalake.DeltaTable | None = None
@@ -53,7 +61,7 @@ class DeltaTable:
 
     def open(self) -> bool:
         try:
-            self._opened = deltalake.DeltaTable(self.files.uri())
+            self._opened = deltalake.DeltaTable(self.files.root.text, storage_options=self._options)
         except TableNotFoundError:
             self._first_version = 0  # the table begins with it, whichever process makes it
             return False
@@ -63,11 +71,12 @@ class DeltaTable:
 
     def make(self, columns: Columns, partition_by: Sequence[str], owner: str) -> None:
         deltalake.DeltaTable.create(
-            self.files.uri(),
+            self.files.root.text,
             _schema(columns),
             mode="ignore",
             partition_by=list(partition_by),
             configuration={_OWNER: owner},
+            storage_options=self._options,
             raise_if_key_not_exists=False,
         )
 
@@ -167,15 +176,30 @@ class DeltaTable:
         import pyarrow.compute as compute  # type: ignore[import-untyped]
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
-        rows = parquet.read_table(self.files.uri(path), partitioning=None)
+        with self.files.storage.open(self.files.place(path)) as stream:
+            rows = parquet.read_table(stream)
         kept = rows.filter(compute.invert(compute.is_in(rows["item"], pyarrow.array(list(items)))))
         if kept.num_rows == rows.num_rows:
             return []
         if not kept.num_rows:
             return [removed]
         rest = f"{path.removesuffix('.parquet')}-{uuid.uuid4().hex[:8]}.parquet"
-        parquet.write_table(kept, self.files.uri(rest))
+        body = pyarrow.BufferOutputStream()
+        parquet.write_table(kept, body)
+        self.files.storage.put(self.files.place(rest), body.getvalue().to_pybytes())
         return [removed, _added(self.files.described_file(rest), _partition(old))]
+
+
+def _storage_options(files: TableFiles) -> dict[str, str]:
+    """What `[storage.NAME]` says of the table's store, in the library's words; the environment says the rest."""
+    section = files.storage.section(files.root)
+    if section is None:
+        return {}
+    words = _WORDS[files.root.scheme]
+    options = {word: str(value) for name, word in words.items() if (value := getattr(section, name))}
+    if (section.endpoint or "").startswith("http://"):
+        options["allow_http"] = "true"
+    return {name: value.lower() if value in ("True", "False") else value for name, value in options.items()}
 
 
 def _schema(columns: Columns) -> deltalake.Schema:

@@ -179,11 +179,26 @@ class OutputSection(_Section):
     files_per_item: int | None = Field(default=None, ge=1)
     expect: str | None = None
     dead_letters: str | None = None
+    work: str = Field(default="multiqueue-work", min_length=1)
 
-    @field_validator("path", "dead_letters")
+    @field_validator("path")
+    @classmethod
+    def _is_a_place(cls, value: str) -> str:
+        return place_of(value).text
+
+    @field_validator("dead_letters", "work")
     @classmethod
     def _is_local(cls, value: str | None) -> str | None:
         return None if value is None else local(value)
+
+    @model_validator(mode="after")
+    def _directories_are_renamed(self) -> OutputSection:
+        if self.table is None and not place_of(self.path).is_local:
+            raise ValueError(
+                f'path {self.path!r} is in a store, which cannot rename a directory: set table = "delta", whose '
+                "commits need no rename, or a local or mounted path"
+            )
+        return self
 
     @model_validator(mode="after")
     def _tables_are_parquet(self) -> OutputSection:

@@ -8,6 +8,7 @@ State       None. A directory belongs to the attempt in whose name it stands: `I
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import math
@@ -16,9 +17,11 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
+
+from ._place import Place
+from ._storage import Storage
 
 # Longer strings and bytes are no bounds: they would make the log large, and a cut one is not exact.
 _LONGEST = 128
@@ -45,59 +48,75 @@ class DataFile:
 class TableFiles:
     """What lies in the directory of one table."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Place, storage: Storage) -> None:
         self.root = root
+        self.storage = storage
 
-    def uri(self, path: str = "") -> str:
-        """A file of the table, as the libraries take it."""
-        return str(self.root / path) if path else str(self.root)
-
-    def spark_uri(self, path: str) -> str:
-        """A file or directory of the table, as Spark takes it literally."""
-        return f"file://{self.uri(path)}"
-
-    def exists(self) -> bool:
-        return self.root.is_dir()
+    def place(self, path: str) -> Place:
+        """A file or directory of the table."""
+        return Place(f"{self.root.text}/{path}")
 
     def described(self, directory: str, partition_by: Iterable[str]) -> tuple[DataFile, ...]:
         """The Parquet files of an attempt's directory."""
         names = tuple(partition_by)
-        found = sorted(path for path, _ in self.below(directory) if path.endswith(".parquet"))
+        found = sorted(path for path in self.below(directory) if path.endswith(".parquet"))
         return tuple(self.described_file(path, names) for path in found)
 
     def described_file(self, path: str, partition_by: Iterable[str] = ()) -> DataFile:
         """One Parquet file; the values of the columns it is partitioned by are in its directories' names."""
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
-        footer = parquet.read_metadata(self.uri(path))
-        low, high, nulls = _bounds(footer)
-        values = dict(part.split("=", 1) for part in path.split("/")[1:-1] if "=" in part)
-        partition = {name: _value(values[name]) for name in partition_by if name in values}
-        return DataFile(path, os.path.getsize(self.root / path), footer.num_rows, low, high, nulls, partition)
+        with self.storage.open(self.place(path)) as stream:
+            footer = parquet.read_metadata(stream)
+            size_bytes = stream.seek(0, os.SEEK_END)
+        return data_file(path, size_bytes, footer, partition_by)
 
-    def below(self, directory: str = "") -> Iterator[tuple[str, float]]:
-        """Every file in a directory of the table and below it, relative to the table, and when it was written."""
-        for parent, _, names in os.walk(self.root / directory):
-            for name in names:
-                path = Path(parent, name)
-                yield str(path.relative_to(self.root)), path.stat().st_mtime
+    def below(self, directory: str = "") -> Iterator[str]:
+        """Every file in a directory of the table and below it, relative to the table."""
+        start = self.place(directory) if directory else self.root
+        with contextlib.suppress(FileNotFoundError):
+            for page in self.storage.pages(start):
+                for entry in page:
+                    path = f"{directory}/{entry.name}" if directory else entry.name
+                    if entry.status is None:
+                        yield from self.below(path)
+                    else:
+                        yield path
 
     def unnamed(self, named: Collection[str]) -> list[str]:
         """The files that are none of these, nor a checksum that Spark has put beside one."""
-        return [path for path, _ in self.below() if _CHECKSUM.sub(r"\1", path) not in named]
+        return [path for path in self.below() if _CHECKSUM.sub(r"\1", path) not in named]
 
     def discard(self, directory: str) -> None:
         """Remove what an attempt has written; what cannot be removed is left for `vacuum`."""
-        shutil.rmtree(self.root / directory, ignore_errors=True)
+        place = self.place(directory)
+        if place.is_local:
+            shutil.rmtree(place.text, ignore_errors=True)
+            return
+        with contextlib.suppress(OSError):
+            for path in list(self.below(directory)):
+                self.storage.remove(self.place(path))
 
     def remove(self, path: str) -> None:
-        """Remove one file, and the directories that are empty without it."""
-        place = self.root / path
-        place.unlink(missing_ok=True)
-        for parent in place.parents:
-            if parent == self.root or any(parent.iterdir()):
+        """Remove one file, and the directories that are empty without it.
+
+        Raises:
+            OSError: it cannot be removed.
+        """
+        place = self.place(path)
+        self.storage.remove(place)
+        for parent in place.path.parents if place.is_local else ():
+            if str(parent) == self.root.text or any(parent.iterdir()):
                 break
             parent.rmdir()
+
+
+def data_file(path: str, size_bytes: int, footer: Any, partition_by: Iterable[str] = ()) -> DataFile:
+    """What a Parquet footer, and the directories' names in the path, tell of a file."""
+    low, high, nulls = _bounds(footer)
+    values = dict(part.split("=", 1) for part in path.split("/")[1:-1] if "=" in part)
+    partition = {name: _value(values[name]) for name in partition_by if name in values}
+    return DataFile(path, size_bytes, footer.num_rows, low, high, nulls, partition)
 
 
 def _value(text: str) -> str | None:

@@ -11,6 +11,7 @@ Threads     Those of running items, each for its own item; the runner's and the 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +19,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from . import _executor_write
 from ._errors import JobError
 from ._items import Item
 from ._ledger import Ledger
+from ._place import Place
 from ._publish import Places, Publisher
 from ._put_out import require_free
-from ._reading import quoted
+from ._reading import quoted, spark_path
 from ._table import Change, Table, TableFile, Written
 from ._table_columns import Columns, Fit, of_spark, to_spark
+from ._table_files import DataFile, TableFiles, data_file
+
+# How Hadoop says that it knows no such file system, or has no code for it.
+_NO_CONNECTOR = ("No FileSystem for scheme", "ClassNotFoundException", "UnsupportedFileSystem", "NoClassDefFoundError")
+_CONNECTORS: dict[tuple[int, str], bool] = {}
 
 DataFrame = Any
 SparkSession = Any
@@ -103,10 +111,11 @@ def _rows(spark: SparkSession, table: Table, columns: Columns, files: Sequence[T
     """The rows of these files: Spark is told their columns, and which values a file's place in the table means."""
     parted = list(files[0].partition)
     if not parted:
-        return spark.read.schema(_struct(columns)).parquet(*(table.files.spark_uri(one.path) for one in files))
+        return spark.read.schema(_struct(columns)).parquet(*(spark_path(table.files.place(one.path)) for one in files))
     groups: dict[tuple[str | None, ...], list[str]] = {}
     for one in files:
-        groups.setdefault(tuple(one.partition[name] for name in parted), []).append(table.files.spark_uri(one.path))
+        values = tuple(one.partition[name] for name in parted)
+        groups.setdefault(values, []).append(spark_path(table.files.place(one.path)))
     inside = _struct({name: kind for name, kind in columns.items() if name not in parted})
     frames = []
     for values, uris in groups.items():
@@ -120,6 +129,20 @@ def _rows(spark: SparkSession, table: Table, columns: Columns, files: Sequence[T
     for other in frames[1:]:
         frame = frame.unionAll(other)
     return frame
+
+
+def has_connector(spark: SparkSession, place: Place) -> bool:
+    """Whether Spark itself reads and writes at this place; it is asked once for each scheme and session."""
+    if place.is_local:
+        return True
+    key = (id(spark), place.scheme)
+    if key not in _CONNECTORS:
+        try:
+            spark.read.format("text").load(place.spark_url).schema  # noqa: B018 - asks for the path
+            _CONNECTORS[key] = True
+        except Exception as error:  # noqa: BLE001 - of the many errors of Spark, these say that there is none
+            _CONNECTORS[key] = not any(sign in str(error) for sign in _NO_CONNECTOR)
+    return _CONNECTORS[key]
 
 
 def _struct(columns: Columns) -> Any:
@@ -159,13 +182,42 @@ class TableSink:
         if self.files_per_item is not None:
             named = named.coalesce(self.files_per_item)
         directory = self.output.directory_of(item)
-        writer = named.write.options(**self.options)
-        if self.partition_by:
-            writer = writer.partitionBy(*self.partition_by)
-        writer.parquet(table.files.spark_uri(directory))
-        files = table.files.described(directory, self.partition_by)
+        if has_connector(frame.sparkSession, table.files.root):
+            writer = named.write.options(**self.options)
+            if self.partition_by:
+                writer = writer.partitionBy(*self.partition_by)
+            writer.parquet(table.files.place(directory).spark_url)
+            files = table.files.described(directory, self.partition_by)
+        else:
+            files = self._written_by_python(named, table.files, directory)
         columns = {fit.spelled[name]: fit.casts.get(name, kind) for name, kind in found.items()}
         self.output.note(Change(item, directory, files, columns))
+
+    def _written_by_python(self, frame: DataFrame, files: TableFiles, directory: str) -> tuple[DataFile, ...]:
+        """Have the executors' Python write the rows: Spark does not reach the store."""
+        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+        from pyspark import cloudpickle
+
+        wrong = sorted(self.options.keys() - {"compression"})
+        if wrong:
+            raise JobError(
+                f"output.options.{wrong[0]} is Spark's, which has no connector for {files.root.scheme}://; "
+                "leave it out, or give Spark a connector"
+            )
+        cloudpickle.register_pickle_by_value(_executor_write)  # type: ignore[no-untyped-call] # executors have it not
+        protocol, arguments, key = files.storage.fsspec(files.place(directory))
+        compression = self.options.get("compression", "snappy")
+        target = _executor_write.Target(protocol, arguments, key, tuple(self.partition_by), compression)
+        told = frame.mapInArrow(_executor_write.writer(target), _executor_write.SCHEMA).collect()
+        return tuple(
+            data_file(
+                f"{directory}/{row['path']}",
+                row["size_bytes"],
+                parquet.read_metadata(io.BytesIO(bytes(row["footer"]))),
+                self.partition_by,
+            )
+            for row in told
+        )
 
     def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
         """As `AnySink.read`. The table knows its columns: `schema` is not asked."""
@@ -173,6 +225,9 @@ class TableSink:
         columns, files = table.current()
         if not files:
             raise JobError(f"there is nothing to read: nothing was put out in the table {table.place!r}")
+        if not has_connector(spark, table.files.root):
+            scheme = table.files.root.scheme
+            raise JobError(f"a step reads the table {table.place!r} by Spark, which has no connector for {scheme}://")
         frame = _rows(spark, table, columns, files)
         return (frame if lanes is None else frame.where(frame["lane"].isin(list(lanes)))).drop("item")
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from ._config import PipelineConfig
 from ._output import Output
-from ._publish import Places, Publisher
+from ._place import Place
+from ._publish import Publisher, quoted
 from ._table import Table, TableFormat
 from ._table_columns import REFUSE
 from ._table_files import TableFiles
@@ -23,19 +23,19 @@ def output_of(config: PipelineConfig) -> Output:
     section = config.settings.output
     if section.table is None:
         return Publisher(config.output)
-    places = Places(config.output)
-    tables = {"": _table(config, places.data, section.partition_by)}
+    tables = {"": _table(config, "data", section.partition_by)}
     for name, step in config.settings.steps.items():
-        tables[name] = _table(config, places.of_step(name), step.partition_by)
+        tables[name] = _table(config, f"steps/{quoted(name)}", step.partition_by)
     return TableOutput(config.output, f"{section.table} tables", tables)
 
 
-def _table(config: PipelineConfig, root: Path, partition_by: Sequence[str]) -> Table:
+def _table(config: PipelineConfig, path: str, partition_by: Sequence[str]) -> Table:
     rule = config.settings.output.on_other_columns or REFUSE
-    return Table(_format(config, root), partition_by, rule, str(root))
+    root = Place(f"{config.rows_at.text}/{path}")
+    return Table(_format(config, TableFiles(root, config.storage)), partition_by, rule, root.text)
 
 
-def _format(config: PipelineConfig, root: Path) -> TableFormat:
+def _format(config: PipelineConfig, files: TableFiles) -> TableFormat:
     from ._delta import DeltaTable  # here: the libraries of tables are extras, each of its own
 
-    return DeltaTable(TableFiles(root))
+    return DeltaTable(files)

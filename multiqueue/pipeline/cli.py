@@ -211,7 +211,9 @@ def _show_result(console: Console, config: PipelineConfig, result: RunResult, fi
         counts, failed = view.counts(), view.failures(5)
     console.print(lanes_table(counts, most=_MOST_LANES))
     _show_failures(console, failed, counts)
-    console.print(f"{_sentence(result, file)}\noutput {config.output / 'data'}\nreport {result.report}", soft_wrap=True)
+    console.print(
+        f"{_sentence(result, file)}\noutput {config.rows_at / 'data'}\nreport {result.report}", soft_wrap=True
+    )
 
 
 def _sentence(result: RunResult, file: str) -> str:
@@ -256,7 +258,7 @@ def _result_values(config: PipelineConfig, result: RunResult) -> dict[str, objec
     return {
         "event": "result",
         "status": int(result.status),
-        "output": str(config.output / "data"),
+        "output": str(config.rows_at / "data"),
         "report": str(result.report),
         "lost": list(result.lost),
         **snapshot_values(result.snapshot),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,14 +23,17 @@ from multiqueue.pipeline._tables import output_of
 _COLUMNS: dict[str, Kind] = {"lane": "string", "item": "string", "row": "string"}
 
 
-def output_in(base: Path, kind: str, steps: tuple[str, ...] = (), **settings: Any) -> TableOutput:
-    """The tables in `out` below the directory."""
+def output_in(
+    base: Path, kind: str, steps: tuple[str, ...] = (), storage: dict[str, Any] | None = None, **settings: Any
+) -> TableOutput:
+    """The tables in `out` below the directory, or where `path` says."""
     config = parse_config(
         {
             "lanes": {"in": {"files": "*", "format": "text"}},
             "job": {"sql": "SELECT * FROM input"},
             "steps": {name: {"after": "in", "sql": "SELECT 1"} for name in steps},
-            "output": {"path": "out", "table": kind, **settings},
+            "output": {"path": "out", "work": "out", "table": kind, **settings},
+            "storage": storage or {},
         },
         base,
     )
@@ -42,10 +46,10 @@ def put(output: TableOutput, item: Item, rows: dict[str, list[Any]], columns: di
     """Write these columns, and ours, as a running item does."""
     table, directory = output.table_of(item), output.directory_of(item)
     count = len(next(iter(rows.values())))
-    place = table.files.root / directory
-    place.mkdir(parents=True)
     ours = {"lane": [item.lane] * count, "item": [item.id] * count}
-    parquet.write_table(pyarrow.table({**ours, **rows}), place / "part-0.parquet")
+    body = io.BytesIO()
+    parquet.write_table(pyarrow.table({**ours, **rows}), body)
+    table.files.storage.put(table.files.place(f"{directory}/part-0.parquet"), body.getvalue())
     output.note(Change(item, directory, table.files.described(directory, ()), columns))
 
 
@@ -61,24 +65,30 @@ def write_rows(output: TableOutput) -> Callable[[Any, Item, Path], bool]:
 
 
 def table_pipeline(
-    base: Path, lanes: list[Lane], kind: str, *, prepared: Callable[[TableOutput], None] | None = None, **settings: Any
+    base: Path,
+    lanes: list[Lane],
+    kind: str,
+    *,
+    prepared: Callable[[TableOutput], None] | None = None,
+    where: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Pipeline:
-    """As `Pipeline`, into tables; `prepared` is called with the output before anything is done."""
-    output = output_in(base, kind, tuple(step.name for step in settings.get("steps", ())))
+    """As `Pipeline`, into tables `where` that is; `prepared` is called with the output before anything is done."""
+    output = output_in(base, kind, tuple(step.name for step in settings.get("steps", ())), **(where or {}))
     if prepared is not None:
         prepared(output)
     return Pipeline(base, lanes, work=settings.pop("work", write_rows)(output), publisher=lambda _: output, **settings)
 
 
-def rows_of(root: Path, kind: str, column: str = "row") -> list[Any]:
+def rows_of(root: Path | str, kind: str, column: str = "row", options: dict[str, str] | None = None) -> list[Any]:
     """A column of the table at this place, sorted, as the library of its kind reads it."""
-    return sorted(read(root, kind)[column].to_pylist())
+    return sorted(read(root, kind, options)[column].to_pylist())
 
 
-def read(root: Path, kind: str) -> Any:
+def read(root: Path | str, kind: str, options: dict[str, str] | None = None) -> Any:
     """The table at this place, as Arrow's."""
     assert kind == "delta"
-    return deltalake.DeltaTable(root).to_pyarrow_table()
+    return deltalake.DeltaTable(root, storage_options=options).to_pyarrow_table()
 
 
 def versions(root: Path, kind: str) -> int:

@@ -99,7 +99,7 @@ def test_two_lanes_of_one_name(tmp_path: Path) -> None:
         ("[lanes.eu]", '[lanes."e.u"]\ncolor = 1', '2: lanes."e.u".color: unknown key; known are allow_empty, batch'),
         ('sql = "SELECT * FROM input"', "", "4: job: give either sql"),
         ('sql = "SELECT * FROM input"', 'python = "f.py"', "5: job.python: must be \"module:function\", not 'f.py'"),
-        ('path = "out"', 'path = "s3://b/out"', "7: output.path: 's3://b/out' is a place in an object store"),
+        ('path = "out"', 'path = "s3://b/out"', "6: output: path 's3://b/out' is in a store, which cannot"),
         ("[output]", "[ouput]", "6: ouput: unknown key; did you mean 'output'?"),
         ("[output]", "[retry]\nbackoff = -1\n[output]", "7: retry.backoff: must be at least 0, not -1"),
         ("[output]", '[spark]\nmaster="a"\nremote="b"\n[output]', "6: spark: master and remote exclude each other"),

@@ -10,9 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import deltalake
+import duckdb
+import polars
 import pytest
 from pipeline_support import Recorder, do_without
+from s3_support import KEYS, Store
 from table_support import read, versions
+from test_pipeline_table_store import options
 
 from multiqueue.pipeline import ExitStatus, parse_config, run_pipeline
 
@@ -98,11 +103,39 @@ def test_what_others_read(tmp_path: Path, spark: Any, kind: str, partition_by: l
     assert read(tmp_path / "out/steps/total", kind)["s"].to_pylist() == [112]
 
 
+def test_a_store_that_spark_does_not_reach(tmp_path: Path, spark: Any, s3_store: Store) -> None:
+    """Where Spark has no connector the executors' Python writes the files, partitioned as Spark would; and no secret
+
+    is told of. (pipeline 16, 17)
+    """
+    bucket = s3_store.bucket()
+    for place, name in enumerate(_CUSTOMERS):
+        write(tmp_path, "a" if place % 2 else "b", f"{place}.csv", f"{name},{place},2026-01-0{place + 1}", "none,5,")
+    config = parse_config(
+        {
+            "lanes": {"in": {"directories": "in/*", "files": "*.csv", "format": "csv", "options": {"header": True}}},
+            "job": {"sql": _QUERY},
+            "output": {"path": f"s3://{bucket}/out", "table": "delta", "partition_by": ["customer", "day"]},
+            "storage": {"tests": s3_store.section(bucket)},
+        },
+        tmp_path,
+    )
+    for _ in range(2):
+        reporter = Recorder()
+        result = run_pipeline(config, reporter, session=lambda: spark)
+        assert result.status is ExitStatus.DONE, [one.error for one in reporter.attempts if one.error]
+    rows = deltalake.DeltaTable(f"s3://{bucket}/out/data", storage_options=options(s3_store)).to_pyarrow_table()
+    expected = [*((name, place) for place, name in enumerate(_CUSTOMERS)), *[("none", 5)] * len(_CUSTOMERS)]
+    assert sorted(zip(*rows.select(["customer", "amount"]).to_pydict().values(), strict=True)) == sorted(expected)
+    assert rows["day"].null_count == len(_CUSTOMERS)
+    frame = polars.scan_delta(f"s3://{bucket}/out/data", storage_options=options(s3_store))
+    assert frame.filter(polars.col("customer") == "it's").collect()["amount"].to_list() == [3]
+    told = [path.read_text(errors="replace") for path in (tmp_path / "multiqueue-work").rglob("*") if path.is_file()]
+    assert KEYS["secret"] not in "".join([*told, *reporter.notes])
+
+
 def everybody(root: Path, kind: str) -> Iterator[list[dict[str, Any]]]:
     """The rows of a table, as each reader that is not ours finds them."""
-    import duckdb
-    import polars
-
     rows = read(root, kind)
     yield rows.to_pylist()
     yield duckdb.from_arrow(rows).to_arrow_table().to_pylist()

@@ -1,0 +1,185 @@
+"""Tables in an object store: what dies there, and what a store that fails does to them."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from pipeline_support import Pipeline, contents, lane_of, make_tree
+from table_support import output_in, rows_of, table_pipeline
+from test_pipeline_crash import LANES, Fuse, Killed, fragile
+from test_pipeline_table import dying, items, put_all
+
+from multiqueue.pipeline import ConfigError
+from multiqueue.pipeline._ledger import open_ledger
+
+if TYPE_CHECKING:
+    from s3_support import Store
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def where(store: Store, bucket: str, endpoint: str | None = None) -> dict[str, Any]:
+    """Settings of an output in the bucket."""
+    section = {**store.section(bucket), **({"endpoint": endpoint} if endpoint else {})}
+    return {"path": f"s3://{bucket}/out", "storage": {"tests": section}}
+
+
+def options(store: Store) -> dict[str, str]:
+    """How deltalake and others reach the store, without our code."""
+    from s3_support import KEYS
+
+    return {
+        "AWS_ACCESS_KEY_ID": KEYS["key"],
+        "AWS_SECRET_ACCESS_KEY": KEYS["secret"],
+        "AWS_REGION": KEYS["region"],
+        "AWS_ENDPOINT_URL": store.endpoint,
+        "AWS_ALLOW_HTTP": "true",
+    }
+
+
+def rows(store: Store, bucket: str) -> list[Any]:
+    return rows_of(f"s3://{bucket}/out/data", "delta", options=options(store))
+
+
+def start(base: Path, fuse: Fuse, settings: dict[str, Any]) -> Pipeline:
+    lanes = [lane_of(base, name, batch=2, capacity=3) for name in LANES]
+    return table_pipeline(base, lanes, "delta", ledger=fragile(fuse)[0], prepared=dying(fuse), where=settings)
+
+
+def die_everywhere(store: Store, tmp_path: Path, every: int) -> None:
+    """Die at each `every`-th moment of a run, go on, and look at the rows."""
+    make_tree(tmp_path / "whole", LANES)
+    fuse = Fuse()
+    start(tmp_path / "whole", fuse, where(store, store.bucket())).run()
+    chosen = range(1, len(fuse.passed) + 1, every)
+    chosen = [last for last in chosen if every == 1 or "commit" in fuse.passed[last - 1]]
+    for last in chosen:
+        base, bucket = tmp_path / str(last), store.bucket()
+        make_tree(base, LANES)
+        with pytest.raises(Killed):
+            start(base, Fuse(last), where(store, bucket)).run()
+        again = start(base, Fuse(), where(store, bucket))
+        again.run()
+        assert rows(store, bucket) == contents(LANES), f"died at moment {last}, {fuse.passed[last - 1]}"
+        with open_ledger(base / "out/_multiqueue/state.sqlite", base) as ledger:
+            output = output_in(base, "delta", **where(store, bucket))
+            output.check(ledger)
+            table = output.tables[""]
+            for path in table.maintain(lambda form: form.vacuum(3600.0)):
+                table.files.remove(path)
+        named = {one.path for one in table.current()[1]}
+        left = {key.removeprefix("out/data/") for key in store.keys(bucket) if "/_delta_log/" not in key}
+        assert left == named, f"died at moment {last}, {fuse.passed[last - 1]}"
+
+
+@pytest.mark.slow(selected=True)
+def test_killed_around_commits_to_a_store(s3_store: Store, tmp_path: Path) -> None:
+    """Where there is no rename each row is there once, whatever dies, and `vacuum` finds all that is left.
+
+    (pipeline 17, 19)
+    """
+    die_everywhere(s3_store, tmp_path, 3)
+
+
+@pytest.mark.slow
+def test_killed_at_every_moment_with_a_store(s3_store: Store, tmp_path: Path) -> None:
+    """The same, at every moment."""
+    die_everywhere(s3_store, tmp_path, 1)
+
+
+def test_the_store_is_named_where_files_would_be_renamed(tmp_path: Path) -> None:
+    """Directories of files in a store are refused with a sentence that names the tables."""
+    from multiqueue.pipeline import parse_config
+
+    values = {"lanes": {"a": {"files": "*", "format": "text"}}, "job": {"sql": "SELECT 1"}}
+    with pytest.raises(ConfigError, match=r'cannot rename a directory: set table = "delta", whose commits need no'):
+        parse_config({**values, "output": {"path": "s3://bucket/out"}}, tmp_path)
+
+
+_SEEDS = [pytest.param(seed, marks=pytest.mark.slow(selected=seed == 1)) for seed in range(1, 12)]
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_a_store_that_fails_at_random(s3_store: Store, tmp_path: Path, seed: int) -> None:
+    """500, 503 and connections that end before or after a request was done cost time, and no row, none twice."""
+    chance, bucket = random.Random(seed), s3_store.bucket()
+    with (
+        unreliable(s3_store.endpoint, lambda: chance.random() < 0.15 and chance.choice(_FAILURES)) as endpoint,
+        open_ledger(tmp_path / "state.sqlite", tmp_path) as ledger,
+    ):
+        output = output_in(tmp_path, "delta", **where(s3_store, bucket, endpoint))
+        output.prepare(ledger)
+        put_all(output, items(tmp_path, 4), "old")
+        for start in (4, 8, 12):
+            put_all(output, items(tmp_path, start + 4)[start:], "old")
+        put_all(output, items(tmp_path, 6, attempt=2), "new")
+    assert rows(s3_store, bucket) == ["new"] * 6 + ["old"] * 10
+
+
+_FAILURES = ("500", "503", "before", "after")
+
+
+@contextmanager
+def unreliable(endpoint: str, fails: Callable[[], str | bool]) -> Iterator[str]:
+    """A proxy before a server: a request fails as `fails` says, before or after the server has done it."""
+    there = urlsplit(endpoint)
+    assert there.hostname is not None
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _forward(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            with lock:
+                failure = fails()
+            if failure in ("500", "503"):
+                self.send_response(int(failure))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            if failure == "before":
+                self.close_connection = True
+                return
+            connection = http.client.HTTPConnection(there.hostname or "", there.port, timeout=60)
+            try:
+                connection.request(self.command, self.path, body, dict(self.headers))
+                answer = connection.getresponse()
+                content = answer.read()
+            finally:
+                connection.close()
+            if failure == "after":
+                self.close_connection = True
+                return
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("transfer-encoding", "content-length", "connection", "date", "server"):
+                    self.send_header(name, value)
+            length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
+            self.send_header("Content-Length", length or "0")
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    lock = threading.Lock()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
