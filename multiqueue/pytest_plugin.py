@@ -4,14 +4,21 @@
         book_orders(url=multiqueue_broker.url)
 
 Nothing of multiqueue is loaded before a test asks. The broker runs in the test's own process, listens on a free port of
-the loopback interface, and is gone with its messages after the test: no test sees another's queues.
+the loopback interface, and is gone with its messages after the test: no test sees another's queues. Each process of
+pytest-xdist has a broker of its own. In pytest's configuration
+
+    multiqueue_broker = session         one broker for all tests of a process, emptied after each of them
+    multiqueue_definitions = FILE.json  what each test finds there: a file that RabbitMQ or this broker has exported
 """
 
 from __future__ import annotations
 
+import os
 import time
+from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +41,7 @@ class BrokerForTests:
         self.port: int = server.port
         self.url: str = server.url
         self._stack = stack
+        self._http: Any = None
         self._connections: list[Connection] = []
 
     def connect(self, **options: Any) -> Connection:
@@ -43,6 +51,59 @@ class BrokerForTests:
         connection = self._stack.enter_context(connect(self.url, **options))
         self._connections.append(connection)
         return connection
+
+    @property
+    def http_url(self) -> str:
+        """Where RabbitMQ's management API, and the page, of this broker are; opened at the first question.
+
+        Raises:
+            ImportError: `blocking-multiqueue[monitor]` is not installed.
+        """
+        if self._http is None:
+            self._http = self._stack.enter_context(self.broker.listen_http(amqp=self.server))
+        return str(self._http.url)
+
+    def load(self, definitions: str | os.PathLike[str]) -> None:
+        """Make what a definitions.json names: queues, exchanges, bindings, users. Needs `http_url`.
+
+        Raises:
+            ValueError: the broker does not take it; the message says why.
+            OSError: there is no such file.
+        """
+        from urllib.error import HTTPError
+        from urllib.request import Request, urlopen
+
+        content = Path(definitions).read_bytes()
+        login = {"authorization": f"Basic {b64encode(b'guest:guest').decode()}", "content-type": "application/json"}
+        try:
+            urlopen(Request(f"{self.http_url}/api/definitions", content, login, method="POST")).close()
+        except HTTPError as error:
+            with error:
+                raise ValueError(f"cannot load {str(definitions)!r}: {error.read().decode()}") from None
+
+    def empty(self, timeout: float = 5.0) -> None:
+        """Close all connections, and remove all queues, their messages, and the exchanges that are not predefined.
+
+        Raises:
+            TimeoutError: a connection did not end within `timeout` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while connections := self.server.connections():
+            for connection in connections:
+                self.server.close_connection(connection, "the test is over")
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{connections[0].name} is open {timeout:g} s after it was told to close")
+            time.sleep(LOOK_AGAIN)
+        from multiqueue.broker import NotFound
+
+        for host in self.broker.virtual_hosts():
+            for queue in host.queues():
+                with suppress(NotFound):  # it went with its connection, or with its last binding
+                    host.delete_queue(queue.name)
+            for exchange in host.exchanges():
+                if exchange.name and not exchange.name.startswith("amq."):
+                    with suppress(NotFound):
+                        host.delete_exchange(exchange.name)
 
     def wait_for(self, queue: str, count: int = 1, timeout: float = 5.0) -> None:
         """Return once `count` messages, or more, are ready in a queue, which need not be there yet.
@@ -108,11 +169,46 @@ class BrokerForTests:
         return f"<broker for tests at {self.url}>"
 
 
-@pytest.fixture
-def multiqueue_broker() -> Iterator[BrokerForTests]:
-    """A broker that AMQP 0-9-1 clients reach at `.url`, empty, for this test alone."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What pytest's configuration may say."""
+    parser.addini(
+        "multiqueue_broker", "`test`: a broker for each test; `session`: one, emptied after each", default="test"
+    )
+    parser.addini(
+        "multiqueue_definitions", "a definitions.json whose queues, exchanges ... each test finds", default=""
+    )
+
+
+@contextmanager
+def _broker() -> Iterator[tuple[Broker, Server]]:
     from multiqueue.broker import Broker
 
+    with Broker() as broker:
+        yield broker, broker.listen()
+
+
+@pytest.fixture(scope="session")
+def _multiqueue_broker_of_session() -> Iterator[tuple[Broker, Server]]:
+    with _broker() as started:
+        yield started
+
+
+@pytest.fixture
+def multiqueue_broker(request: pytest.FixtureRequest) -> Iterator[BrokerForTests]:
+    """A broker that AMQP 0-9-1 clients reach at `.url`, empty, for this test alone."""
+    config, scope = request.config, request.config.getini("multiqueue_broker")
+    if scope not in ("test", "session"):
+        raise pytest.UsageError(f"multiqueue_broker is {scope!r} in pytest's configuration; it is `test` or `session`")
     with ExitStack() as stack:
-        broker = stack.enter_context(Broker())
-        yield BrokerForTests(broker, broker.listen(), stack)
+        if scope == "session":
+            started = request.getfixturevalue("_multiqueue_broker_of_session")
+        else:
+            started = stack.enter_context(_broker())
+        broker, server = started
+        found = BrokerForTests(broker, server, stack)
+        if scope == "session":
+            stack.callback(found.empty)
+        definitions = config.getini("multiqueue_definitions")
+        if definitions:
+            found.load(config.rootpath / definitions)
+        yield found

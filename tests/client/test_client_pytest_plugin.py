@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -163,11 +164,74 @@ def test_too_few_are_told_and_stay(rig: BrokerForTests) -> None:
 def test_a_suite_uses_the_fixture(tmp_path: Path) -> None:
     """Two tests, two brokers; pika and our client reach them; ports are closed afterwards."""
     (tmp_path / "test_orders.py").write_text(_SUITE)
+    assert "3 passed" in _run(tmp_path)
+
+
+_SESSION = """
+import json
+import urllib.request
+import pika
+import pytest
+
+ports = set()
+
+@pytest.mark.parametrize("turn", [1, 2])
+def test_one_broker_is_emptied(multiqueue_broker, turn):
+    ports.add(multiqueue_broker.port)
+    assert len(ports) == 1
+    assert multiqueue_broker.broker.virtual_host().queue("kept").statistics().depth == 0
+    connection = pika.BlockingConnection(pika.URLParameters(multiqueue_broker.url))
+    channel = connection.channel()
+    for name, exclusive in (("orders", False), ("mine", True)):
+        channel.queue_declare(name, exclusive=exclusive)
+    channel.exchange_declare("x", auto_delete=True)
+    channel.exchange_declare("y")
+    channel.exchange_bind("y", "x")
+    channel.basic_publish("", "kept", b"tea")  # the connection stays open
+
+def test_nothing_is_left(multiqueue_broker):
+    host = multiqueue_broker.broker.virtual_host()
+    assert [queue.name for queue in host.queues()] == ["kept"]
+    assert {exchange.name for exchange in host.exchanges()} & {"x", "y"} == set()
+    assert multiqueue_broker.server.connections() == []
+    with urllib.request.urlopen(multiqueue_broker.http_url + "/metrics") as metrics:
+        assert b"rabbitmq_queues 1.0" in metrics.read()
+
+def test_definitions_that_are_none(multiqueue_broker, tmp_path):
+    (tmp_path / "d.json").write_text("{")
+    with pytest.raises(ValueError, match="d.json.*parse_json"):
+        multiqueue_broker.load(tmp_path / "d.json")
+"""
+
+
+def test_a_suite_shares_one_broker_with_definitions(tmp_path: Path, need_module: Callable[[str, str], None]) -> None:
+    """With `multiqueue_broker = session` each test finds the same broker, with the definitions and nothing else."""
+    need_module("starlette", "starlette is not installed: pip install 'blocking-multiqueue[monitor]'")
+    (tmp_path / "test_orders.py").write_text(_SESSION)
+    kept = {"name": "kept", "vhost": "/", "durable": False, "auto_delete": False, "arguments": {}}
+    (tmp_path / "broker.json").write_text(json.dumps({"queues": [kept]}))
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nmultiqueue_broker = session\nmultiqueue_definitions = broker.json\n"
+    )
+    assert "4 passed" in _run(tmp_path)
+
+
+def test_an_unknown_scope_is_told(tmp_path: Path) -> None:
+    """The error names the two that there are."""
+    (tmp_path / "test_orders.py").write_text("def test_it(multiqueue_broker): pass")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmultiqueue_broker = module\n")
+    assert "it is `test` or `session`" in _run(tmp_path, status=1)
+
+
+def _run(suite: Path, status: int = 0) -> str:
+    """What pytest says of a suite."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
     plugin = [] if _is_installed() else ["-p", "multiqueue.pytest_plugin"]
-    done = subprocess.run([*command, *plugin, str(tmp_path)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    done = subprocess.run(
+        [*command, *plugin, str(suite)], cwd=suite, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
 
 
 def _is_installed() -> bool:
