@@ -173,7 +173,7 @@ import urllib.request
 import pika
 import pytest
 
-ports = set()
+ports, left = set(), []
 
 @pytest.mark.parametrize("turn", [1, 2])
 def test_one_broker_is_emptied(multiqueue_broker, turn):
@@ -187,13 +187,17 @@ def test_one_broker_is_emptied(multiqueue_broker, turn):
     channel.exchange_declare("x", auto_delete=True)
     channel.exchange_declare("y")
     channel.exchange_bind("y", "x")
-    channel.basic_publish("", "kept", b"tea")  # the connection stays open
+    channel.basic_publish("", "kept", b"tea")
+    left.append(connection)  # it stays open, and nobody reads from it
 
 def test_nothing_is_left(multiqueue_broker):
     host = multiqueue_broker.broker.virtual_host()
     assert [queue.name for queue in host.queues()] == ["kept"]
     assert {exchange.name for exchange in host.exchanges()} & {"x", "y"} == set()
     assert multiqueue_broker.server.connections() == []
+    for connection in left:
+        with pytest.raises(pika.exceptions.AMQPError):
+            connection.process_data_events()
     with urllib.request.urlopen(multiqueue_broker.http_url + "/metrics") as metrics:
         assert b"rabbitmq_queues 1.0" in metrics.read()
 
