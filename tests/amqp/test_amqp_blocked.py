@@ -82,7 +82,7 @@ def test_a_connection_at_a_full_queue_closes(broker: Broker, server: Server) -> 
     for body in (b"1", b"2", b"3"):
         publisher.publish("", "full", body)
     (connection,) = server.connections()
-    wait_until_blocked(lambda: bool(connection._holds))
+    wait_until_blocked(lambda: bool(connection.gate.reasons))
     publisher.send_method(1, commands.Channel.Close)
     assert isinstance(publisher.method(), commands.Channel.CloseOk)
     publisher.send_method(0, commands.Connection.Close, reply_code=200)
@@ -132,7 +132,7 @@ def test_what_a_blocked_connection_may_send_is_bounded(broker: Broker) -> None:
             server.alarms = frozenset()
             peer.connection.alarm_changed()
             assert peer.transport.is_read_from
-            assert peer.connection._pending_bytes == 0
+            assert peer.connection.gate.pending_bytes == 0
             assert len(broker.queue("q")) == sent
         finally:
             peer.close()

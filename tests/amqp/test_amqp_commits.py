@@ -63,7 +63,7 @@ def test_a_commit_that_ends_after_its_channel(client: RawClient, broker: StoredB
 
 def wait_until_held(broker: Broker) -> None:
     """Until a connection is not read from."""
-    while not [each for each in broker._servers[0].connections() if each._holds]:  # type: ignore[attr-defined]
+    while not [each for each in broker._servers[0].connections() if each.gate.reasons]:  # type: ignore[attr-defined]
         pass
 
 

@@ -244,7 +244,7 @@ def commit_fails(peer: Desk, broker: StoredBroker) -> list[Any]:
 def test_a_run_that_is_not_accepted_closes_the_connection(peer: Desk, broker: StoredBroker) -> None:
     """The store was closed between the publishes and the end of the read: nothing was accepted, nothing is kept."""
     queue = broker.queue("q")
-    put_on = peer.connection.publisher.put_on
+    put_on = peer.connection.client.publisher.put_on
 
     def at_the_last_moment(*arguments: Any, **options: Any) -> Any:
         sent = put_on(*arguments, **options)
@@ -252,7 +252,7 @@ def test_a_run_that_is_not_accepted_closes_the_connection(peer: Desk, broker: St
         broker.memory.close()
         return sent
 
-    peer.connection.publisher.put_on = at_the_last_moment  # type: ignore[method-assign]
+    peer.connection.client.publisher.put_on = at_the_last_moment  # type: ignore[method-assign]
     peer.say(publish(b"1"))
     (close,) = said(peer)
     assert close.reply_code == 541
@@ -279,6 +279,6 @@ def test_a_queue_that_asks_for_room_holds_its_publisher(peer: Desk, broker: Stor
 
 def progress(peer: Desk) -> tuple[bool, int]:
     """Whether nothing holds the peer, and how many publishes of channel 1 were dealt with."""
-    confirms = peer.connection.channels[1].confirms
+    confirms = peer.connection.sessions[1].publishing.confirms
     assert confirms is not None
-    return not peer.connection._holds, confirms.published
+    return not peer.connection.gate.reasons, confirms.published

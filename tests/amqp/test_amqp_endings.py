@@ -161,7 +161,7 @@ def test_an_end_while_a_method_waits_for_a_publish_is_whole(
     broker.memory.hold()
     client.publish("", "stored", b"behind", channel=3, delivery_mode=2)
     client.send_method(3, commands.Queue.Declare, queue="late", exclusive=True)
-    wait_until_blocked(lambda: bool(connection._set_aside))
+    wait_until_blocked(lambda: bool(connection.offloaded.postponed))
     end(server, connection, client)
     broker.memory.release()
     wait_until_nobody_is_connected(server)
@@ -260,7 +260,7 @@ def test_a_commit_for_which_there_is_no_thread(
 
     fill(broker)
     client = busy_client(server)
-    monkeypatch.setattr(server, "run_aside", fail)
+    monkeypatch.setattr(server, "offload", fail)
     client.send_method(1, commands.Tx.Commit)
     assert client.connection_error()[0] == 541
     wait_until_nobody_is_connected(server)
@@ -357,7 +357,9 @@ def test_a_server_closes_under_commits(broker: StoredBroker) -> None:
         wait_until_blocked(lambda: broker.memory.statistics().pending_operations > 0)
         with Threads(PATIENCE) as threads:
             threads.start(server.close, 5)
-            wait_until_blocked(lambda: all(connection._put_off is not None for connection in server.connections()))
+            wait_until_blocked(
+                lambda: all(connection.offloaded.fault is not None for connection in server.connections())
+            )
             broker.memory.release()
             for client in clients:
                 try:

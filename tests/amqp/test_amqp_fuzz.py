@@ -9,7 +9,7 @@ from amqp_fuzz_support import Target, seeds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from multiqueue.amqp._session.channel import HANDLERS
+from multiqueue.amqp._session.session import HANDLERS
 
 
 @pytest.fixture(scope="module")

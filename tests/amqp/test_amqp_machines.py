@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp._server import connection as _connection  # noqa: F401 # registers the methods of a channel
 from multiqueue.amqp._server.connection_machine import (
     CLOSE,
     DROPS_WHAT_IT_DOES_NOT_KNOW,
@@ -24,9 +23,9 @@ from multiqueue.amqp._server.connection_machine import (
     tuned,
 )
 from multiqueue.amqp._server.connection_machine import MOVES as CONNECTION_MOVES
-from multiqueue.amqp._session import channel as _channel
 from multiqueue.amqp._session.confirms import Confirms
 from multiqueue.amqp._session.machine import MOVES, ChannelEvent, ChannelMachine, ChannelState
+from multiqueue.amqp._session.session import HANDLERS, SETTLING
 from multiqueue.amqp._session.window import ChannelWindow, Window
 
 HEADER = b"\0\x3c\0\0" + (3).to_bytes(8) + b"\0\0"
@@ -113,7 +112,7 @@ def test_every_method_of_the_specification_has_its_place() -> None:
         " Queue.DeleteOk Queue.UnbindOk Channel.FlowOk Basic.CancelOk"
     }.pop()
     channels = {"Channel.Open", "Channel.Close", "Channel.CloseOk", "Basic.Publish"}
-    known = set(_channel.HANDLERS) | set(_channel._HOT)
+    known = set(HANDLERS) | SETTLING
     method: Any
     for method in commands.INDEX_MAPPING.values():
         if method.name.startswith("Connection."):
@@ -195,15 +194,13 @@ def test_heartbeats() -> None:
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30), st.integers(1, 8))
 def test_every_publish_is_confirmed_once(ends: list[tuple[int, bool]], at_once: int) -> None:
     """Whatever order publishes end in, each number is told once, and no `multiple` covers one that is open."""
-    confirms = Confirms()
+    confirms = Confirms(1)
     open_: list[int] = []
     told: dict[int, bool] = {}
     expected: dict[int, bool] = {}
 
     def take() -> None:
-        for _, _, payload in amqp.FrameSplitter().feed(confirms.frames(1)):
-            method = amqp.decode_hot(payload)
-            assert isinstance(method, amqp.Ack | amqp.Nack)
+        for method in confirms.take():
             lowest = next(n for n in range(1, 100) if n not in told) if method.multiple else method.delivery_tag
             for number in range(lowest, method.delivery_tag + 1):
                 if number not in told:
@@ -232,10 +229,10 @@ def test_every_publish_is_confirmed_once(ends: list[tuple[int, bool]], at_once: 
 
 def test_acks_of_a_burst_are_one_frame() -> None:
     """A hundred publishes that are done in order are confirmed by one ack."""
-    confirms = Confirms()
+    confirms = Confirms(1)
     for _ in range(100):
         confirms.end(confirms.begin())
-    assert confirms.frames(7) == amqp.encode_ack(7, 100, True)
+    assert confirms.take() == [amqp.Ack(100, True)]
 
 
 def test_two_windows_hold_together() -> None:

@@ -14,7 +14,7 @@ from pamqp import commands
 from multiqueue import amqp
 from multiqueue.amqp import Server
 from multiqueue.amqp._server.io_thread import IoThread
-from multiqueue.amqp._session import delivering, transaction
+from multiqueue.amqp._session import deliveries, transaction
 from multiqueue.amqp._session.piecework import Piecework
 from multiqueue.broker import Broker, BrokerQueue, Message
 from multiqueue.testing import Threads, wait_until_blocked
@@ -25,7 +25,7 @@ COUNT = 4 * PIECE + 20
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (delivering, transaction):
+    for module in (deliveries, transaction):
         monkeypatch.setattr(module, "PIECE", PIECE)
 
 
@@ -196,7 +196,7 @@ def test_a_rollback_of_very_many_lets_others_in(
     assert isinstance(client.call(1, commands.Tx.Rollback), commands.Tx.RollbackOk)
     assert steps.log.count(None) >= 2 * (COUNT // PIECE)
     (connection,) = server.connections()
-    assert list(connection.channels[1].unacked) == list(range(1, COUNT + 1))
+    assert list(connection.sessions[1].deliveries.unacked) == list(range(1, COUNT + 1))
     client.ack(7, multiple=True)
     client.call(1, commands.Tx.Commit)
     assert counts(broker) == (0, COUNT - 7)
@@ -267,7 +267,7 @@ def test_an_end_in_the_middle_is_whole(
     reached.set()
     wait_until_blocked(lambda: not server.connections(), PATIENCE)
     assert gate.pieces > 2
-    assert sorted(queue.name for queue in broker.queues()) == ["dead", "q"]
+    assert sorted(queue.name for queue in broker.virtual_host().queues()) == ["dead", "q"]
     assert broker.queue("q").statistics().consumers == 0
     assert counts(broker) == (20 if work == "ack" else COUNT, 0)
 

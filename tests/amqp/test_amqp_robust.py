@@ -17,7 +17,7 @@ from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import Server, ServerSettings
-from multiqueue.amqp._session.transaction import ChannelTransaction
+from multiqueue.amqp._session.transaction import SessionTransaction
 from multiqueue.broker import Broker, Message
 from multiqueue.testing import wait_until_blocked
 
@@ -246,7 +246,7 @@ def test_replies_that_nobody_reads(broker: Broker, server: Server) -> None:
     asking = threading.Thread(target=keep_asking)
     asking.start()
     (connection,) = server.connections()
-    wait_until_blocked(lambda: "replies" in connection._holds)
+    wait_until_blocked(lambda: "replies" in connection.gate.reasons)
     # The mark, one reply that went beyond it, and what was written when the mark was first looked at.
     assert connection._transport.get_write_buffer_size() < 6 * 20_000 + 50_200
     for _ in range(asked):
@@ -335,12 +335,12 @@ def test_ten_thousand_channels(server: Server) -> None:
             for _ in range(2000):
                 assert isinstance(client.method(), commands.Channel.OpenOk)
             (connection,) = server.connections()
-            assert len(connection.channels) == 2001
+            assert len(connection.sessions) == 2001
             for number in range(2, 2002):
                 client.send_method(number, commands.Channel.Close)
             for _ in range(2000):
                 assert isinstance(client.method(), commands.Channel.CloseOk)
-            assert len(connection.channels) == 1
+            assert len(connection.sessions) == 1
 
 
 def test_too_many_connections(broker: Broker) -> None:
@@ -376,7 +376,7 @@ def test_several_io_threads(broker: Broker) -> None:
 
 def test_an_error_of_ours_costs_one_connection(server: Server, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """What no one thought of is logged with its traceback and answered with 541; the server goes on."""
-    from multiqueue.amqp._session.channel import HANDLERS
+    from multiqueue.amqp._session.session import HANDLERS
 
     def fail(channel: object, method: object) -> None:
         raise ZeroDivisionError("nobody thought of this")
@@ -393,14 +393,14 @@ def test_an_error_of_ours_costs_one_connection(server: Server, monkeypatch: pyte
 def commit_gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     """Commits of transactions set the first event, and wait for the second."""
     begun, gate = threading.Event(), threading.Event()
-    commit = ChannelTransaction.commit
+    commit = SessionTransaction.commit
 
-    def slow_commit(transaction: ChannelTransaction) -> None:
+    def slow_commit(transaction: SessionTransaction) -> None:
         begun.set()
         gate.wait()
         commit(transaction)
 
-    monkeypatch.setattr(ChannelTransaction, "commit", slow_commit)
+    monkeypatch.setattr(SessionTransaction, "commit", slow_commit)
     return begun, gate
 
 
@@ -417,7 +417,7 @@ def test_a_close_waits_for_a_commit_under_way(broker: Broker, commit_gate: Gate)
     closing = threading.Thread(target=server.close, args=(10,))
     closing.start()
     (connection,) = server.connections()
-    wait_until_blocked(lambda: connection._put_off is not None)
+    wait_until_blocked(lambda: connection.offloaded.fault is not None)
     gate.set()
     assert client.connection_error()[0] == 320
     closing.join()
@@ -435,7 +435,7 @@ def test_a_client_that_leaves_during_its_commit(broker: Broker, server: Server, 
     begun.wait()
     (connection,) = server.connections()
     connection.io.post(connection.abort)
-    wait_until_blocked(lambda: connection._is_lost)
+    wait_until_blocked(lambda: connection.is_lost)
     gate.set()
     wait_until_nobody_is_connected(server)
     assert len(broker.queue("q")) == 1

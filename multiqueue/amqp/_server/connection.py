@@ -3,55 +3,135 @@
 Promise     Whatever a peer sends, or fails to send, ends at most its own connection, cleanly: everything it had goes
             back to its queues. A peer that reads slowly has a bounded amount waiting, one that publishes too fast
             is not read from.
-Layers      `connection_base` has the state and writes, `connection_holding` stops reading and goes on,
-            `connection_reading` makes frames of bytes; here are the handshake, the transport's word and time.
-Ending      `connection_lost` is the one way out. It ends the channels, then the exclusive queues. While something runs
-            aside for a channel, that one and the exclusive queues end when it is done: whoever gets an exclusive name
-            next sees its commits done or undone, and none comes later (leases of the Spark source rest on this).
-            What runs aside ends in its own work what must not be undone; nothing else of it is run then.
+Parts       `reader` makes frames of bytes, `gate` says when it may, `writer` writes, `offloaded` is what other threads
+            work for it, `sessions` are its channels. Here are the handshake, the transport's word, time, and the end.
+State       All of a connection belongs to its I/O thread. Other threads come in through `post`.
+Ending      `fault` sends a close and ends the sessions; reasons not to read no longer matter, for only the answer does.
+            `connection_lost` is the one way out. It ends the sessions, then the exclusive queues, then the server
+            forgets; each of them even if another raises. While a commit is under way, its session and the exclusive
+            queues end when it is done: a client that gets an exclusive name next sees its commits done or undone, and
+            none comes later (leases of the Spark source rest on this). Where much is unacked an end takes many turns
+            (`piecework`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from .._session import consuming as consuming  # for the methods that they register
-from .._session import declaring as declaring
-from .._session.channel import ServerChannel
-from .._session.ending import end_each
-from .._wire.errors import ConnectionFault
+from .._session.client import Client
+from .._session.confirms import CommitReports
+from .._session.ending import Step, end_each
+from .._session.faults import fail
+from .._session.figures import ConnectionFigures
+from .._session.piecework import Piecework
+from .._session.session import Session, to_wait_for, want
+from .._wire.errors import AmqpError, ConnectionFault
+from .._wire.fields import shortened
 from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX
+from .._wire.hot import PUBLISH
+from .._wire.message import Digests
 from .._wire.methods import commands, decode_method
-from .access import Rights, is_loopback
-from .connection_machine import ConnectionState, Tuning, tuned
-from .connection_reading import ConnectionReading
+from .access import Rights, User, is_loopback
+from .catching_up import has_unread
+from .connection_machine import ConnectionMachine, ConnectionState, HeartbeatMonitor, Tuning, tuned
+from .frame_reader import FrameReader
 from .handshake import Claim, RefusedLogin, claim, common_name
-from .newcomers import network_of
+from .io_thread import IoThread
+from .newcomers import Newcomer, network_of
+from .offloaded import Offloaded
+from .ports import ServerPort
+from .read_gate import ReadGate
+from .writer import FrameWriter
+
+if TYPE_CHECKING:
+    from ...broker import BrokerError, BrokerQueue
+    from .._session.effects import Served
 
 _log = logging.getLogger("multiqueue.amqp")
+_numbers = itertools.count(1)
 REFUSED_AFTER = 1.0  # seconds; longer than hashes take that may wait (`logins`)
+_ALARM = "alarm"
+_LOGIN = "login"
 
 
-class ServerConnection(ConnectionReading):
-    """One client."""
+class Owner:
+    """Who owns a connection's exclusive queues, and published its messages. It outlives the connection cheaply."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<connection {self.name}>"
+
+
+class ServerConnection(asyncio.Protocol):
+    """One client, and the effects of its sessions."""
+
+    user: User  # set by the login
+    client: Client  # set when a virtual host is opened, before any session exists
+
+    def __init__(self, server: ServerPort, io: IoThread, newcomer: Newcomer | None = None) -> None:
+        settings = server.settings
+        self.server = server
+        self.settings = settings
+        self.io = io
+        self.post = io.post
+        self.notify = io.turns.notify
+        self.machine = ConnectionMachine()
+        self._monitor = HeartbeatMonitor()
+        self.sessions: dict[int, Session] = {}
+        behind = partial(self._pause, "replies")
+        self.writer = FrameWriter(self, settings.frame_max, settings.write_buffer_bytes, self._monitor, behind)
+        self.flush = self.writer.flush
+        self.gate = ReadGate(self.sessions, self._process, self.writer.flush)
+        self.reader = FrameReader(self, self.machine, self.gate, self.writer, self._monitor)
+        self.offloaded = Offloaded(server, self, self.gate)
+        self.offload, self.offload_long = self.offloaded.offload, self.offloaded.offload_long
+        self.postpone = self.offloaded.postpone
+        self.piecework = Piecework(io.do_piece, self.flush)
+        self.client_properties: dict[str, object] = {}
+        self.is_lost = False
+        self._has_published = False  # something that the publisher may not have handed in yet
+        self._transport = cast(asyncio.Transport, None)  # until connection_made
+        self._newcomer = newcomer  # until it has logged in
+        self._login: Future[None] | None = None  # its password is being hashed
+        self._heartbeat = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._channel_max = settings.channel_max
+        self._offered: tuple[str, ...] = ()
+        # For those who look from outside.
+        self._peer: tuple[str, int] = ("", 0)
+        self._here: tuple[str, int] = ("", 0)
+        self._is_tls = False
+        self._mechanism = ""
+        self._connected_at = time.time()
+        self.name = f"#{next(_numbers)}"
+        self.owner = Owner(self.name)
 
     # -- the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer is there; it has some seconds to open the connection."""
         self._transport = cast(asyncio.Transport, transport)
+        self.writer.write_to(self._transport)
+        self.gate.read_from(self._transport)
         peer, here = (transport.get_extra_info(key) or ("", 0) for key in ("peername", "sockname"))
-        self._address = str(peer[0])
         self._peer, self._here = (str(peer[0]), int(peer[1])), (str(here[0]), int(here[1]))
         self._is_tls = transport.get_extra_info("ssl_object") is not None
         self.name = self.owner.name = f"{peer[0]}:{peer[1]} -> {here[0]}:{here[1]}"
         high = self.settings.write_buffer_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
         if self._newcomer is not None:
-            self._newcomer.cut = lambda: self.io.post(self.abort)
+            self._newcomer.cut = lambda: self.post(self.abort)
         if not self.server.admit(self):
             if not self.server.is_closed:
                 most = self.settings.max_connections
@@ -60,48 +140,167 @@ class ServerConnection(ConnectionReading):
             return
         self._set_timer(self.settings.handshake_timeout, self._too_slow)
 
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        self.reader.receive(data)
+
+    def _process(self, frames: list[tuple[int, int, bytes]]) -> None:
+        self.reader.process(frames)
+
     def eof_received(self) -> None:
         """The peer sends nothing further; that is its end."""
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The socket is closed."""
-        self._is_lost = True
+        self.is_lost = True
         self._cancel_timer()
         self._arrived()
         if self._login is not None:
             self._login.cancel()
-        self._pending.clear()
-        self._pending_bytes = 0
-        self._out.clear()
-        if self._is_aside:
+        self.gate.lose()
+        self.writer.lose()
+        if self.offloaded.is_under_way:
             # Those that are ours, so that nobody's messages wait for the other thread.
-            self._piecework.add(self._end_channels(), lambda _: None)
+            self.piecework.add(self._end_sessions(), lambda _: None)
         else:
-            self._end()
+            self.finish()
 
     def pause_writing(self) -> None:
         """The peer reads slowly: its consumers want nothing for now."""
-        self.is_held_back = True
+        self.writer.is_held_back = True
         self._want_or_not()
 
     def resume_writing(self) -> None:
         """The peer has caught up."""
-        self.is_held_back = False
-        self._unread_bytes = 0
+        self.writer.caught_up()
         self._want_or_not()
-        self._let_go("replies")
+        self.gate.resume("replies")
 
-    def _new_channel(self, number: int) -> ServerChannel:
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that the peer has sent is still to be done. On its I/O thread."""
+        if self.offloaded.is_under_way or self.piecework.is_under_way:
+            return True
+        if self.is_lost or self.reader.is_deaf or self._transport.is_closing():
+            return False
+        if self.gate.reasons:
+            return bool(self.offloaded.postponed)
+        return self.reader.is_in_the_middle or has_unread(self._transport)
+
+    def _want_or_not(self) -> None:
+        """Have consumers served, but not while the peer reads slowly, or something is done in pieces."""
+        want(self.sessions, not self.is_held_back)
+
+    # -- what sessions ask for
+
+    @property
+    def is_held_back(self) -> bool:
+        """The peer reads too slowly, or something is done in pieces."""
+        return self.writer.is_held_back or self.piecework.is_under_way
+
+    @property
+    def is_closed(self) -> bool:
+        """The server is closed."""
+        return self.server.is_closed
+
+    def new_session(self, number: int) -> Session:
+        """A session for a channel that the client opens."""
         most = self._channel_max  # open at a time: as RabbitMQ, whatever their numbers are
-        if len(self.channels) >= most:
-            opened = len(self.channels)
+        if len(self.sessions) >= most:
+            opened = len(self.sessions)
             text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({most})"
             raise ConnectionFault(530, text)
-        return ServerChannel(self, number)
+        return Session(number, self.client, self.writer, self)
+
+    def do_in_pieces(
+        self,
+        work: Iterator[object],
+        session: Served,
+        method: bytes,
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
+        """See `Effects.do_in_pieces`. Other connections have their turns between the pieces.
+
+        Nothing is read or delivered meanwhile, so that no consumer of this connection sees half of it.
+        """
+
+        def done(error: Exception | None) -> None:
+            try:
+                if error is not None:
+                    raise error
+                then()
+            except Exception as failure:  # noqa: BLE001  # every one ends a channel or a connection
+                self.fail(session, failure, method)
+            if work in self.gate.reasons:
+                self._want_or_not()
+                self.gate.resume(work)
+
+        self.piecework.add(work, done)
+        if self.piecework.is_under_way:
+            self.gate.pause(work)
+            self._want_or_not()
+
+    def forget(self, session: Served) -> None:
+        """A session is closed on both sides."""
+        if self.sessions.get(session.number) is session:
+            del self.sessions[session.number]
+
+    def status_json(self) -> bytes:
+        """The server's figures."""
+        return self.server.status_json()
+
+    def fail(self, session: Served | None, error: BaseException, method: bytes) -> None:
+        """Close what an error costs."""
+        fail(self, session, error, method)
+
+    def _pause(self, reason: object) -> None:
+        self.gate.pause(reason)
+
+    def throttle(self, queues: tuple[BrokerQueue, ...]) -> None:
+        """Queues ask their producers to wait for room. Nothing is read until they have it."""
+        for queue in to_wait_for(self.sessions, queues):
+            if queue in self.gate.reasons:
+                continue
+            if queue.when_room(partial(self.post, self.gate.resume, queue)):
+                self.gate.pause(queue, softly=True)
+
+    def publishes(self) -> None:
+        """The client publishes. While there is an alarm, this was the last that is read of it.
+
+        A client that only consumes is never held: its acks are what makes room.
+        """
+        self._has_published = True
+        alarms = self.server.alarms
+        if not alarms or _ALARM in self.gate.reasons or self.is_lost:
+            return
+        self.gate.pause(_ALARM, softly=True)
+        if self._can("connection.blocked"):
+            self._reply(commands.Connection.Blocked, reason=f"low on {' & '.join(sorted(alarms))}")
+        self.flush()
+
+    def alarm_changed(self) -> None:
+        """An alarm has begun or ended. Where one begins, `publishes` looks."""
+        if self.is_lost or self.server.alarms or _ALARM not in self.gate.reasons:
+            return
+        if self._can("connection.blocked"):
+            self._reply(commands.Connection.Unblocked)
+        self.gate.resume(_ALARM)
+        self.flush()
+
+    def hand_in(self) -> None:
+        """End a run of publishes: the store has it before anything that follows, and before we wait."""
+        if not self._has_published:
+            return
+        self._has_published = False
+        try:
+            self.client.publisher.hand_in()
+        except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
+            self.fail(None, error, PUBLISH)
 
     # -- the handshake
 
-    def _start(self, major: int, minor: int) -> None:
+    def start(self, major: int, minor: int) -> None:
+        """The protocol header has come, and is answered with this version."""
         self.machine.started()
         certificate = self._transport.get_extra_info("peercert")
         self._offered = ("PLAIN", "AMQPLAIN", "EXTERNAL") if certificate else ("PLAIN", "AMQPLAIN")
@@ -115,7 +314,8 @@ class ServerConnection(ConnectionReading):
         )
         self.flush()
 
-    def _call(self, payload: bytes) -> None:
+    def call_connection(self, payload: bytes) -> None:
+        """A method of channel 0 may come now, and has."""
         method: Any = decode_method(payload)
         if isinstance(method, commands.Connection.StartOk):
             self._log_in(method)
@@ -126,7 +326,7 @@ class ServerConnection(ConnectionReading):
         elif isinstance(method, commands.Connection.Close):
             self._closed_by_client()
         elif isinstance(method, commands.Connection.CloseOk):
-            self._close_transport()
+            self.close_transport()
         elif isinstance(method, commands.Connection.UpdateSecret):
             self._reply(commands.Connection.UpdateSecretOk)
 
@@ -145,26 +345,26 @@ class ServerConnection(ConnectionReading):
         if password is None or known is not None:
             self._logged_in(who, method.mechanism, known is True)
             return
-        self._hold("login", softly=True)
-        told = partial(self.io.post, self._verified, who, method.mechanism)
-        self._login = self.server.logins.verify(network_of(self._address), who.user, password, told)
+        self.gate.pause(_LOGIN, softly=True)
+        told = partial(self.post, self._verified, who, method.mechanism)
+        self._login = self.server.logins.verify(network_of(self._peer[0]), who.user, password, told)
         if self._login is None:
             self._refuse(RefusedLogin(method.mechanism, f"user '{who.user}': too many wait for an answer"))
 
     def _verified(self, who: Claim, mechanism: str, is_right: bool) -> None:
         """The password was hashed."""
         self._login = None
-        if self._is_lost or self._transport.is_closing() or self.machine.state is not ConnectionState.TUNING:
+        if self.is_lost or self._transport.is_closing() or self.machine.state is not ConnectionState.TUNING:
             return  # the peer, or the server, has not waited for it
         self._logged_in(who, mechanism, is_right)
-        self._let_go("login")
+        self.gate.resume(_LOGIN)
         self.flush()
 
     def _logged_in(self, who: Claim, mechanism: str, verified: bool) -> None:
         user = self.server.access.user(who.user)
         if user is None or not verified:
             self._refuse(RefusedLogin(mechanism, f"user '{who.user}': invalid credentials"))
-        elif user.loopback_only and not is_loopback(self._address):
+        elif user.loopback_only and not is_loopback(self._peer[0]):
             self._refuse(RefusedLogin(mechanism, f"user '{who.user}' can only connect via localhost"))
         else:
             self.user = user
@@ -177,11 +377,21 @@ class ServerConnection(ConnectionReading):
                 heartbeat=offer.heartbeat,
             )
 
+    @property
+    def is_newcomer(self) -> bool:
+        """It has not logged in."""
+        return self._newcomer is not None
+
     def _arrived(self) -> None:
         """It is no newcomer any more."""
         newcomer, self._newcomer = self._newcomer, None
         if newcomer is not None:
             self.server.newcomers.leave(newcomer)
+
+    def cut_stranger(self) -> None:
+        """It says too much before its login."""
+        self.server.strangers.warning("%s: cut, it says too much before its login", self.name)
+        self._transport.abort()
 
     def _refuse(self, refused: RefusedLogin) -> None:
         """Say no, `REFUSED_AFTER` seconds after it asked: how long it took to find out is nobody's business."""
@@ -189,38 +399,63 @@ class ServerConnection(ConnectionReading):
         self.server.strangers.warning("%s: %s login refused: %s", self.name, kind, refused.reason)
         if self._newcomer is not None:
             self.server.newcomers.refuse(self._newcomer)
-        self._hold("refused", softly=True)
+        self.gate.pause("refused", softly=True)
         left = self._asked_at + REFUSED_AFTER - self.io.loop.time()
         self._set_timer(max(0.0, min(left, self.settings.handshake_timeout)), partial(self._say_no, refused))
 
     def _say_no(self, refused: RefusedLogin) -> None:
-        if self.can("authentication_failure_close"):
+        if self._can("authentication_failure_close"):
             self.fault(refused)
             self.flush()
             return
-        self._is_deaf = True
-        self._close_transport()
+        self.reader.is_deaf = True
+        self.close_transport()
 
     def _tune(self, method: Any) -> None:
         offer = Tuning(self.settings.channel_max, self.settings.frame_max, self.settings.heartbeat)
         both = tuned(offer, Tuning(method.channel_max, method.frame_max, method.heartbeat), MIN_FRAME_MAX)
         self._channel_max = both.channel_max or self.settings.channel_max
-        self.frame_max = both.frame_max or self.settings.frame_max
-        self._splitter.frame_max = self.frame_max
+        self.writer.frame_max = both.frame_max or self.settings.frame_max
+        self.reader.set_frame_max(self.writer.frame_max)
         self._heartbeat = both.heartbeat
 
     def _open(self, method: Any) -> None:
         name = method.virtual_host
-        self.host = self.server.virtual_host(name)
-        self.publisher = self.host.publisher(self.post_committed)
-        self.rights = Rights(self.user, name)
+        host = self.server.virtual_host(name)
+        self.client = Client(
+            host=host,
+            owner=self.owner,
+            user=self.user.name,
+            rights=Rights(self.user, name),
+            publisher=host.publisher(CommitReports(self.post, self.flush).report),
+            digests=Digests(),
+            max_message_bytes=self.settings.max_message_bytes,
+            hears_of_cancels=self._can("consumer_cancel_notify"),
+        )
         self._reply(commands.Connection.OpenOk)
         self._cancel_timer()
         if self._heartbeat:
             self._set_timer(self._heartbeat / 2, self._tick)
         _log.info("%s: user '%s' opened vhost '%s'", self.name, self.user.name, name)
 
+    def _can(self, capability: str) -> bool:
+        """Whether the client said that it knows an extension."""
+        capabilities = self.client_properties.get("capabilities")
+        return isinstance(capabilities, dict) and capabilities.get(capability) is True
+
+    def _reply(self, method: Any, **fields: Any) -> None:
+        self.writer.reply(0, method, **fields)
+
     # -- time
+
+    def _set_timer(self, seconds: float, action: Callable[[], object]) -> None:
+        self._cancel_timer()
+        self._timer = self.io.loop.call_later(seconds, action)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _too_slow(self) -> None:
         patience = self.settings.handshake_timeout
@@ -229,23 +464,64 @@ class ServerConnection(ConnectionReading):
 
     def _tick(self) -> None:
         self._set_timer(self._heartbeat / 2, self._tick)
-        send, is_gone = self._monitor.tick(listening=not self._holds)
+        send, is_gone = self._monitor.tick(listening=not self.gate.reasons)
         if is_gone:
             _log.warning("%s: missed heartbeats, timeout: %d s", self.name, self._heartbeat)
             self._transport.abort()
         elif send:
-            self.send(HEARTBEAT)
+            self.writer.send(HEARTBEAT)
             self.flush()
 
     # -- the end
 
+    @property
+    def is_running(self) -> bool:
+        """A virtual host is open, and no close was sent or received."""
+        return self.machine.state is ConnectionState.RUNNING
+
+    @property
+    def is_open(self) -> bool:
+        """True once the client has opened a virtual host."""
+        return hasattr(self, "client")
+
+    def failed(self, error: BaseException) -> None:
+        """A fault of ours."""
+        _log.error("%s: failed", self.name, exc_info=error)
+        self.fault(ConnectionFault(541, "an internal error; see the broker's log"))
+        self.flush()
+
+    def fault(self, error: AmqpError | BrokerError, method: bytes = b"\0\0\0\0") -> None:
+        """Close the connection for a fault of the client's, or of ours."""
+        if self.is_lost or self.machine.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
+            return
+        if self.offloaded.is_under_way:  # its session is another thread's until it is back
+            self.offloaded.fault = error, method
+            return
+        if self._newcomer is not None:
+            self.server.strangers.warning("%s: closed before its login: %s", self.name, error)
+        else:
+            _log.log(logging.INFO if error.reply_code == 320 else logging.WARNING, "%s: closed: %s", self.name, error)
+        self.machine.closed_by_server()
+        self.piecework.add(self._end_sessions(), partial(self._say_close, error, method))
+
+    def _say_close(self, error: AmqpError | BrokerError, method: bytes, _: Exception | None) -> None:
+        self._reply(
+            commands.Connection.Close,
+            reply_code=error.reply_code,
+            reply_text=shortened(error.reply_text),
+            class_id=int.from_bytes(method[:2]),
+            method_id=int.from_bytes(method[2:4]),
+        )
+        if not self.is_lost:
+            self._set_timer(self.settings.handshake_timeout, self._transport.abort)
+        self.gate.open()  # reasons not to read no longer matter: only the answer does
+
     def shut_down(self) -> None:
         """The server goes."""
-        if self.machine.state is ConnectionState.RUNNING:
-            self.fault(ConnectionFault(320, "broker shut down"))
-            self.flush()
+        if self.is_running:
+            self.close_by_operator("broker shut down")
         else:
-            self._close_transport()
+            self.close_transport()
 
     def close_by_operator(self, why: str) -> None:
         """Somebody who may closes it."""
@@ -256,17 +532,44 @@ class ServerConnection(ConnectionReading):
         """Cut the connection."""
         self._transport.abort()
 
+    def close_transport(self) -> None:
+        """Write what is left, and close the socket."""
+        self.flush()
+        self._transport.close()
+        if not self.is_lost:
+            # A peer that does not read would keep what is left to be written, and us, for ever.
+            self._set_timer(self.settings.handshake_timeout, self._transport.abort)
+
     def _closed_by_client(self) -> None:
         def close(_: Exception | None) -> None:
             end_each(self, [("delete its exclusive queues", self._release_owner)])
             self._reply(commands.Connection.CloseOk)
             self.flush()
-            self._is_deaf = True
-            self._close_transport()
+            self.reader.is_deaf = True
+            self.close_transport()
 
-        self._piecework.add(self._end_channels(), close)
+        self.piecework.add(self._end_sessions(), close)
 
-    def _end(self) -> None:
+    def _end_sessions(self) -> Iterator[None]:
+        """Deliver nothing further; what is returned ends the sessions, a piece at each step.
+
+        But for one that is another thread's: it ends later.
+        """
+        endings: list[Iterator[None]] = []
+        steps: list[Step] = []
+        for session in list(self.sessions.values()):
+            if session is self.offloaded.session:
+                for consumer in session.consumers.values():
+                    steps.append((f"stop {consumer!r}", partial(consumer.want, False)))
+            else:
+                del self.sessions[session.number]
+                endings.append(session.end())
+        end_each(self, steps)
+        return itertools.chain.from_iterable(endings)
+
+    def finish(self) -> None:
+        """Nothing is left to do but to let go."""
+
         def end(_: Exception | None) -> None:
             steps = (
                 ("delete its exclusive queues", self._release_owner),
@@ -274,8 +577,36 @@ class ServerConnection(ConnectionReading):
             )
             end_each(self, steps)
 
-        self._piecework.add(self._end_channels(), end)
+        self.piecework.add(self._end_sessions(), end)
 
     def _release_owner(self) -> None:
-        if hasattr(self, "host"):
-            self.host.release_owner(self.owner)
+        if self.is_open:
+            self.client.host.release_owner(self.owner)
+
+    # -- for those who look from outside
+
+    def figures(self) -> ConnectionFigures:
+        """A connection that is open in figures. Any thread."""
+        return ConnectionFigures(
+            name=self.name,
+            user=self.user.name,
+            virtual_host=self.client.host.name,
+            state=self.machine.state.value,
+            peer_host=self._peer[0],
+            peer_port=self._peer[1],
+            host=self._here[0],
+            port=self._here[1],
+            tls=self._is_tls,
+            mechanism=self._mechanism,
+            client_properties=self.client_properties,
+            connected_at=self._connected_at,
+            heartbeat=self._heartbeat,
+            frame_max=self.writer.frame_max,
+            channel_max=self._channel_max,
+            received_bytes=self.reader.received_bytes,
+            sent_bytes=self.writer.sent_bytes,
+            channels=tuple(each.figures() for each in list(self.sessions.values())),
+        )
+
+    def __repr__(self) -> str:
+        return f"<connection {self.name}>"

@@ -1,15 +1,8 @@
 """An I/O thread: an event loop for many connections, and the turns of their consumers.
 
-Promise     A consumer with work is served on its connection's thread until it has none: publishers never write to a
-            socket of somebody else's. While several have work, each gets one message in turn; a single one, runs.
-            Of long work one piece is done between two looks at the sockets, however many connections have some.
-State       `_lock` guards the set of ready consumers and `_scheduled`. It is a leaf: nothing is called under it.
-Waiting     The loop waits for sockets, timers and `post`. A queue's notification puts its consumer into the set; the
-            one that finds no turn scheduled schedules one. A turn takes the whole set out, and clears the flag
-            with it, before it pulls: what is notified meanwhile schedules the next. What a turn leaves at its
-            limit goes back into the set.
-Membership  A consumer that was cancelled is pulled once more at most, and its queue gives it nothing.
-Source      "Consumer-Queue Interactions": the publisher's thread notifies, the I/O thread pulls.
+Promise     What is posted runs on the thread, in order. A consumer that has work is served on it: see `Turns`. Of long
+            work one piece is done between two looks at the sockets, however many connections have some.
+Waiting     The loop waits for sockets, timers and `post`.
 """
 
 from __future__ import annotations
@@ -18,25 +11,9 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-_TURN = 256  # deliveries before sockets are read again; some 3 ms
-_RUN = 32  # of them in one pull, where nobody else waits: a pull holds its queue's lock for some 100 us then
-
-
-class Sender(Protocol):
-    """Where deliveries of a consumer go."""
-
-    def flush(self) -> None: ...
-    def failed(self, error: Exception) -> None: ...
-
-
-class Puller(Protocol):
-    """A consumer that can be served."""
-
-    sender: Sender
-
-    def deliver(self, most: int) -> int: ...
+from .._session.turns import Turns
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -55,13 +32,10 @@ class IoThread:
     def __init__(self, name: str) -> None:
         self.loop = new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._lock = threading.Lock()
-        # Invariant: if it is not empty, a turn is scheduled or running.
-        self._ready: dict[Puller, None] = {}
-        self._scheduled = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.turns = Turns(self._schedule)
         # Invariant: if it is not empty, `_do_first_piece` is scheduled or running. This thread's.
         self._pieces: deque[Callable[[], object]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
         """Begin to run."""
@@ -103,47 +77,11 @@ class IoThread:
             if self._pieces:
                 self.loop.call_soon(self._do_first_piece)
 
-    def notify(self, puller: Puller) -> None:
-        """A consumer may have work. Any thread, under no lock of a queue."""
-        with self._lock:
-            self._ready[puller] = None
-            if self._scheduled:
-                return
-            self._scheduled = True
-        self._schedule()
-
-    def _schedule(self) -> None:
+    def _schedule(self, callback: Callable[[], None]) -> None:
         if self.is_current:
-            self.loop.call_soon(self._turn)
+            self.loop.call_soon(callback)
         else:
-            self.post(self._turn)
-
-    def _turn(self) -> None:
-        with self._lock:
-            ring = deque(self._ready)
-            self._ready.clear()
-            self._scheduled = False
-        served: dict[Sender, None] = {}
-        left = _TURN
-        while ring and left:
-            puller = ring.popleft()
-            delivered = self._serve(puller, 1 if ring else min(left, _RUN))
-            if delivered:
-                served[puller.sender] = None
-                ring.append(puller)
-                left -= delivered
-        for sender in served:
-            sender.flush()
-        for puller in ring:
-            self.notify(puller)
-
-    @staticmethod
-    def _serve(puller: Puller, most: int) -> int:
-        try:
-            return puller.deliver(most)
-        except Exception as error:  # noqa: BLE001  # a fault of ours costs one connection, not the thread
-            puller.sender.failed(error)
-            return 0
+            self.post(callback)
 
     def _run(self) -> None:
         try:

@@ -5,8 +5,9 @@ Promise     `serve` returns when clients can connect. `close` tells every client
 State       `_lock` guards the connections and the alarms. It is a leaf: no queue, socket or callback
             is called with it held.
 Threads     `multiqueue-amqp-N` run the event loops; N = 0 also accepts, and looks at the alarms. Up to eight of
-            `multiqueue-amqp-aside` wait for commits of transactions, one of `multiqueue-amqp-logins` hashes passwords:
-            neither ever waits for the other. What strangers may have is bounded by `newcomers`, `logins`, `strangers`.
+            `multiqueue-amqp-commits` wait for commits of transactions, two of `multiqueue-amqp-long` purge, one of
+            `multiqueue-amqp-logins` hashes passwords: none ever waits for another. `newcomers`, `logins` and
+            `strangers` bound what strangers may have.
 Waiting     `close` waits for connections to be gone, which each one reports; then it cuts those that are not.
 Membership  A connection is registered before its first byte is read and forgotten after its channels have ended. One
             that is accepted while the server closes is cut at once.
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from ...broker import Broker, VirtualHost
 
 _log = logging.getLogger("multiqueue.amqp")
-_ASIDE = 8  # threads at the most; the commits that are under way at the same time are one sync of the disk
+_COMMIT_THREADS = 8  # threads at the most; the commits that are under way at the same time are one sync of the disk
 
 
 class _Listener(NamedTuple):
@@ -91,7 +92,7 @@ class Server:
         self.strangers = QuietLog(_log)
         self.newcomers = Newcomers(max(8, min(settings.max_connections, open_files_limit()) // 4))
         self.logins = Logins(self.access)
-        self._aside = ThreadPoolExecutor(_ASIDE, thread_name_prefix="multiqueue-amqp-aside")
+        self._commits = ThreadPoolExecutor(_COMMIT_THREADS, thread_name_prefix="multiqueue-amqp-commits")
         self._long = ThreadPoolExecutor(2, thread_name_prefix="multiqueue-amqp-long")
         self._threads = [IoThread(f"multiqueue-amqp-{number}") for number in range(settings.io_threads)]
 
@@ -112,7 +113,7 @@ class Server:
         except ServerError:
             self._is_closed = True
             self.logins.close()
-            self._aside.shutdown()
+            self._commits.shutdown()
             self._long.shutdown()
             for thread in self._threads:
                 thread.loop.close()
@@ -178,7 +179,7 @@ class Server:
             "uptime_seconds": round(time.monotonic() - self._started, 1),
             "alarms": sorted(self.alarms),
             "connections": len(connections),
-            "channels": sum(len(each.channels) for each in connections),
+            "channels": sum(len(each.sessions) for each in connections),
             "virtual_hosts": {host.name: _host_status(host) for host in hosts},
         }
 
@@ -203,7 +204,7 @@ class Server:
             for connection in self.connections():
                 connection.io.post(connection.abort)
             self._wait_until_empty(timeout)
-        self._aside.shutdown()
+        self._commits.shutdown()
         self._long.shutdown(cancel_futures=True)
         for thread in reversed(self._threads):
             thread.stop(timeout)
@@ -247,11 +248,11 @@ class Server:
         except NotAllowed:
             raise NotAllowed(f"vhost {name} not found") from None
 
-    def run_aside(self, work: Callable[[], object]) -> None:
+    def offload(self, work: Callable[[], object]) -> None:
         """Run what takes its time on a thread that may."""
-        self._aside.submit(work)
+        self._commits.submit(work)
 
-    def run_long(self, work: Callable[[], object]) -> None:
+    def offload_long(self, work: Callable[[], object]) -> None:
         """Run what may take any time, on a thread that nobody else waits for. It ends soon once the server is closed.
 
         A connection has one such work at a time.

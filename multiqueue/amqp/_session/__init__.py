@@ -1,1 +1,4 @@
-"""A channel over a virtual host: methods and content in, effects out."""
+"""A channel over a virtual host, for sockets and for links in the process: methods and contents in, effects out."""
+
+from . import consuming as consuming  # for the methods that they register
+from . import declaring as declaring

@@ -2,20 +2,26 @@
 
 Promise     Every number from 1 on is told once: acked or nacked, alone or by a `multiple` of a higher one. A
             `multiple` is used only when nothing below it is open.
-State       One I/O thread uses a tracker; what a store's thread reports is posted to that thread first.
+State       One thread uses a tracker; what a store's thread reports is posted to it first, by `CommitReports`, whose
+            `_lock` guards the list of reports. It is a leaf.
 """
 
 from __future__ import annotations
 
-from .._wire.hot import encode_ack, encode_nack
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .._wire.hot import Ack, Nack
 
 
 class Confirms:
-    """The confirms of one channel."""
+    """The confirms of the channel `number`."""
 
-    __slots__ = ("_acked", "_nacked", "_open", "published")
+    __slots__ = ("_acked", "_nacked", "_open", "number", "published")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.published = 0  # the number of the last publish
         # Invariants: rising, because numbers are given in order; no number is in two of the three.
         self._open: dict[int, None] = {}
@@ -43,9 +49,9 @@ class Confirms:
         """True while something is to be told."""
         return bool(self._acked or self._nacked)
 
-    def frames(self, channel: int) -> bytes:
-        """What is to be told now, as frames; it is told with this."""
-        pieces = [encode_nack(channel, number, requeue=False) for number in self._nacked]
+    def take(self) -> list[Ack | Nack]:
+        """What is to be told now; it is told with this."""
+        told: list[Ack | Nack] = [Nack(number, False, False) for number in self._nacked]
         acked = self._acked
         self._acked, self._nacked = [], []
         if acked:
@@ -53,6 +59,31 @@ class Confirms:
             lowest_open = next(iter(self._open), self.published + 1)
             below = [number for number in acked if number < lowest_open]
             if below:
-                pieces.append(encode_ack(channel, below[-1], len(below) > 1))
-            pieces += [encode_ack(channel, number) for number in acked[len(below) :]]
-        return b"".join(pieces)
+                told.append(Ack(below[-1], len(below) > 1))
+            told += [Ack(number, False) for number in acked[len(below) :]]
+        return told
+
+
+class CommitReports:
+    """Publishes that a store has committed or refused, on their way to the thread of their session."""
+
+    def __init__(self, post: Callable[[Callable[[], None]], object], flush: Callable[[], None]) -> None:
+        self._post = post
+        self._flush = flush
+        self._lock = threading.Lock()
+        self._reports: list[tuple[Any, bool]] = []
+
+    def report(self, reports: list[tuple[Any, bool]]) -> None:
+        """Publishes, by channel and number, were committed, or refused. Any thread; must not block."""
+        with self._lock:
+            is_first = not self._reports
+            self._reports += reports
+        if is_first:  # else the thread that was first has posted
+            self._post(self._take)
+
+    def _take(self) -> None:
+        with self._lock:
+            reports, self._reports = self._reports, []
+        for (publishing, number), refused in reports:
+            publishing.confirmed(number, refused=refused)
+        self._flush()

@@ -1,62 +1,88 @@
-"""A consumer on a channel: what stands between a broker queue and the frames of its deliveries.
+"""A consumer of a session: what stands between a broker queue and the deliveries of a client.
 
-Who runs    `deliver` and everything that changes it: the I/O thread of its connection. `on_work` and `on_cancelled` are
+Who runs    `deliver` and everything that changes it: the thread of its session. `on_work` and `on_cancelled` are
             called by the queue, on any thread, and only pass the word on.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .._wire.hot import deliver_prefix
+from .effects import Effects, Sender
 from .figures import ConsumerFigures
 from .replies import reply_queues
+from .window import Window
 
 if TYPE_CHECKING:
-    from ...broker import BrokerQueue, QueueConsumer
-    from .._server.io_thread import Sender
-    from .channel import ServerChannel
-    from .window import Window
+    from ...broker import BrokerQueue, Entry, QueueConsumer
 
 _RUN_BYTES: Final = 32 * 1024  # of messages in one pull: a slow reader is noticed before the next
 
+Deliver = Callable[["SessionConsumer", "Entry"], None]
 
-class ServerConsumer:
+
+class SessionConsumer:
     """One `basic.consume`."""
 
-    __slots__ = ("channel", "consumer", "is_reply", "no_ack", "prefix", "pull", "queue", "sender", "tag", "window")
+    __slots__ = (
+        "_cancelled",
+        "_deliver",
+        "_effects",
+        "consumer",
+        "is_reply",
+        "no_ack",
+        "prefix",
+        "pull",
+        "queue",
+        "sender",
+        "tag",
+        "window",
+    )
 
     # Set once the queue has it; until then the queue calls nobody.
     consumer: QueueConsumer
 
     def __init__(
-        self, channel: ServerChannel, tag: str, queue: BrokerQueue, *, no_ack: bool, window: Window | None
+        self,
+        tag: str,
+        queue: BrokerQueue,
+        effects: Effects,
+        deliver: Deliver,
+        cancelled: Callable[[SessionConsumer], None],
+        *,
+        no_ack: bool,
+        window: Window | None,
+        is_reply: bool = False,
     ) -> None:
-        self.channel = channel
-        self.sender: Sender = channel.connection
         self.tag = tag
         self.queue = queue
+        self.sender: Sender = effects
+        self._effects = effects
+        self._deliver = deliver
+        self._cancelled = cancelled
         self.no_ack = no_ack
         self.window = window  # None: no limit, without acks there is nothing to count
         self.prefix = deliver_prefix(tag)
         self.pull = queue.deliver_messages
-        self.is_reply = False  # of direct reply-to: its queue is its own, and goes with it
+        self.is_reply = is_reply  # of direct reply-to: its queue is its own, and goes with it
 
     def deliver(self, most: int) -> int:
-        """Pull up to `most` messages and write their frames; returns how many, 0 when there is none for it now."""
+        """Pull up to `most` messages and deliver them; returns how many, 0 when there is none for it now."""
         entries = self.pull(self.consumer, most, _RUN_BYTES)
-        deliver = self.channel.deliver
+        deliver = self._deliver
         for entry in entries:
             deliver(self, entry)
         return len(entries)
 
     def on_work(self, consumer: QueueConsumer) -> None:
         """The queue may have something. Any thread, under no lock."""
-        self.channel.connection.io.notify(self)
+        self._effects.notify(self)
 
     def on_cancelled(self, consumer: QueueConsumer) -> None:
         """The queue was deleted. Any thread, under no lock."""
-        self.channel.connection.io.post(self.channel.consumer_cancelled, self)
+        self._effects.post(self._cancelled, self)
 
     def want(self, desired: bool) -> None:
         """Be interested in work, or not."""
@@ -70,13 +96,13 @@ class ServerConsumer:
             self.queue.credit_changed(self.consumer)
         return True
 
-    def stop(self) -> None:
+    def stop(self, host: object) -> None:
         """No further delivery. Twice is harmless."""
         try:
             self.queue.remove_consumer(self.consumer)
         finally:
             if self.is_reply:
-                reply_queues(self.channel.connection.host).close(self.queue)
+                reply_queues(host).close(self.queue)
 
     def figures(self) -> ConsumerFigures:
         """The consumer in figures. Any thread."""
@@ -93,4 +119,12 @@ class ServerConsumer:
         )
 
     def __repr__(self) -> str:
-        return f"<consumer {self.tag!r} of {self.channel!r}>"
+        return f"<consumer {self.tag!r} of {self._effects!r}>"
+
+
+class Held(NamedTuple):
+    """A message in a client's hands: its entry, who has it by the queue's books, and the consumer if there is one."""
+
+    entry: Entry
+    owner: object
+    consumer: SessionConsumer | None

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from ...broker import consumer_arguments
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.fields import encode_short_string
-from .._wire.hot import encode_get_ok
 from .._wire.message import body_of, names_of, properties_of
 from .._wire.methods import commands
 from .._wire.properties import encode_properties
-from .channel import Held, ServerChannel, handles
-from .consumer import ServerConsumer
+from .consumer import Held, SessionConsumer
 from .declaring import queue_name
 from .replies import REPLY_TO, reply_queues
+from .session import Session, handles
 from .window import Window
 
 if TYPE_CHECKING:
@@ -26,29 +27,36 @@ STATUS_QUEUE: Final = "amq.multiqueue.status"
 
 
 @handles(commands.Basic.Consume)
-def _consume(channel: ServerChannel, method: Any) -> None:
-    tag = method.consumer_tag or channel.unused_tag()
-    if tag in channel.consumers:
+def _consume(session: Session, method: Any) -> None:
+    tag = method.consumer_tag or _unused_tag()
+    if tag in session.consumers:
         raise ConnectionFault(530, f"attempt to reuse consumer tag '{tag}'")
     if method.queue == REPLY_TO:
-        consumer = _reply_consumer(channel, tag, method.no_ack)
+        consumer = _reply_consumer(session, tag, method.no_ack)
     else:
-        consumer = _queue_consumer(channel, tag, method)
-    channel.consumers[tag] = consumer
+        consumer = _queue_consumer(session, tag, method)
+    session.consumers[tag] = consumer
     if not method.nowait:
-        channel.reply(commands.Basic.ConsumeOk, consumer_tag=tag)
-    if not channel.connection.is_held_back:
+        session.reply(commands.Basic.ConsumeOk, consumer_tag=tag)
+    if not session.effects.is_held_back:
         consumer.want(True)
 
 
-def _queue_consumer(channel: ServerChannel, tag: str, method: Any) -> ServerConsumer:
-    connection = channel.connection
-    name = queue_name(channel, method.queue)
-    connection.rights.check("read", "queue", name)
-    queue = connection.host.queue(name, owner=connection.owner)
+def _unused_tag() -> str:
+    """A consumer tag that the client did not choose."""
+    return "amq.ctag-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
+
+
+def _queue_consumer(session: Session, tag: str, method: Any) -> SessionConsumer:
+    client, deliveries = session.client, session.deliveries
+    name = queue_name(session, method.queue)
+    client.rights.check("read", "queue", name)
+    queue = client.host.queue(name, owner=client.owner)
     arguments = consumer_arguments(queue.label, method.arguments)
-    window = None if method.no_ack else Window(channel.prefetch, channel.window)
-    consumer = ServerConsumer(channel, tag, queue, no_ack=method.no_ack, window=window)
+    window = None if method.no_ack else Window(session.prefetch, deliveries.window)
+    consumer = SessionConsumer(
+        tag, queue, session.effects, deliveries.deliver, session.cancelled, no_ack=method.no_ack, window=window
+    )
     consumer.consumer = queue.add_consumer(
         consumer.on_work,
         tag=tag,
@@ -58,105 +66,100 @@ def _queue_consumer(channel: ServerChannel, tag: str, method: Any) -> ServerCons
         auto_accept=method.no_ack,
         exclusive=method.exclusive,
         no_local=method.no_local,
-        connection=connection.owner,
+        connection=client.owner,
         on_cancelled=consumer.on_cancelled,
     )
     return consumer
 
 
-def _reply_consumer(channel: ServerChannel, tag: str, no_ack: bool) -> ServerConsumer:
-    """Direct reply-to: a queue of the channel's own, which no exchange and no other client knows."""
+def _reply_consumer(session: Session, tag: str, no_ack: bool) -> SessionConsumer:
+    """Direct reply-to: a queue of the session's own, which no exchange and no other client knows."""
     if not no_ack:
         raise ChannelFault(406, "reply consumer cannot acknowledge")
-    if channel.reply_consumer is not None:
+    if session.publishing.reply_address is not None:
         raise ChannelFault(406, "reply consumer already set")
-    host = channel.connection.host
+    host = session.client.host
     queue = reply_queues(host).open(host.name)
-    consumer = ServerConsumer(channel, tag, queue, no_ack=True, window=None)
-    consumer.is_reply = True
+    deliver = session.deliveries.deliver
+    consumer = SessionConsumer(
+        tag, queue, session.effects, deliver, session.cancelled, no_ack=True, window=None, is_reply=True
+    )
     consumer.consumer = queue.add_consumer(consumer.on_work, tag=tag, auto_accept=True)
-    channel.reply_consumer = consumer
+    session.publishing.reply_address = queue.name
     return consumer
 
 
 @handles(commands.Basic.Cancel)
-def _cancel(channel: ServerChannel, method: Any) -> None:
-    consumer = channel.consumers.pop(method.consumer_tag, None)
+def _cancel(session: Session, method: Any) -> None:
+    consumer = session.consumers.pop(method.consumer_tag, None)
     if consumer is not None:
-        consumer.stop()
-        if consumer is channel.reply_consumer:
-            channel.reply_consumer = None
+        consumer.stop(session.client.host)
+        if consumer.is_reply:
+            session.publishing.reply_address = None
     if not method.nowait:
-        channel.reply(commands.Basic.CancelOk, consumer_tag=method.consumer_tag)
+        session.reply(commands.Basic.CancelOk, consumer_tag=method.consumer_tag)
 
 
 @handles(commands.Basic.Get)
-def _get(channel: ServerChannel, method: Any) -> None:
-    connection = channel.connection
-    name = queue_name(channel, method.queue)
-    connection.rights.check("read", "queue", name)
+def _get(session: Session, method: Any) -> None:
+    client = session.client
+    name = queue_name(session, method.queue)
+    client.rights.check("read", "queue", name)
     if name == STATUS_QUEUE:
-        _answer_status(channel)
+        _answer_status(session)
         return
-    queue = connection.host.queue(name, owner=connection.owner)
+    queue = client.host.queue(name, owner=client.owner)
     # The window does not apply: a get is asked for, one by one.
-    entry = queue.get(channel, auto_accept=method.no_ack)
+    entry = queue.get(session, auto_accept=method.no_ack)
     if entry is None:
-        channel.reply(commands.Basic.GetEmpty)
+        session.reply(commands.Basic.GetEmpty)
     else:
-        _send_got(channel, queue, entry, method.no_ack)
+        _send_got(session, queue, entry, method.no_ack)
 
 
-def _send_got(channel: ServerChannel, queue: BrokerQueue, entry: Entry, no_ack: bool) -> None:
-    connection, message = channel.connection, entry.message
+def _send_got(session: Session, queue: BrokerQueue, entry: Entry, no_ack: bool) -> None:
+    message = entry.message
     try:
-        content = properties_of(message), body_of(message)
-        names = names_of(message)
+        names, content = names_of(message), (properties_of(message), body_of(message))
     except ValueError as error:
         if not no_ack:
-            queue.reject(entry, channel)
+            queue.reject(entry, session)
         raise ChannelFault(541, f"a message of {queue.label} cannot go over a wire: {error}") from error
-    tag = channel.next_tag()
-    if not no_ack:
-        channel.unacked[tag] = Held(entry, channel, None)
-    left = queue.statistics().available
-    connection.send(encode_get_ok(channel.number, tag, entry.redelivered, names, left, *content, connection.frame_max))
+    tag = session.deliveries.next_tag(None if no_ack else Held(entry, session, None))
+    session.out.got(session.number, tag, entry.redelivered, names, queue.statistics().available, *content)
 
 
-def _answer_status(channel: ServerChannel) -> None:
-    connection = channel.connection
+def _answer_status(session: Session) -> None:
     names = encode_short_string("") + encode_short_string(STATUS_QUEUE)
     properties = encode_properties({"content_type": "application/json"})
-    body = connection.server.status_json()
-    connection.send(
-        encode_get_ok(channel.number, channel.next_tag(), False, names, 0, properties, body, connection.frame_max)
-    )
+    body = session.effects.status_json()
+    session.out.got(session.number, session.deliveries.next_tag(None), False, names, 0, properties, body)
 
 
 @handles(commands.Basic.Qos)
-def _qos(channel: ServerChannel, method: Any) -> None:
+def _qos(session: Session, method: Any) -> None:
     if method.prefetch_size:
         raise ConnectionFault(540, f"prefetch_size!=0 ({method.prefetch_size})")
     limit = method.prefetch_count or None
     if method.global_:
-        channel.window.limit = limit
-        channel.look_again()
+        session.deliveries.window.limit = limit
+        session.deliveries.look_again()
     else:
-        channel.prefetch = limit
-    channel.reply(commands.Basic.QosOk)
+        session.prefetch = limit
+    session.reply(commands.Basic.QosOk)
 
 
 @handles(commands.Basic.Recover)
-def _recover(channel: ServerChannel, method: Any) -> None:
-    _recover_all(channel, method, lambda: channel.reply(commands.Basic.RecoverOk))
+def _recover(session: Session, method: Any) -> None:
+    _recover_all(session, method, lambda: session.reply(commands.Basic.RecoverOk))
 
 
 @handles(commands.Basic.RecoverAsync)
-def _recover_async(channel: ServerChannel, method: Any) -> None:
-    _recover_all(channel, method, lambda: None)
+def _recover_async(session: Session, method: Any) -> None:
+    _recover_all(session, method, lambda: None)
 
 
-def _recover_all(channel: ServerChannel, method: Any, answer: Callable[[], object]) -> None:
+def _recover_all(session: Session, method: Any, answer: Callable[[], object]) -> None:
     if not method.requeue:
         raise ConnectionFault(540, "requeue=false")
-    channel.connection.do_in_pieces(channel.recovering(), channel, method.index.to_bytes(4), answer)
+    session.effects.do_in_pieces(session.deliveries.recovering(), session, method.index.to_bytes(4), answer)

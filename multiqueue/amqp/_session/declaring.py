@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.methods import commands
-from .channel import ServerChannel, handles
 from .confirms import Confirms
 from .replies import REPLY_PREFIX, REPLY_TO, reply_queues
-from .transaction import ChannelTransaction, Committed
+from .session import Session, handles
+from .transaction import Committed, SessionTransaction
 
 if TYPE_CHECKING:
     from ...broker import BrokerQueue
@@ -24,7 +24,7 @@ _COMMIT: Final = commands.Tx.Commit.index.to_bytes(4)
 _ROLLBACK: Final = commands.Tx.Rollback.index.to_bytes(4)
 
 
-def queue_name(channel: ServerChannel, name: str) -> str:
+def queue_name(session: Session, name: str) -> str:
     """The name, or that of the queue the channel declared last where it is empty.
 
     Raises:
@@ -32,21 +32,21 @@ def queue_name(channel: ServerChannel, name: str) -> str:
     """
     if name:
         return name
-    if not channel.last_queue:
+    if not session.last_queue:
         raise ChannelFault(404, "no previously declared queue")
-    return channel.last_queue
+    return session.last_queue
 
 
 @handles(commands.Exchange.Declare)
-def _declare_exchange(channel: ServerChannel, method: Any) -> None:
-    connection = channel.connection
+def _declare_exchange(session: Session, method: Any) -> None:
+    client = session.client
     if not method.passive:
-        connection.rights.check("configure", "exchange", method.exchange)
+        client.rights.check("configure", "exchange", method.exchange)
         alternate = method.arguments.get("alternate-exchange")
         if isinstance(alternate, str):
-            connection.rights.check("read", "exchange", method.exchange)
-            connection.rights.check("write", "exchange", alternate)
-    connection.host.declare_exchange(
+            client.rights.check("read", "exchange", method.exchange)
+            client.rights.check("write", "exchange", alternate)
+    client.host.declare_exchange(
         method.exchange,
         method.exchange_type,
         durable=method.durable,
@@ -56,51 +56,51 @@ def _declare_exchange(channel: ServerChannel, method: Any) -> None:
         arguments=method.arguments,
     )
     if not method.nowait:
-        channel.reply(commands.Exchange.DeclareOk)
+        session.reply(commands.Exchange.DeclareOk)
 
 
 @handles(commands.Exchange.Delete)
-def _delete_exchange(channel: ServerChannel, method: Any) -> None:
-    channel.connection.rights.check("configure", "exchange", method.exchange)
-    channel.connection.host.delete_exchange(method.exchange, if_unused=method.if_unused)
+def _delete_exchange(session: Session, method: Any) -> None:
+    session.client.rights.check("configure", "exchange", method.exchange)
+    session.client.host.delete_exchange(method.exchange, if_unused=method.if_unused)
     if not method.nowait:
-        channel.reply(commands.Exchange.DeleteOk)
+        session.reply(commands.Exchange.DeleteOk)
 
 
-def _checked_exchanges(channel: ServerChannel, method: Any) -> tuple[str, str]:
+def _checked_exchanges(session: Session, method: Any) -> tuple[str, str]:
     """Source and destination of a binding that the user may make and undo."""
-    channel.connection.rights.check("write", "exchange", method.destination)
-    channel.connection.rights.check("read", "exchange", method.source)
+    session.client.rights.check("write", "exchange", method.destination)
+    session.client.rights.check("read", "exchange", method.source)
     return method.source, method.destination
 
 
 @handles(commands.Exchange.Bind)
-def _bind_exchange(channel: ServerChannel, method: Any) -> None:
-    source, destination = _checked_exchanges(channel, method)
-    channel.connection.host.bind_exchange(destination, source, method.routing_key, method.arguments)
+def _bind_exchange(session: Session, method: Any) -> None:
+    source, destination = _checked_exchanges(session, method)
+    session.client.host.bind_exchange(destination, source, method.routing_key, method.arguments)
     if not method.nowait:
-        channel.reply(commands.Exchange.BindOk)
+        session.reply(commands.Exchange.BindOk)
 
 
 @handles(commands.Exchange.Unbind)
-def _unbind_exchange(channel: ServerChannel, method: Any) -> None:
-    source, destination = _checked_exchanges(channel, method)
-    channel.connection.host.unbind_exchange(destination, source, method.routing_key, method.arguments)
+def _unbind_exchange(session: Session, method: Any) -> None:
+    source, destination = _checked_exchanges(session, method)
+    session.client.host.unbind_exchange(destination, source, method.routing_key, method.arguments)
     if not method.nowait:
-        channel.reply(commands.Exchange.UnbindOk)
+        session.reply(commands.Exchange.UnbindOk)
 
 
 @handles(commands.Queue.Declare)
-def _declare_queue(channel: ServerChannel, method: Any) -> None:
+def _declare_queue(session: Session, method: Any) -> None:
     if method.queue == REPLY_TO:  # as RabbitMQ: it is there, though nobody needs to declare it
         if not method.nowait:
-            channel.reply(commands.Queue.DeclareOk, queue=REPLY_TO, message_count=0, consumer_count=1)
+            session.reply(commands.Queue.DeclareOk, queue=REPLY_TO, message_count=0, consumer_count=1)
         return
-    queue = _declared(channel, method)
-    channel.last_queue = queue.name
+    queue = _declared(session, method)
+    session.last_queue = queue.name
     if not method.nowait:
         now = queue.statistics()
-        channel.reply(
+        session.reply(
             commands.Queue.DeclareOk,
             queue=queue.name,
             message_count=now.available,
@@ -108,145 +108,143 @@ def _declare_queue(channel: ServerChannel, method: Any) -> None:
         )
 
 
-def _declared(channel: ServerChannel, method: Any) -> BrokerQueue:
-    connection = channel.connection
+def _declared(session: Session, method: Any) -> BrokerQueue:
+    client = session.client
     if method.queue.startswith(REPLY_PREFIX) and method.passive:
-        queue = reply_queues(connection.host).find(method.queue)
+        queue = reply_queues(client.host).find(method.queue)
         if queue is None:
-            raise ChannelFault(404, f"no queue '{method.queue}' in vhost '{connection.host.name}'")
+            raise ChannelFault(404, f"no queue '{method.queue}' in vhost '{client.host.name}'")
         return queue
     if not method.passive:
-        connection.rights.check("configure", "queue", method.queue or "amq.gen-")
+        client.rights.check("configure", "queue", method.queue or "amq.gen-")
         letters = method.arguments.get("x-dead-letter-exchange")
         if isinstance(letters, str):
-            connection.rights.check("read", "queue", method.queue or "amq.gen-")
-            connection.rights.check("write", "exchange", letters)
-    name = queue_name(channel, method.queue) if method.passive else method.queue
-    return connection.host.declare_queue(
-        name,
+            client.rights.check("read", "queue", method.queue or "amq.gen-")
+            client.rights.check("write", "exchange", letters)
+    return client.host.declare_queue(
+        method.queue,
         durable=method.durable and not method.exclusive,  # an exclusive queue does not outlive its connection
         exclusive=method.exclusive,
         auto_delete=method.auto_delete,
         passive=method.passive,
         arguments=method.arguments,
-        owner=connection.owner,
+        owner=client.owner,
     )
 
 
 @handles(commands.Queue.Bind)
-def _bind_queue(channel: ServerChannel, method: Any) -> None:
-    connection = channel.connection
-    name, key = _checked_queue(channel, method)
-    connection.host.bind_queue(name, method.exchange, key, method.arguments, owner=connection.owner)
+def _bind_queue(session: Session, method: Any) -> None:
+    client = session.client
+    name, key = _checked_queue(session, method)
+    client.host.bind_queue(name, method.exchange, key, method.arguments, owner=client.owner)
     if not method.nowait:
-        channel.reply(commands.Queue.BindOk)
+        session.reply(commands.Queue.BindOk)
 
 
 @handles(commands.Queue.Unbind)
-def _unbind_queue(channel: ServerChannel, method: Any) -> None:
-    connection = channel.connection
-    name, key = _checked_queue(channel, method)
-    connection.host.unbind_queue(name, method.exchange, key, method.arguments, owner=connection.owner)
-    channel.reply(commands.Queue.UnbindOk)
+def _unbind_queue(session: Session, method: Any) -> None:
+    client = session.client
+    name, key = _checked_queue(session, method)
+    client.host.unbind_queue(name, method.exchange, key, method.arguments, owner=client.owner)
+    session.reply(commands.Queue.UnbindOk)
 
 
-def _checked_queue(channel: ServerChannel, method: Any) -> tuple[str, str]:
+def _checked_queue(session: Session, method: Any) -> tuple[str, str]:
     """Queue and key of a binding that the user may make and undo; without both, the queue declared last."""
-    name = queue_name(channel, method.queue)
-    channel.connection.rights.check("write", "queue", name)
-    channel.connection.rights.check("read", "exchange", method.exchange)
+    name = queue_name(session, method.queue)
+    session.client.rights.check("write", "queue", name)
+    session.client.rights.check("read", "exchange", method.exchange)
     return name, method.routing_key if method.queue or method.routing_key else name
 
 
 @handles(commands.Queue.Purge)
-def _purge_queue(channel: ServerChannel, method: Any) -> None:
-    connection = channel.connection
-    name = queue_name(channel, method.queue)
-    connection.rights.check("read", "queue", name)
-    queue = connection.host.queue(name, owner=connection.owner)
+def _purge_queue(session: Session, method: Any) -> None:
+    client = session.client
+    name = queue_name(session, method.queue)
+    client.rights.check("read", "queue", name)
+    queue = client.host.queue(name, owner=client.owner)
 
     def answer(count: int) -> None:
         if not method.nowait:
-            channel.reply(commands.Queue.PurgeOk, message_count=count)
+            session.reply(commands.Queue.PurgeOk, message_count=count)
 
     if len(queue) <= _FEW:
         answer(queue.purge())
         return
-    server = connection.server
+    effects = session.effects
 
     def is_to_stop() -> bool:
         time.sleep(_NAP)  # so that the I/O thread need not ask for the interpreter's lock, and wait 5 ms for it
-        return server.is_closed
+        return effects.is_closed
 
-    connection.run_long(lambda: queue.purge(is_to_stop), answer, channel, _PURGE)
+    effects.offload_long(lambda: queue.purge(is_to_stop), answer, session, _PURGE)
 
 
 @handles(commands.Queue.Delete)
-def _delete_queue(channel: ServerChannel, method: Any) -> None:
-    connection = channel.connection
-    name = queue_name(channel, method.queue)
-    connection.rights.check("configure", "queue", name)
-    count = connection.host.delete_queue(
-        name, if_unused=method.if_unused, if_empty=method.if_empty, owner=connection.owner
-    )
+def _delete_queue(session: Session, method: Any) -> None:
+    client = session.client
+    name = queue_name(session, method.queue)
+    client.rights.check("configure", "queue", name)
+    count = client.host.delete_queue(name, if_unused=method.if_unused, if_empty=method.if_empty, owner=client.owner)
     if not method.nowait:
-        channel.reply(commands.Queue.DeleteOk, message_count=count)
+        session.reply(commands.Queue.DeleteOk, message_count=count)
 
 
 # The channel itself
 
 
 @handles(commands.Channel.Flow)
-def _flow(channel: ServerChannel, method: Any) -> None:
+def _flow(session: Session, method: Any) -> None:
     if not method.active:
         raise ConnectionFault(540, "active=false")
-    channel.reply(commands.Channel.FlowOk, active=True)
+    session.reply(commands.Channel.FlowOk, active=True)
 
 
 @handles(commands.Confirm.Select)
-def _select_confirms(channel: ServerChannel, method: Any) -> None:
-    if channel.transaction is not None:
+def _select_confirms(session: Session, method: Any) -> None:
+    if session.transaction is not None:
         raise ChannelFault(406, "cannot switch from tx to confirm mode")
-    if channel.confirms is None:
-        channel.confirms = Confirms()
+    if session.publishing.confirms is None:
+        session.publishing.confirms = Confirms(session.number)
     if not method.nowait:
-        channel.reply(commands.Confirm.SelectOk)
+        session.reply(commands.Confirm.SelectOk)
 
 
 @handles(commands.Tx.Select)
-def _select_transactions(channel: ServerChannel, method: Any) -> None:
-    if channel.confirms is not None:
+def _select_transactions(session: Session, method: Any) -> None:
+    if session.publishing.confirms is not None:
         raise ChannelFault(406, "cannot switch from confirm to tx mode")
-    if channel.transaction is None:
-        channel.transaction = ChannelTransaction(channel)
-    channel.reply(commands.Tx.SelectOk)
+    if session.transaction is None:
+        session.transaction = SessionTransaction(session.client.host)
+    session.reply(commands.Tx.SelectOk)
 
 
 @handles(commands.Tx.Commit)
-def _commit(channel: ServerChannel, method: Any) -> None:
-    transaction = _transaction(channel)
+def _commit(session: Session, method: Any) -> None:
+    transaction = _transaction(session)
 
     def answer(outcome: Committed) -> None:
         for message in outcome.returned:
-            channel.send_return(message, 312)
+            session.publishing.send_return(message)
         if not outcome.is_complete:
             raise ChannelFault(406, "partial tx completion")
-        channel.reply(commands.Tx.CommitOk)
+        session.reply(commands.Tx.CommitOk)
 
     def committed(outcome: Committed) -> None:
-        connection.do_in_pieces(transaction.committed(), channel, _COMMIT, partial(answer, outcome))
+        opening = session.deliveries.opening(transaction.take_committed())
+        session.effects.do_in_pieces(opening, session, _COMMIT, partial(answer, outcome))
 
-    connection = channel.connection
-    connection.run_aside(transaction.commit, committed, channel)
+    session.effects.offload(transaction.commit, committed, session)
 
 
 @handles(commands.Tx.Rollback)
-def _roll_back(channel: ServerChannel, method: Any) -> None:
-    work = _transaction(channel).roll_back()
-    channel.connection.do_in_pieces(work, channel, _ROLLBACK, lambda: channel.reply(commands.Tx.RollbackOk))
+def _roll_back(session: Session, method: Any) -> None:
+    _transaction(session)
+    answer = partial(session.reply, commands.Tx.RollbackOk)
+    session.effects.do_in_pieces(session.rolling_back(), session, _ROLLBACK, answer)
 
 
-def _transaction(channel: ServerChannel) -> ChannelTransaction:
-    if channel.transaction is None:
+def _transaction(session: Session) -> SessionTransaction:
+    if session.transaction is None:
         raise ChannelFault(406, "channel is not transactional")
-    return channel.transaction
+    return session.transaction

@@ -131,6 +131,22 @@ class ChannelMachine:
             return None
         return payload
 
+    def takes(self, size: int) -> bool:
+        """Whether a whole publish with a body of this size may come now; False while everything is dropped.
+
+        Raises: as `receive`.
+        """
+        if self.state is _S.CLOSING:
+            return False
+        if self.state is not _S.OPEN:
+            raise ConnectionFault(*EXPECTED_OPEN)
+        self._check_size(size)
+        return True
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max:
+            raise ChannelFault(406, f"message size {size} is larger than configured max size {self._max}")
+
     def close(self) -> None:
         """The server has sent a close; what is half here is dropped."""
         self.state = _S.CLOSING
@@ -147,8 +163,7 @@ class ChannelMachine:
         class_id, size, properties = decode_header(payload)
         if class_id != 60:
             raise ConnectionFault(505, f"expected content header for class 60, got one for class {class_id} instead")
-        if size > self._max:
-            raise ChannelFault(406, f"message size {size} is larger than configured max size {self._max}")
+        self._check_size(size)
         if size == 0:
             self.state = _S.OPEN
             return self._method, properties, b""

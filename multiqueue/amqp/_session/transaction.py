@@ -1,11 +1,11 @@
-"""A channel in transaction mode: its publishes and settlements, put off until commit.
+"""A session in transaction mode: its publishes and settlements, put off until commit.
 
-Promise     As the broker's `Transaction`, which does the work. What was settled and not committed is the channel's
+Promise     As the broker's `Transaction`, which does the work. What was settled and not committed is the session's
             again after a rollback, under its old delivery tags. Where a queue refused a message at commit, everything
             else is done and the channel is closed, as RabbitMQ does it: 406, partial tx completion. A mandatory
             message that no queue has is returned at commit, before its answer, and never after a rollback.
-Waiting     A commit may wait for a disk, so it runs on a thread of the server's; the connection reads nothing further
-            until it is done.
+Waiting     A commit may wait for a disk, so a server runs it on a thread of its own; the connection reads nothing
+            further until it is done.
 """
 
 from __future__ import annotations
@@ -14,11 +14,28 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...broker import MessageRefused, Received, Unroutable
+from .consumer import Held
 from .piecework import PIECE
 
 if TYPE_CHECKING:
-    from ...broker import BrokerQueue, Entry, EntryQueue, Message
-    from .channel import Held, ServerChannel, Settle
+    from ...broker import BrokerQueue, Entry, EntryQueue, Message, VirtualHost
+
+Settle = Callable[["EntryQueue", "list[Entry]", object], object]
+
+
+def accept(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
+    """Be done with messages."""
+    return queue.accept(entries, owner)
+
+
+def release(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
+    """Put messages back at their places."""
+    return queue.release(entries, owner)
+
+
+def reject(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
+    """Dead-letter messages."""
+    return queue.reject(entries, owner)
 
 
 class _Delivery:
@@ -37,24 +54,24 @@ class _Delivery:
 
 
 class _Holder:
-    """Settles at commit, on whichever thread that runs: queues only. Windows are the channel's."""
+    """Settles at commit, on whichever thread that runs: queues only. Windows are the session's."""
 
     def accept(self, *deliveries: Any) -> None:
-        self._each(deliveries, "accept")
+        self._each(deliveries, accept)
 
     def release(self, *deliveries: Any, refused: bool = False) -> None:
-        self._each(deliveries, "release")
+        self._each(deliveries, release)
 
     def reject(self, *deliveries: Any) -> None:
-        self._each(deliveries, "reject")
+        self._each(deliveries, reject)
 
     @staticmethod
-    def _each(deliveries: tuple[_Delivery, ...], how: str) -> None:
+    def _each(deliveries: tuple[_Delivery, ...], how: Settle) -> None:
         groups: dict[tuple[EntryQueue, object], list[Entry]] = {}
         for delivery in deliveries:
             groups.setdefault((delivery.entry.queue, delivery.consumer), []).append(delivery.entry)
         for (queue, owner), entries in groups.items():
-            getattr(queue, how)(entries, owner)
+            how(queue, entries, owner)
 
 
 class Committed(NamedTuple):
@@ -64,15 +81,14 @@ class Committed(NamedTuple):
     is_complete: bool
 
 
-class ChannelTransaction:
-    """What a channel has done since its last commit or rollback."""
+class SessionTransaction:
+    """What a session has done since its last commit or rollback."""
 
-    def __init__(self, channel: ServerChannel) -> None:
-        self._channel = channel
-        self._transaction = channel.connection.host.transaction()
+    def __init__(self, host: VirtualHost) -> None:
+        self._transaction = host.transaction()
         self._holder = _Holder()
         self._settled: dict[int, Held] = {}
-        self._committed: dict[int, Held] = {}  # by the last commit, until `committed` opens their windows
+        self._committed: dict[int, Held] = {}  # by the last commit, until `take_committed`
 
     def publish(self, message: Message, queues: list[BrokerQueue], *, mandatory: bool) -> None:
         """Publish at commit, to where the message leads now."""
@@ -100,29 +116,17 @@ class ChannelTransaction:
         self._committed, self._settled = self._settled, {}
         return Committed(returned, is_complete)
 
-    def committed(self) -> Iterator[None]:
-        """After a commit, on the channel's thread: windows open, a piece at each step."""
+    def take_committed(self) -> dict[int, Held]:
+        """After a commit: what was settled with it, whose windows are to open."""
         settled, self._committed = self._committed, {}
-        while settled:
-            for _ in range(min(PIECE, len(settled))):
-                _, held = settled.popitem()
-                if held.consumer is not None and held.consumer.settled(1):
-                    self._channel.look_again(held.consumer)
-            if settled:
-                yield
+        return settled
 
-    def roll_back(self) -> Iterator[None]:
-        """Forget everything; what was settled is unacked again, in order of delivery. A piece at each step."""
+    def forgetting(self) -> Iterator[None]:
+        """Forget everything, a piece at each step. `take_settled` has what was settled."""
         while self._transaction.forget_some(PIECE):
             yield
+
+    def take_settled(self) -> dict[int, Held]:
+        """What was settled and is forgotten, by delivery tag: it is unacked again."""
         settled, self._settled = self._settled, {}
-        if not settled:
-            return
-        channel = self._channel
-        unacked, channel.unacked = channel.unacked, {}
-        tags = sorted((*settled, *unacked))
-        for begin in range(0, len(tags), PIECE):
-            if begin:
-                yield
-            for tag in tags[begin : begin + PIECE]:
-                channel.unacked[tag] = settled.pop(tag) if tag in settled else unacked.pop(tag)
+        return settled

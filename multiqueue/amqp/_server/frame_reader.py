@@ -1,0 +1,193 @@
+"""From bytes to frames, and from frames to sessions.
+
+Promise     Whatever a peer sends ends at most its own connection. Bytes that cannot be frames end it once what came
+            before them is done.
+Runs        Publishes that stand next to each other go to a store together. Whatever else comes, and whatever ends the
+            frames that are there, hands them in first: nothing of this connection overtakes them, and they wait for
+            nobody. docs/decisions/0875-publishes-in-runs.md
+State       The bytes of a frame that is not whole, and whether what comes is read as frames at all. They belong to the
+            connection's I/O thread.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from .._session.machine import ChannelState
+from .._session.session import Session
+from .._wire.errors import ConnectionFault, FrameError
+from .._wire.frames import (
+    FRAME_BODY,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    MIN_FRAME_MAX,
+    PROTOCOL_HEADER,
+    PROTOCOL_HEADERS,
+    Frame,
+    FrameSplitter,
+)
+from .._wire.hot import ACK, PUBLISH, acks_in_a_row
+from .._wire.methods import commands, decode_method, encode_method
+from .connection_machine import ConnectionMachine, ConnectionState, HeartbeatMonitor
+from .ports import ConnectionPort
+from .read_gate import ReadGate
+from .writer import FLUSH_PIECES, FrameWriter
+
+_MOST_OF_A_STRANGER: Final = 8 * 1024  # bytes that may wait for a login: a frame of 4 KiB is all that has to be said
+_IN_A_MESSAGE: Final = (ChannelState.HEADER, ChannelState.BODY)
+_CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
+
+
+class FrameReader:
+    """The way into a connection."""
+
+    def __init__(
+        self,
+        connection: ConnectionPort,
+        machine: ConnectionMachine,
+        gate: ReadGate,
+        writer: FrameWriter,
+        monitor: HeartbeatMonitor,
+    ) -> None:
+        self._connection = connection
+        self._machine = machine
+        self._gate = gate
+        self._writer = writer
+        self._monitor = monitor
+        self._sessions = connection.sessions
+        self.received_bytes = 0
+        self.is_deaf = False  # what comes from now on cannot be read as frames
+        self._splitter = FrameSplitter(MIN_FRAME_MAX)
+        self._beginning: bytes | None = b""  # of the protocol header; None once it has come
+        self._tail = b""
+
+    def set_frame_max(self, frame_max: int) -> None:
+        """What was negotiated."""
+        self._splitter.frame_max = frame_max
+
+    @property
+    def is_in_the_middle(self) -> bool:
+        """Whether a frame, or a message, has come in part."""
+        is_half_here = any(each.machine.state in _IN_A_MESSAGE for each in self._sessions.values())
+        return is_half_here or self._splitter.pending_bytes > 0
+
+    def receive(self, data: bytes) -> None:
+        """Bytes have come."""
+        self._monitor.heard = True
+        self.received_bytes += len(data)
+        if self.is_deaf:
+            self._listen_for_close_ok(data)
+            return
+        if self._beginning is not None:
+            rest = self._receive_beginning(data)
+            if rest is None:
+                return
+            data = rest
+        try:
+            frames = self._splitter.feed(data)
+        except FrameError as error:
+            self.process(error.frames)
+            self.is_deaf = True
+            self._connection.fault(error)
+        else:
+            self.process(frames)
+        self._writer.flush()
+
+    def _receive_beginning(self, data: bytes) -> bytes | None:
+        """What follows the protocol header once it is whole; None while it is not, or when it is wrong."""
+        self._beginning = begun = cast(bytes, self._beginning) + data
+        if not any(known.startswith(begun[:8]) for known in PROTOCOL_HEADERS):
+            self.is_deaf = True
+            self._writer.send(PROTOCOL_HEADER)  # the version that is spoken here
+            self._connection.close_transport()
+            return None
+        if len(begun) < 8:
+            return None
+        self._beginning = None
+        self._connection.start(*PROTOCOL_HEADERS[begun[:8]])
+        return begun[8:]
+
+    def _listen_for_close_ok(self, data: bytes) -> None:
+        """The stream is out of step, but the answer to our close may be in it: then all has been said."""
+        self._tail = (self._tail + data)[-2 * len(_CLOSE_OK_FRAME) :] if len(data) < 64 else data
+        if _CLOSE_OK_FRAME in self._tail:
+            self._connection.close_transport()
+
+    def process(self, frames: list[Frame]) -> None:
+        """Deal with frames in order; those behind a reason to pause wait at the gate."""
+        if self._gate.is_shut:
+            left = frames
+        else:
+            try:
+                left = self._receive_each(frames)
+            finally:
+                self._connection.hand_in()
+        if left:
+            self._gate.keep(left)
+            if self._connection.is_newcomer and self._gate.pending_bytes > _MOST_OF_A_STRANGER:
+                self._connection.cut_stranger()
+
+    def _receive_each(self, frames: list[Frame]) -> list[Frame]:
+        """Deal with frames until there is a reason to pause; those that are left."""
+        gate, connection, writer = self._gate, self._connection, self._writer
+        reasons, pieces = gate.reasons, writer.pieces
+        at, end = 0, len(frames)
+        while at < end:
+            kind, number, payload = frames[at]
+            acks = 0
+            if kind == FRAME_METHOD and (method := payload[:4]) != PUBLISH:
+                connection.hand_in()
+                if method == ACK:
+                    acks = self._receive_acks(frames, at)
+            if not acks:
+                self._receive(kind, number, payload)
+            at += acks or 1
+            if len(pieces) > FLUSH_PIECES:
+                writer.flush()
+            if reasons and gate.is_shut:
+                return frames[at:]
+        return []
+
+    def _receive_acks(self, frames: list[Frame], at: int) -> int:
+        """Deal with the acks of single messages that begin at `at`, all at once; how many frames that were.
+
+        None, when there is one alone, or something else about it: that is for `_receive`.
+        """
+        number = frames[at][1]
+        session = self._sessions.get(number)
+        if session is None or self._machine.state is not ConnectionState.RUNNING or not session.is_open:
+            return 0
+        tags = acks_in_a_row(frames, at)
+        if len(tags) < 2:
+            return 0
+        try:
+            session.acknowledge(tags)
+        except Exception as error:  # noqa: BLE001  # as in _receive
+            self._connection.fail(session, error, ACK)
+        return len(tags)
+
+    def _receive(self, kind: int, number: int, payload: bytes) -> None:
+        session: Session | None = None
+        try:
+            if number and kind <= FRAME_BODY:
+                if self._machine.state is not ConnectionState.RUNNING and not self._machine.check_channel_frame():
+                    return
+                session = self._sessions.get(number)
+                if session is None:
+                    session = self._connection.new_session(number)
+                    session.receive(kind, payload)
+                    if session.is_open:
+                        self._sessions[number] = session
+                else:
+                    session.receive(kind, payload)
+            elif kind == FRAME_METHOD:
+                if self._machine.expects(payload[:4]):
+                    decode_method(payload)  # what does not decode has not come, and moves nothing
+                if self._machine.receive(payload[:4]):
+                    self._connection.call_connection(payload)
+            elif kind in (FRAME_HEADER, FRAME_BODY):
+                raise ConnectionFault(505, "a content frame on channel 0")
+            else:
+                self._machine.check_heartbeat(number, payload)
+        except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
+            self._connection.fail(session, error, payload[:4] if kind == FRAME_METHOD else PUBLISH)

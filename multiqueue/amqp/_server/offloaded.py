@@ -1,0 +1,119 @@
+"""What a connection waits for while others work for it: a commit, a long purge, publishes that have to be stored.
+
+Promise     Offloaded work ends by itself all that must not be undone. Its follow-up on the I/O thread answers, and is
+            left out when the connection has ended meanwhile. A fault that comes while a commit is under way waits for
+            it: the session of that commit is another thread's until then.
+State       Whether a commit is under way and for which session, the fault that waits for it, and the methods that
+            wait for commits. All of it belongs to the connection's I/O thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .._session.effects import Result, Served
+from .ports import ConnectionPort, ServerPort
+from .read_gate import ReadGate
+
+if TYPE_CHECKING:
+    from ...broker import BrokerError, Run
+    from .._wire.errors import AmqpError
+
+_log = logging.getLogger("multiqueue.amqp")
+_COMMIT = "commit"
+
+
+class Offloaded:
+    """The work of other threads for one connection."""
+
+    def __init__(self, server: ServerPort, connection: ConnectionPort, gate: ReadGate) -> None:
+        self._server = server
+        self._connection = connection
+        self._gate = gate
+        self.is_under_way = False  # a commit
+        self.session: Served | None = None  # whose commit it is; it is that thread's meanwhile
+        self.fault: tuple[AmqpError | BrokerError, bytes] | None = None  # waits for the commit
+        self.postponed: dict[Served, bytes] = {}  # methods that wait for commits
+
+    def offload(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None:
+        """See `Effects.offload`."""
+
+        def run() -> None:
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001  # belongs to the connection
+                self._connection.post(self._came_back, partial(_raise, error), error)
+            else:
+                self._connection.post(self._came_back, partial(then, result), None)
+
+        self._server.offload(run)  # raises when no thread can be had; then nothing is under way
+        self.is_under_way, self.session = True, session
+        self._gate.pause(_COMMIT)
+
+    def _came_back(self, answer: Callable[[], object], error: BaseException | None) -> None:
+        session, self.session = self.session, None
+        self.is_under_way = False
+        connection = self._connection
+        if connection.is_lost:
+            if error is not None:
+                _log.warning("%r: what it asked for last failed after its end: %s", connection, error)
+            connection.finish()
+            return
+        if self.fault is not None:
+            connection.fault(*self.fault)
+            connection.flush()
+            return
+        self._answer(answer, session, b"\0\0\0\0")
+        self._gate.resume(_COMMIT)
+        connection.flush()
+
+    def _answer(self, answer: Callable[[], object], session: Served | None, method: bytes) -> None:
+        try:
+            answer()
+        except BaseException as failure:  # noqa: BLE001  # every one ends a channel or a connection
+            self._connection.fail(session, failure, method)
+
+    def offload_long(
+        self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes
+    ) -> None:
+        """See `Effects.offload_long`."""
+        reason = object()
+        self._gate.pause(reason)
+
+        def run() -> None:
+            try:
+                answer: Callable[[], Any] = partial(then, work())
+            except BaseException as error:  # noqa: BLE001  # belongs to the channel
+                answer = partial(_raise, error)
+            self._connection.post(self._long_ended, reason, answer, session, method)
+
+        self._server.offload_long(run)
+
+    def _long_ended(self, reason: object, answer: Callable[[], object], session: Served, method: bytes) -> None:
+        connection = self._connection
+        if connection.is_running and session.is_open and not connection.is_lost:
+            self._answer(answer, session, method)
+        self._gate.resume(reason)
+        connection.flush()
+
+    def postpone(self, session: Served, payload: bytes, run: Run) -> None:
+        """See `Effects.postpone`. Nothing of the connection is read meanwhile."""
+        self.postponed[session] = payload
+        self._gate.pause(session)
+        run.add_done_callback(lambda _: self._connection.post(self._committed, session))
+
+    def _committed(self, session: Served) -> None:
+        connection = self._connection
+        payload = self.postponed.pop(session, None)
+        if payload is None or connection.is_lost or not connection.is_running:
+            return
+        self._answer(partial(session.call, payload), session, payload[:4])
+        self._gate.resume(session)
+        connection.flush()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

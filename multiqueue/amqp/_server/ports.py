@@ -1,0 +1,83 @@
+"""What the parts of a connection ask of their server and of each other, as Protocols: no part imports its whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from .._session.effects import Effects, Served
+
+if TYPE_CHECKING:
+    from ...broker import VirtualHost
+    from .._session.session import Session
+    from .access import Access
+    from .logins import Logins
+    from .newcomers import Newcomers
+    from .quiet_log import QuietLog
+    from .settings import ServerSettings
+
+
+class ServerPort(Protocol):
+    """A server, as its connections know it."""
+
+    settings: ServerSettings
+    access: Access
+    properties: dict[str, Any]
+    alarms: frozenset[str]
+    strangers: QuietLog
+    newcomers: Newcomers
+    logins: Logins
+
+    @property
+    def is_closed(self) -> bool: ...
+    def admit(self, connection: Any) -> bool: ...
+    def forget(self, connection: Any) -> None: ...
+    def virtual_host(self, name: str) -> VirtualHost: ...
+    def offload(self, work: Callable[[], object]) -> None: ...
+    def offload_long(self, work: Callable[[], object]) -> None: ...
+    def status_json(self) -> bytes: ...
+
+
+class ConnectionPort(Effects, Protocol):
+    """A connection, as its reader and its offloaded work know it."""
+
+    sessions: dict[int, Session]
+
+    @property
+    def is_lost(self) -> bool:
+        """The socket is closed."""
+
+    @property
+    def is_running(self) -> bool:
+        """A virtual host is open, and no close was sent or received."""
+
+    @property
+    def is_newcomer(self) -> bool:
+        """It has not logged in."""
+
+    def fail(self, session: Served | None, error: BaseException, method: bytes) -> None:
+        """Close what an error costs."""
+
+    def start(self, major: int, minor: int) -> None:
+        """The protocol header has come, and is answered with this version."""
+
+    def call_connection(self, payload: bytes) -> None:
+        """A method of channel 0 may come now, and has."""
+
+    def new_session(self, number: int) -> Session:
+        """A session of a number that has none."""
+
+    def hand_in(self) -> None:
+        """End a run of publishes: the store has it before anything that follows, and before the connection waits."""
+
+    def cut_stranger(self) -> None:
+        """It says too much before its login."""
+
+    def close_transport(self) -> None:
+        """Write what is left, and close the socket."""
+
+    def finish(self) -> None:
+        """Nothing is left to do but to let go."""
+
+
+Sessions = Mapping[int, "Session"]

@@ -1,0 +1,128 @@
+"""What a connection writes: frames are collected until a turn ends, and written at once.
+
+Promise     What waits for a slow reader is bounded: its consumers want nothing while it is behind, and once its replies
+            are more than four times the write buffer, nothing further is read from it either.
+State       The pieces to be written, the confirms to be told, and what was written since the reader fell behind. All of
+            it belongs to the connection's I/O thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from .._session.confirms import Confirms
+from .._session.effects import Addressee
+from .._wire.errors import REPLY_NAMES
+from .._wire.hot import Ack, encode_ack, encode_deliver, encode_get_ok, encode_nack, encode_return
+from .._wire.methods import encode_method
+from .connection_machine import HeartbeatMonitor
+
+_LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
+FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed
+_REPLIES: Final = 4  # times the write buffer that replies may wait in before nothing further is read
+
+
+class FrameWriter:
+    """The way out of a connection; `too_far_behind` is called when its peer does not fetch its replies."""
+
+    def __init__(
+        self,
+        of: object,
+        frame_max: int,
+        buffer_bytes: int,
+        monitor: HeartbeatMonitor,
+        too_far_behind: Callable[[], None],
+    ) -> None:
+        self.frame_max = frame_max
+        self.pieces: list[bytes] = []  # to be written; always the same list
+        self.confirming: dict[Confirms, None] = {}
+        self.is_held_back = False  # the peer reads too slowly: its consumers want nothing
+        self.sent_bytes = 0
+        self._transport: asyncio.Transport | None = None  # while there is one to write to
+        self._most_unread_bytes = _REPLIES * buffer_bytes
+        self._monitor = monitor
+        self._too_far_behind = too_far_behind
+        self._of = of
+        self._unread_bytes = 0  # written since `is_held_back`: replies, for no consumer wants anything then
+
+    def write_to(self, transport: asyncio.Transport) -> None:
+        """From now on there is a socket."""
+        self._transport = transport
+
+    def lose(self) -> None:
+        """The socket is closed; what was to be written is dropped."""
+        self._transport = None
+        self.pieces.clear()
+
+    def send(self, data: bytes) -> None:
+        """Frames to be written when the present turn ends, or now if they are large."""
+        self.pieces.append(data)
+        if len(data) > _LARGE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what there is to write. A turn on the I/O thread ends with this."""
+        while self.confirming:
+            self.confirm(self.confirming.popitem()[0])
+        if self.pieces and self._transport is not None:
+            data = b"".join(self.pieces)
+            self.pieces.clear()
+            self._monitor.said = True
+            self.sent_bytes += len(data)
+            if self.is_held_back:
+                self._count_unread(len(data))
+            self._transport.write(data)
+
+    def _count_unread(self, size: int) -> None:
+        """A peer that asks and asks and does not read is not read from, until it does."""
+        self._unread_bytes += size
+        if self._unread_bytes > self._most_unread_bytes:
+            self._too_far_behind()
+
+    def caught_up(self) -> None:
+        """The peer has read what waited."""
+        self.is_held_back = False
+        self._unread_bytes = 0
+
+    # -- what sessions say
+
+    def reply(self, number: int, method: Any, /, **fields: Any) -> None:
+        """A method without content."""
+        self.send(encode_method(number, method, **fields))
+
+    def deliver(
+        self,
+        number: int,
+        consumer: Addressee,
+        tag: int,
+        redelivered: bool,
+        names: bytes,
+        properties: bytes,
+        body: bytes,
+    ) -> None:
+        """A message for a consumer."""
+        data = encode_deliver(number, consumer.prefix, tag, redelivered, names, properties, body, self.frame_max)
+        self.pieces.append(data)  # as `send`, without a call for each message
+        if len(data) > _LARGE:
+            self.flush()
+
+    def got(
+        self, number: int, tag: int, redelivered: bool, names: bytes, left: int, properties: bytes, body: bytes
+    ) -> None:
+        """A message that was asked for."""
+        self.send(encode_get_ok(number, tag, redelivered, names, left, properties, body, self.frame_max))
+
+    def returned(self, number: int, code: int, names: bytes, properties: bytes, body: bytes) -> None:
+        """A message goes back to its publisher."""
+        self.send(encode_return(number, code, REPLY_NAMES[code], names, properties, body, self.frame_max))
+
+    def confirm(self, confirms: Confirms) -> None:
+        """Tell what is to be told of these publishes."""
+        number = confirms.number
+        for each in confirms.take():
+            self.pieces.append(encode_ack(number, *each) if isinstance(each, Ack) else encode_nack(number, *each))
+
+    def __repr__(self) -> str:
+        return repr(self._of)

@@ -1,0 +1,138 @@
+"""What a session asks of those who run it: over a socket the connection, in a process the client's direct link.
+
+`Output` takes what a client is told; `Effects` everything else that reaches beyond the session. Both are used on the
+session's thread, `post` and `notify` on any. Nothing here is called with a lock held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from .confirms import Confirms
+
+if TYPE_CHECKING:
+    from ...broker import BrokerError, BrokerQueue, Run
+    from .._wire.errors import AmqpError
+
+Result = TypeVar("Result")
+
+
+class Addressee(Protocol):
+    """A consumer, as far as its deliveries name it: its tag, and the begin of their frames."""
+
+    tag: str
+    prefix: bytes
+
+
+class Sender(Protocol):
+    """Where deliveries of a consumer go."""
+
+    def flush(self) -> None: ...
+    def failed(self, error: BaseException) -> None: ...
+
+
+class Puller(Protocol):
+    """A consumer that can be served."""
+
+    sender: Sender
+
+    def deliver(self, most: int) -> int: ...
+
+
+class Served(Protocol):
+    """A session, as those who run it know it."""
+
+    number: int
+
+    @property
+    def is_open(self) -> bool: ...
+    def call(self, payload: bytes) -> None: ...
+    def fault(self, code: int, text: str, method: bytes) -> None: ...
+
+
+class Output(Protocol):
+    """Methods and contents for a client. `names` are exchange and routing key as they stand on a wire."""
+
+    confirming: dict[Confirms, None]
+    """Confirms that are to be told before the turn ends."""
+
+    def reply(self, number: int, method: Any, /, **fields: Any) -> None:
+        """A method without content."""
+
+    def deliver(
+        self,
+        number: int,
+        consumer: Addressee,
+        tag: int,
+        redelivered: bool,
+        names: bytes,
+        properties: bytes,
+        body: bytes,
+    ) -> None:
+        """A message for a consumer."""
+
+    def got(
+        self, number: int, tag: int, redelivered: bool, names: bytes, left: int, properties: bytes, body: bytes
+    ) -> None:
+        """A message that was asked for."""
+
+    def returned(self, number: int, code: int, names: bytes, properties: bytes, body: bytes) -> None:
+        """A message goes back to its publisher."""
+
+    def confirm(self, confirms: Confirms) -> None:
+        """Tell what is to be told of these publishes."""
+
+
+class Effects(Sender, Protocol):
+    """What reaches beyond one session."""
+
+    @property
+    def is_held_back(self) -> bool:
+        """The client takes no deliveries now: a consumer that starts wants nothing yet."""
+
+    @property
+    def is_closed(self) -> bool:
+        """The server, or the link, is closed: long work ends soon."""
+
+    def post(self, callback: Callable[..., object], *args: Any) -> None:
+        """Run this on the session's thread, soon. Any thread."""
+
+    def notify(self, consumer: Puller) -> None:
+        """A consumer may have work. Any thread."""
+
+    def publishes(self) -> None:
+        """The client publishes."""
+
+    def throttle(self, queues: tuple[BrokerQueue, ...]) -> None:
+        """Queues ask their producers to wait for room."""
+
+    def postpone(self, session: Served, payload: bytes, run: Run) -> None:
+        """Call a method when publishes before it are committed. What comes behind it on the session waits too."""
+
+    def offload(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None:
+        """Run `work`, which may wait for a disk, then `then` on the session's thread. Nothing else of it is done
+        meanwhile. `then` answers, and is left out when the client is gone; `work` leaves the session fit to be ended.
+        """
+
+    def offload_long(
+        self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes
+    ) -> None:
+        """Run `work`, which may take any time and touches nothing of the session's, then `then`, to answer `method`."""
+
+    def do_in_pieces(
+        self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = ...
+    ) -> None:
+        """Do what `method` asks for, a piece at each step of `work`, on the session's thread, then call `then`.
+
+        It is done to its end whatever becomes of the client. Nothing else of the client is done meanwhile.
+        """
+
+    def forget(self, session: Served) -> None:
+        """The session is closed on both sides."""
+
+    def status_json(self) -> bytes:
+        """The server's figures."""
+
+    def fault(self, error: AmqpError | BrokerError, method: bytes = ...) -> None:
+        """Close the connection."""

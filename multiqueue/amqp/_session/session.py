@@ -1,0 +1,228 @@
+"""A session: one AMQP channel over a virtual host. Frames or methods go in, what the client is told goes to `Output`.
+
+Promise     What was delivered and not acked goes back to its place, flagged, when the session ends for any reason.
+            No part of an end depends on another: see `ending`.
+State       Everything of a session belongs to one thread, which is that of its connection. What other threads have to
+            say (a commit, a deleted queue) is posted to it. No socket and no thread is its own.
+Parts       `publishing` and `deliveries` are the two directions; `declaring` and `consuming` register the methods
+            that are called by `HANDLERS`.
+Membership  `end` is the one way out. 1. Consumers want nothing further, so that nothing comes back to a session that
+            ends.  2. What is unacked goes back, in order of delivery.  3. Consumers leave their queues: the next single
+            active or exclusive consumer finds everything at its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from .._wire.errors import ConnectionFault
+from .._wire.fields import shortened
+from .._wire.hot import ACK, NACK, REJECT, decode_hot
+from .._wire.methods import commands, decode_method, method_name
+from .client import Client
+from .consumer import SessionConsumer
+from .deliveries import Deliveries
+from .effects import Effects, Output
+from .ending import Step, end_each
+from .figures import ChannelFigures
+from .machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelMachine, ChannelState, Content
+from .publishing import Publishing
+from .transaction import SessionTransaction, accept, reject, release
+
+if TYPE_CHECKING:
+    from ...broker import BrokerQueue
+
+
+class Session:
+    """One channel of a client's, from channel.open to its close."""
+
+    def __init__(self, number: int, client: Client, out: Output, effects: Effects) -> None:
+        self.number = number
+        self.client = client
+        self.out = out
+        self.effects = effects
+        self.machine = ChannelMachine(client.max_message_bytes)
+        self.consumers: dict[str, SessionConsumer] = {}
+        self.deliveries = Deliveries(number, out, self.consumers)
+        self.publishing = Publishing(number, client, out, effects)
+        self.transaction: SessionTransaction | None = None
+        self.prefetch: int | None = None  # of consumers that start from now on
+        self.last_queue = ""  # what an empty queue name means
+        self._publish = self.publishing.publish
+
+    # -- what comes in
+
+    def receive(self, kind: int, payload: bytes) -> None:
+        """A frame has come.
+
+        Raises:
+            AmqpError, BrokerError: it cannot be done; `faults.fail` knows what that costs.
+        """
+        effect = self.machine.receive(kind, payload)
+        if effect is None:
+            return
+        if not isinstance(effect, bytes):
+            self._publish(effect, self.transaction)
+            return
+        method = effect[:4]
+        if method in SETTLING:
+            self._settle(method, decode_hot(effect))
+            return
+        last = self.publishing.last_run
+        if last is not None and not last.is_done:
+            # A method comes after publishes whose commit is under way: it has to see them, so it waits for them.
+            # Commits end in the order of publishing, so the last one is enough to wait for.
+            self.publishing.last_run = None
+            self.effects.postpone(self, effect, last)
+        else:
+            self.call(effect)
+
+    def receive_content(self, content: Content) -> None:
+        """A whole publish has come at once. Raises as `receive`."""
+        if self.machine.takes(len(content[2])):
+            self._publish(content, self.transaction)
+
+    def _settle(self, method: bytes, settled: Any) -> None:
+        if method != REJECT and settled.multiple:
+            how = accept if method == ACK else release if settled.requeue else reject
+            rest = self.deliveries.settle_all(settled.delivery_tag, how, self.transaction)
+            if rest is not None:
+                self.effects.do_in_pieces(rest, self, method)
+        elif method == ACK:
+            self.deliveries.ack(settled, self.transaction)
+        else:
+            self.deliveries.settle_tag(settled.delivery_tag, release if settled.requeue else reject, self.transaction)
+
+    def acknowledge(self, tags: Sequence[int]) -> None:
+        """Acks of single messages that have come in a row. Raises as `receive`."""
+        self.deliveries.ack_each(tags, self.transaction)
+
+    def call(self, payload: bytes) -> None:
+        """A method is called, now or when it was postponed. Raises as `receive`."""
+        method = payload[:4]
+        if method in _OWN:
+            decode_method(payload)  # nothing in it is of use, but it has to be one
+        if method == CHANNEL_OPEN:
+            self.reply(commands.Channel.OpenOk)
+        elif method == CHANNEL_CLOSE:
+            self.effects.do_in_pieces(self.end(), self, method, self._ended_by_client)
+        elif method == CHANNEL_CLOSE_OK:
+            self.effects.forget(self)
+        elif self.machine.state is not ChannelState.CLOSING:
+            handler = HANDLERS.get(method)
+            if handler is None:
+                raise ConnectionFault(503, f"{method_name(method)} is nothing that a client calls on a channel")
+            handler(self, decode_method(payload))
+
+    def reply(self, method: Any, **fields: Any) -> None:
+        """Send a method."""
+        self.out.reply(self.number, method, **fields)
+
+    @property
+    def is_open(self) -> bool:
+        """True while methods and publishes are done."""
+        return self.machine.state is ChannelState.OPEN
+
+    def cancelled(self, consumer: SessionConsumer) -> None:
+        """The queue of a consumer was deleted."""
+        if self.consumers.get(consumer.tag) is not consumer:
+            return
+        del self.consumers[consumer.tag]
+        if self.client.hears_of_cancels:
+            self.reply(commands.Basic.Cancel, consumer_tag=consumer.tag, nowait=True)
+            self.effects.flush()
+
+    def figures(self) -> ChannelFigures:
+        """The session in figures. Any thread."""
+        confirms = self.publishing.confirms
+        return ChannelFigures(
+            number=self.number,
+            confirm=confirms is not None,
+            transactional=self.transaction is not None,
+            prefetch=self.prefetch or 0,
+            global_prefetch=self.deliveries.window.limit or 0,
+            unacked=len(self.deliveries.unacked),
+            unconfirmed=0 if confirms is None else confirms.unconfirmed,
+            delivered=self.deliveries.last_tag,
+            consumers=tuple(each.figures() for each in list(self.consumers.values())),
+        )
+
+    # -- the end
+
+    def fault(self, code: int, text: str, method: bytes) -> None:
+        """Close the channel for a fault of the client's, and say so when it has ended."""
+        ending = self.end()
+        self.machine.close()
+        close = partial(
+            self.reply,
+            commands.Channel.Close,
+            reply_code=code,
+            reply_text=shortened(text),
+            class_id=int.from_bytes(method[:2]),
+            method_id=int.from_bytes(method[2:4]),
+        )
+        self.effects.do_in_pieces(ending, self, method, close)
+
+    def end(self) -> Iterator[None]:
+        """Deliver nothing further; what is returned ends the session, a piece at each step. Twice is harmless.
+
+        Publishes that are done are confirmed before it.
+        """
+        consumers = list(self.consumers.values())
+        self.consumers.clear()
+        self.publishing.reply_address = None
+        steps: list[Step] = [("confirm its publishes", self.publishing.end)]
+        steps += [(f"stop deliveries to {each!r}", partial(each.want, False)) for each in consumers]
+        end_each(self, steps)
+        return self._end_in_pieces(consumers)
+
+    def _end_in_pieces(self, consumers: list[SessionConsumer]) -> Iterator[None]:
+        """Forget what is not committed, give back what is unacked, then make room for other consumers."""
+        yield from self.rolling_back()
+        yield from self.deliveries.give_back()
+        end_each(self, [(f"stop {each!r}", partial(each.stop, self.client.host)) for each in consumers])
+
+    def _ended_by_client(self) -> None:
+        self.effects.forget(self)
+        self.reply(commands.Channel.CloseOk)
+
+    def rolling_back(self) -> Iterator[None]:
+        """Forget what a transaction has, a piece at each step. What it has settled is unacked again."""
+        if self.transaction is not None:
+            yield from self.transaction.forgetting()
+            yield from self.deliveries.restoring(self.transaction.take_settled())
+
+    def __repr__(self) -> str:
+        return f"<channel {self.number} of {self.effects!r}>"
+
+
+Handler = Callable[[Session, Any], None]
+_OWN: Final = frozenset({CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK})
+SETTLING: Final = frozenset({ACK, NACK, REJECT})
+# The other methods a client may call on a channel, by class and number; filled by the modules that know them.
+HANDLERS: Final[dict[bytes, Handler]] = {}
+
+
+def handles(method: Any) -> Callable[[Handler], Handler]:
+    """Register a function for a method of `pamqp.commands`."""
+
+    def register(handler: Handler) -> Handler:
+        HANDLERS[method.index.to_bytes(4)] = handler
+        return handler
+
+    return register
+
+
+def want(sessions: Mapping[int, Session], desired: bool) -> None:
+    """Have all consumers of a connection be interested in work, or not."""
+    for session in list(sessions.values()):
+        for consumer in list(session.consumers.values()):
+            consumer.want(desired)
+
+
+def to_wait_for(sessions: Mapping[int, Session], queues: Iterable[BrokerQueue]) -> list[BrokerQueue]:
+    """The queues whose room a connection's publishes wait for: none that it consumes, as its acks may make room."""
+    consumed = {consumer.queue for session in sessions.values() for consumer in session.consumers.values()}
+    return [queue for queue in queues if queue not in consumed]

@@ -1,0 +1,69 @@
+"""Whose turn it is: the consumers that may have work, and how many messages each gets.
+
+Promise     A consumer with work is served on its session's thread until it has none: publishers never write to a
+            socket of somebody else's. While several have work, each gets one message in turn; a single one, runs.
+State       `_lock` guards the set of ready consumers and `_scheduled`. It is a leaf: nothing is called under it.
+Waiting     A queue's notification puts its consumer into the set; the one that finds no turn scheduled schedules one.
+            A turn takes the whole set out, and clears the flag with it, before it pulls: what is notified meanwhile
+            schedules the next. What a turn leaves at its limit goes back into the set.
+Membership  A consumer that was cancelled is pulled once more at most, and its queue gives it nothing.
+Source      "Consumer-Queue Interactions": the publisher's thread notifies, the consumer's thread pulls.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from .effects import Puller, Sender
+
+_TURN = 256  # deliveries before sockets are read again; some 3 ms
+_RUN = 32  # of them in one pull, where nobody else waits: a pull holds its queue's lock for some 100 us then
+
+
+class Turns:
+    """The ready consumers of one thread. `schedule` has a turn taken on it, soon; any thread calls it."""
+
+    def __init__(self, schedule: Callable[[Callable[[], None]], object]) -> None:
+        self._schedule = schedule
+        self._lock = threading.Lock()
+        # Invariant: if it is not empty, a turn is scheduled or running.
+        self._ready: dict[Puller, None] = {}
+        self._scheduled = False
+
+    def notify(self, puller: Puller) -> None:
+        """A consumer may have work. Any thread, under no lock of a queue."""
+        with self._lock:
+            self._ready[puller] = None
+            if self._scheduled:
+                return
+            self._scheduled = True
+        self._schedule(self._take)
+
+    def _take(self) -> None:
+        with self._lock:
+            ring = deque(self._ready)
+            self._ready.clear()
+            self._scheduled = False
+        served: dict[Sender, None] = {}
+        left = _TURN
+        while ring and left:
+            puller = ring.popleft()
+            delivered = self._serve(puller, 1 if ring else min(left, _RUN))
+            if delivered:
+                served[puller.sender] = None
+                ring.append(puller)
+                left -= delivered
+        for sender in served:
+            sender.flush()
+        for puller in ring:
+            self.notify(puller)
+
+    @staticmethod
+    def _serve(puller: Puller, most: int) -> int:
+        try:
+            return puller.deliver(most)
+        except Exception as error:  # noqa: BLE001  # a fault of ours costs one connection, not the thread
+            puller.sender.failed(error)
+            return 0
