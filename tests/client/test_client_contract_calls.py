@@ -13,8 +13,6 @@ from multiqueue.broker import Broker
 KNOWN: set[str] = {
     "declare an exclusive queue durable",
     "declare a durable exclusive queue again",
-    "declare passively without a name",
-    "declare passively, nothing before",
     "declare an exclusive queue of another",
     "look at an exclusive queue of another",
     "consume an exclusive queue of another",
@@ -29,7 +27,6 @@ KNOWN: set[str] = {
     "get, nothing before",
     "consume without a name",
     "consume with a wrong priority",
-    "get within a prefetch for all",
     "ask for the server's figures",
 }
 
