@@ -56,49 +56,22 @@ FOLDERS: dict[str, list[str]] = {
 }
 
 # Imports that go up instead, those for types included.
-UPWARD: set[tuple[str, str]] = {
-    ("amqp._session.channel_base", "amqp._server.connection"),
-    ("amqp._session.consumer", "amqp._server.io_thread"),
-}
+UPWARD: set[tuple[str, str]] = set()
 
 # Modules that import each other in a circle, imports for types included.
 CIRCLES: list[set[str]] = [
-    {
-        "amqp._server.connection",
-        "amqp._server.connection_base",
-        "amqp._server.connection_holding",
-        "amqp._server.connection_reading",
-        "amqp._server.server",
-        "amqp._session.channel",
-        "amqp._session.channel_base",
-        "amqp._session.consumer",
-        "amqp._session.consuming",
-        "amqp._session.declaring",
-        "amqp._session.delivering",
-        "amqp._session.publishing",
-        "amqp._session.transaction",
-    },
     {"client._link.direct_channel", "client._link.direct_declaring", "client._link.direct_link"},
 ]
 
 # Classes of more than two bases of our own, counted over the whole line of descent. Three kinds may have more:
 # exceptions, whose tree says whose fault it is; entry lists, which are kinds of one thing; the core.
 MANY_BASES: dict[str, int] = {
-    "amqp._server.connection.ServerConnection": 3,
-    "amqp._session.channel.ServerChannel": 3,
     "broker._paging.loads.Paging": 3,
 }
 
 # Methods that only raise NotImplementedError, so that one class can call what another one has. `testing.contracts` may:
 # its users fill them in.
-STUBS: set[str] = {
-    "amqp._server.connection_holding.ConnectionHolding._end",
-    "amqp._server.connection_holding.ConnectionHolding._fail",
-    "amqp._server.connection_holding.ConnectionHolding._process",
-    "amqp._server.connection_reading.ConnectionReading._call",
-    "amqp._server.connection_reading.ConnectionReading._new_channel",
-    "amqp._server.connection_reading.ConnectionReading._start",
-}
+STUBS: set[str] = set()
 
 
 def modules() -> list[Path]:
