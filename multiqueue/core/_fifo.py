@@ -19,7 +19,7 @@ from typing import Any, TypeVar, cast, overload
 from ..errors import Empty, ShutDown
 from . import _sync
 from ._draining import DrainTarget, drain_to, get_many
-from ._parking import Places, leave, wake_all
+from ._parking import Waiters, leave, wake_all
 from ._priority_groups import PriorityGroup, Tail
 from ._put_side import Head, PutSide
 from ._statistics import SubQueueStatistics
@@ -55,9 +55,9 @@ class Fifo(PutSide[T]):
 
     def __init__(self, take_side: Head[T], capacity: int | None) -> None:
         super().__init__(take_side, capacity)
-        self._own_takers: Places = []
-        self._joiners: Places = []  # wait for this queue alone
-        self._joiners_of_all: Places = []  # wait for all of the multi-queue's; this is the one they wait for now
+        self._own_takers: Waiters = []
+        self._joiners: Waiters = []  # wait for this queue alone
+        self._joiners_of_all: Waiters = []  # wait for all of the multi-queue's; this is the one they wait for now
         self._in_flight = 0
         self._finished = 0
         self._discarded = 0
@@ -161,7 +161,7 @@ class Fifo(PutSide[T]):
         if self._closed is not None:
             raise self._refusal(self._closed, item, None)
         self._items.appendleft(item)
-        self._take_side._news.append(self)
+        self._take_side._stale.append(self)
 
     # ---- what is here ---------------------------------------------------------------------------------------
 
@@ -230,7 +230,7 @@ class Fifo(PutSide[T]):
                     break
             except IndexError:
                 continue
-        self._take_side._news.append(self)
+        self._take_side._stale.append(self)
         self._wake_putter_locked()
         self._wake_joiners_locked()
         return True
@@ -240,7 +240,7 @@ class Fifo(PutSide[T]):
         empty: deque[T] = deque()
         self._swept = items = self._items
         self._items = empty
-        self._take_side._news.append(self)
+        self._take_side._stale.append(self)
         self._count_swept_locked()
         self._wake_putter_locked()
         self._wake_joiners_locked()
@@ -271,19 +271,19 @@ class Fifo(PutSide[T]):
         """Wait until `task_done()` was called for every element that was put and not discarded."""
         self._join(self._joiners)
 
-    def _join(self, joiners: Places) -> None:
+    def _join(self, joiners: Waiters) -> None:
         """Wait in one of the two lines of joiners."""
         locked = self._take_side._locked
-        place = _sync.allocate_lock()
-        place.acquire()
+        waiter = _sync.allocate_lock()
+        waiter.acquire()
         try:
-            while locked(self, self._enter_joiners_locked, joiners, place):
-                place.acquire()
+            while locked(self, self._enter_joiners_locked, joiners, waiter):
+                waiter.acquire()
         except BaseException:
             try:
-                locked(self, leave, joiners, place)
+                locked(self, leave, joiners, waiter)
             except BaseException:  # interrupted again
-                locked(self, leave, joiners, place)
+                locked(self, leave, joiners, waiter)
                 raise
             raise
 
@@ -293,17 +293,17 @@ class Fifo(PutSide[T]):
         self._in_flight -= 1
         self._finished += 1
         if self._max_in_flight is not None:
-            self._take_side._news.append(self)
+            self._take_side._stale.append(self)
         self._wake_joiners_locked()
 
     def _unfinished(self) -> int:
         return len(self._items) + self._in_flight
 
-    def _enter_joiners_locked(self, joiners: Places, place: _sync.Parking) -> bool:
-        """Park `place`, unless there is nothing to wait for in this line."""
+    def _enter_joiners_locked(self, joiners: Waiters, waiter: _sync.Parking) -> bool:
+        """Park `waiter`, unless there is nothing to wait for in this line."""
         if self._unfinished() <= 0 or (joiners is self._joiners_of_all and not self._attached):
             return False
-        joiners.append(place)
+        joiners.append(waiter)
         return True
 
     def _wake_joiners_locked(self) -> None:
@@ -336,7 +336,7 @@ class Fifo(PutSide[T]):
             self._plain = False
             self._close_locked(ShutDown)
             self._settle_locked()
-            self._take_side._news.append(self)
+            self._take_side._stale.append(self)
         return self._discard_locked() if immediate else None
 
     # ---- for the take side ----------------------------------------------------------------------------------
@@ -404,7 +404,7 @@ class Fifo(PutSide[T]):
 
     def _check_locked(self) -> None:
         linked = self._next is not None
-        assert self._told or not self._items, "a queue with elements has told its take side"
+        assert self._announced or not self._items, "a queue with elements has told its take side"
         assert (self._closed is not None) == (self._limit == -1), "closed means that no length is low enough"
         plain = self._plain
         self._settle_locked()

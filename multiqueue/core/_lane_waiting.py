@@ -47,7 +47,7 @@ class WaitingLine:
     def _leave_both_locked(self, job: Job[Any], left: list[Job[Any]]) -> None:
         subqueue, jobs = self.subqueue, self._jobs
         tickets = subqueue._items
-        subqueue._take_side._news.append(subqueue)
+        subqueue._take_side._stale.append(subqueue)
         self._enter_both_locked()
         if job in jobs:
             del jobs[job]

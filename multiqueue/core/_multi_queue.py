@@ -180,8 +180,8 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         item: Any = None
         try:
             lock.acquire()
-            if self._news:
-                self._read_news_locked()
+            if self._stale:
+                self._read_stale_locked()
             chosen = self._groups[0].cursor
             if chosen is None or not chosen._items:
                 chosen = self._wait_locked(None, block, None)
@@ -205,8 +205,8 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             lock.release()
             if full:
                 sub._wake_putter()  # type: ignore[union-attr]
-            if self._news:
-                self._read_news()
+            if self._stale:
+                self._read_stale()
         except BaseException:
             runs = () if sub is None else ((sub, 0),)
             taken: list[T] = [] if sub is None else [item]

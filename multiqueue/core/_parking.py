@@ -1,16 +1,16 @@
-"""Waiting and waking: every waiter parks on a lock of its own, in a list of such places.
+"""Waiting and waking: each thread or coroutine that waits parks on a lock of its own, its waiter, in a list of them.
 
-Promise     A waiter that is woken knows it; a wake-up that its waiter does not use is passed on by that waiter.
-State       A list of places belongs to the lock its owner names; it is read and changed under that lock only.
-Waiting     A place is made locked. Its waiter acquires it, and so sleeps; the thread that wakes it takes it out of the
-            list and releases it. A thread wakes a waiter only if one is parked, so an uncontended put or take
-            pays nothing for waiting.
+Promise     A thread that is woken knows it; if it does not use the wake-up, it passes it on.
+State       A list of waiters belongs to the lock its owner names; it is read and changed under that lock only.
+Waiting     A waiter is a lock, made locked. Its thread acquires it, and so sleeps; the thread that wakes it takes it
+            out of the list and releases it. A list without waiters costs nothing, so an uncontended put or take pays
+            nothing for waiting.
             A wake-up is given under the owner's lock: it neither blocks nor runs code of the user. Between taking
-            a thread's place out and releasing it there is no instruction at which an exception could strike. A
-            coroutine's place is taken out when it has been woken: an exception in between leaves it in line, and
-            the next one who wakes finds it woken, and wakes the one behind it.
+            a thread's waiter out and releasing it there is no instruction at which an exception could strike. A
+            coroutine's waiter is taken out when it has been woken: an exception in between leaves it in line, and
+            the next wake-up finds it woken, and wakes the one behind it.
 Assumes     CPython delivers signals, asynchronous exceptions and thread switches at a function's entry, after
-            a call and at a backward jump, not between `place = places[0]` and `del places[0]`.
+            a call and at a backward jump, not between `waiter = waiters[0]` and `del waiters[0]`.
 Source      Parked locks instead of conditions: Waiter objects of `threading.Condition`, without its lost
             notification when a timeout or an exception ends the wait.
 """
@@ -25,8 +25,8 @@ from ._sync import Parking
 if TYPE_CHECKING:
     import asyncio
 
-Place: TypeAlias = Union[Parking, "AsyncPlace"]
-Places: TypeAlias = list[Place]  # a list: an empty one is 56 bytes, an empty deque 600
+Waiter: TypeAlias = Union[Parking, "AsyncWaiter"]
+Waiters: TypeAlias = list[Waiter]  # a list: an empty one is 56 bytes, an empty deque 600
 
 # Seconds to wait for a lock when hardly any time is left. "Nothing in time" must be the answer of a look at the queue:
 # a lock that somebody holds for microseconds, or for a thread switch or two, is not an empty queue.
@@ -59,40 +59,40 @@ def seconds_left(deadline: float) -> float:
     return min(max(deadline - _sync.monotonic(), 0.0), LONGEST_WAIT)
 
 
-def wake_one(places: Places) -> None:
-    """Wake the waiter that has been parked longest, if any. The caller holds the lock of `places`."""
-    while True:  # not `while places`: that tests before it jumps back, and a signal handler could wake in between
-        if not places:
+def wake_one(waiters: Waiters) -> None:
+    """Wake the waiter that has been parked longest, if any. The caller holds the lock of `waiters`."""
+    while True:  # not `while waiters`: that tests before it jumps back, and a signal handler could wake in between
+        if not waiters:
             return
-        place = places[0]
-        if place.__class__ is AsyncPlace:  # waking it is Python code, in which an exception can strike
-            is_woken = place.wake()
-            leave(places, place)
+        waiter = waiters[0]
+        if waiter.__class__ is AsyncWaiter:  # waking it is Python code, in which an exception can strike
+            is_woken = waiter.wake()
+            leave(waiters, waiter)
             if is_woken:
                 return
         else:
-            del places[0]
-            place.release()  # type: ignore[union-attr]  # mypy does not narrow by class
+            del waiters[0]
+            waiter.release()  # type: ignore[union-attr]  # mypy does not narrow by class
             return
 
 
-def wake_all(places: Places) -> None:
-    """Wake every parked waiter. The caller holds the lock of `places`."""
-    while places:
-        wake_one(places)
+def wake_all(waiters: Waiters) -> None:
+    """Wake every parked waiter. The caller holds the lock of `waiters`."""
+    while waiters:
+        wake_one(waiters)
 
 
-def leave(places: Places, place: Place) -> bool:
-    """Take `place` out of `places`; False if it has been woken already. The caller holds the lock of `places`."""
+def leave(waiters: Waiters, waiter: Waiter) -> bool:
+    """Take `waiter` out of `waiters`; False if it has been woken already. The caller holds the lock of `waiters`."""
     try:
-        places.remove(place)
+        waiters.remove(waiter)
     except ValueError:
         return False
     return True
 
 
-class AsyncPlace:
-    """The parking place of a coroutine, made in its event loop; awaiting `woken` is the wait."""
+class AsyncWaiter:
+    """The waiter of a coroutine, made in its event loop; awaiting `woken` is the wait."""
 
     __slots__ = ("_loop", "woken")
 

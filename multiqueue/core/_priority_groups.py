@@ -23,7 +23,7 @@ from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import ShutDown
-from ._parking import Places
+from ._parking import Waiters
 
 T = TypeVar("T")
 
@@ -35,10 +35,10 @@ class Tail(Protocol[T]):
 
     _items: deque[T]
     _limit: int
-    _told: bool
+    _announced: bool
     _closed: type[ShutDown] | None
-    _putters: Places
-    _own_takers: Places
+    _putters: Waiters
+    _own_takers: Waiters
     _in_flight: int
     _priority: int
     _weight: int

@@ -11,7 +11,7 @@ State       The put lock guards the append of elements, `_limit` and `_putters`.
             lock: it looks at `_lock_free` and appends in one expression, with no call in between, where the GIL lets
             no other thread run and nothing else happen; tests/core/test_interpreter.py reads the bytecode to pin that.
 Lock order  take lock -> put lock. A put never asks for the take lock while it holds this one.
-Waiting     Putters wait for room, each parked on a place of its own. A take from a full queue wakes one putter once
+Waiting     Putters wait for room, each parked on a waiter of its own. A take from a full queue wakes one putter once
             it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers
             first and then looks again, a taker deletes first and then looks for putters: one sees the other. Closing
             wakes all; so does raising the capacity. One that an exception ends looks for another one to wake.
@@ -33,8 +33,8 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 from ..errors import Full, ShutDown
 from . import _sync
 from ._parking import (
-    AsyncPlace,
-    Places,
+    AsyncWaiter,
+    Waiters,
     acquire_before,
     deadline_after,
     leave,
@@ -57,7 +57,7 @@ class Head(Protocol[T]):
     """The side that takes from a queue, as the queue knows it: a `TakeSide`, which says what each method does."""
 
     _take_lock: ReentrantLock
-    _news: deque[Tail[T]]
+    _stale: deque[Tail[T]]
 
     def _take_one(
         self, own: Tail[T] | None, block: bool = True, timeout: float | None = None
@@ -68,7 +68,7 @@ class Head(Protocol[T]):
     def _size_locked(self) -> int: ...
     def _mend(self, runs: Sequence[tuple[Tail[T], int]], taken: list[T]) -> None: ...
     def _tell(self, sub: Tail[T]) -> None: ...
-    def _read_news(self) -> None: ...
+    def _read_stale(self) -> None: ...
     def _renew_locks_of(self, subqueues: Sequence[Tail[T]]) -> None: ...
 
 
@@ -76,6 +76,7 @@ class PutSide(Generic[T]):
     """What can be done at the tail."""
 
     __slots__ = (
+        "_announced",
         "_capacity",
         "_closed",
         "_items",
@@ -84,19 +85,18 @@ class PutSide(Generic[T]):
         "_put_lock",
         "_putters",
         "_take_side",
-        "_told",
     )
 
     def __init__(self, take_side: Head[T], capacity: int | None) -> None:
         self._take_side = take_side
         self._items: deque[T] = deque()
         self._put_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
-        self._putters: Places = []
+        self._putters: Waiters = []
         self._capacity = capacity
         self._limit = UNBOUNDED if capacity is None else capacity
         self._lock_free = WITH_GIL and capacity is None
         self._closed: type[ShutDown] | None = None
-        self._told = False  # the take side knows that this is not empty; guarded by its lock
+        self._announced = False  # the take side knows that this is not empty; guarded by its lock
 
     def put(self, item: T, block: bool = True, timeout: float | None = None) -> None:
         """Put `item` at the tail, waiting while the queue is full.
@@ -113,7 +113,7 @@ class PutSide(Generic[T]):
         """
         try:
             if self._lock_free and self._items.append(item) is None:  # type: ignore[func-returns-value]
-                if not self._told:
+                if not self._announced:
                     self._take_side._tell(cast(Any, self))
                 return
         except BaseException:
@@ -134,7 +134,7 @@ class PutSide(Generic[T]):
             if len(self._items) < self._limit or (refused := self._wait_for_room_locked(block, deadline)) is None:
                 self._items.append(item)
             lock.release()
-            if not self._told:
+            if not self._announced:
                 self._take_side._tell(cast(Any, self))
         except BaseException:
             try:
@@ -193,19 +193,19 @@ class PutSide(Generic[T]):
         Raises:
             ShutDown: as for `put`.
         """
-        place: AsyncPlace | None = None
+        waiter: AsyncWaiter | None = None
         try:
             while not self.offer(item):
-                place = AsyncPlace()
-                if holding(self._put_lock, self._enter_putters_locked, place):
-                    await place.woken
-            if place is not None:
+                waiter = AsyncWaiter()
+                if holding(self._put_lock, self._enter_putters_locked, waiter):
+                    await waiter.woken
+            if waiter is not None:
                 self._wake_putter()  # it may leave room behind
         except BaseException:
             try:
-                self._mend_put(place)
+                self._mend_put(waiter)
             except BaseException:  # interrupted again
-                self._mend_put(place)
+                self._mend_put(waiter)
                 raise
             raise
 
@@ -224,7 +224,7 @@ class PutSide(Generic[T]):
                 count = min(len(batch) - start, self._limit - len(self._items))
                 self._items.extend(batch[start : start + count])
             lock.release()
-            if not self._told:
+            if not self._announced:
                 self._take_side._tell(cast(Any, self))
         except BaseException:
             try:
@@ -246,31 +246,31 @@ class PutSide(Generic[T]):
                 return self._closed
             if not block:
                 return Full
-            place = _sync.allocate_lock()
-            place.acquire()
+            waiter = _sync.allocate_lock()
+            waiter.acquire()
             try:
                 if waited:
-                    putters.insert(0, place)  # it was its turn; somebody who had not waited was faster
+                    putters.insert(0, waiter)  # it was its turn; somebody who had not waited was faster
                 else:
-                    putters.append(place)
+                    putters.append(waiter)
                 waited = True
-                if len(self._items) < self._limit:  # a take that did not see this place has made room
-                    leave(putters, place)
+                if len(self._items) < self._limit:  # a take that did not see this waiter has made room
+                    leave(putters, waiter)
                     break
-                block = self._park(place, deadline) or not leave(putters, place)
+                block = self._park(waiter, deadline) or not leave(putters, waiter)
             except BaseException:
                 try:
-                    self._abandon(place)
+                    self._abandon(waiter)
                 except BaseException:  # interrupted again
-                    self._abandon(place)
+                    self._abandon(waiter)
                     raise
                 raise
         if waited and len(self._items) + 1 < self._limit:
             wake_one(putters)
         return None
 
-    def _park(self, place: _sync.Parking, deadline: float | None) -> bool:
-        """Sleep on `place` without the put lock, which is held again afterwards; was it a wake-up?"""
+    def _park(self, waiter: _sync.Parking, deadline: float | None) -> bool:
+        """Sleep on `waiter` without the put lock, which is held again afterwards; was it a wake-up?"""
         lock = self._put_lock
         lock.release()
         if lock._is_owned():
@@ -279,21 +279,21 @@ class PutSide(Generic[T]):
                 "a blocking put inside a signal handler or __del__ that interrupted a put to this very queue, which "
                 "is full, would wait for ever; use put_nowait() or offer() there"
             )
-        woken = place.acquire() if deadline is None else place.acquire(True, seconds_left(deadline))
+        woken = waiter.acquire() if deadline is None else waiter.acquire(True, seconds_left(deadline))
         lock.acquire()
         return woken
 
-    def _abandon(self, place: _sync.Parking) -> None:
+    def _abandon(self, waiter: _sync.Parking) -> None:
         """After an exception that ended a wait: leave, and hold the lock again. May be repeated."""
         if not self._put_lock._is_owned():
             self._put_lock.acquire()
-        leave(self._putters, place)
+        leave(self._putters, waiter)
 
-    def _enter_putters_locked(self, place: AsyncPlace) -> bool:
-        """Park `place`, unless there is room or the queue is closed."""
-        self._putters.append(place)
+    def _enter_putters_locked(self, waiter: AsyncWaiter) -> bool:
+        """Park `waiter`, unless there is room or the queue is closed."""
+        self._putters.append(waiter)
         if len(self._items) < self._limit or self._closed is not None:
-            leave(self._putters, place)
+            leave(self._putters, waiter)
             return False
         return True
 
@@ -308,18 +308,18 @@ class PutSide(Generic[T]):
         elif self._closed is not None:
             wake_all(self._putters)
 
-    def _mend_put(self, place: AsyncPlace | None = None) -> None:
+    def _mend_put(self, waiter: AsyncWaiter | None = None) -> None:
         """After an exception in a put: let go of the lock, and look for those whose wait may be over.
 
-        A thread that was woken and does not put passes the wake-up on by this call. `place` is where a coroutine
+        A thread that was woken and does not put passes the wake-up on by this call. `waiter` is where a coroutine
         waited. May be repeated.
         """
-        insist(self._mend_put_once, place)
+        insist(self._mend_put_once, waiter)
 
-    def _mend_put_once(self, place: AsyncPlace | None) -> None:
+    def _mend_put_once(self, waiter: AsyncWaiter | None) -> None:
         release_owned(self._put_lock)
-        if place is not None:
-            holding(self._put_lock, leave, self._putters, place)
+        if waiter is not None:
+            holding(self._put_lock, leave, self._putters, waiter)
         self._wake_putter()
         self._take_side._tell(cast(Any, self))
 

@@ -160,7 +160,7 @@ class HookedQueue(Queue[T]):
         self._limit = -1  # so that `_wait_for_room_locked` is asked
         self._lock_free = False
         self._closed = None
-        self._told = True
+        self._announced = True
 
     # ---- for `Queue.put(self, item)` ------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from . import _sync
-from ._parking import Places, deadline_after, leave, seconds_left, wake_all, wake_one
+from ._parking import Waiters, deadline_after, leave, seconds_left, wake_all, wake_one
 from ._put_side import WITH_GIL
 from ._sync import holding
 
@@ -58,7 +58,7 @@ class Mutex:
         queue._take_side._take_lock.release()
         if not self._is_owned():
             holding(queue._put_lock, self._allow_free_puts_locked)
-            queue._take_side._read_news()
+            queue._take_side._read_stale()
 
     def _allow_free_puts_locked(self) -> None:
         queue = self._queue
@@ -82,13 +82,13 @@ class Mutex:
 
 
 class QueueCondition:
-    """A condition of a queue, as `queue.Queue.not_empty`. `places` names the list of those who wait for it."""
+    """A condition of a queue, as `queue.Queue.not_empty`. `waiters` names the list of those who wait for it."""
 
-    __slots__ = ("_mutex", "_places", "_queue")
+    __slots__ = ("_mutex", "_queue", "_waiters")
 
-    def __init__(self, queue: Fifo[Any], places: str) -> None:
+    def __init__(self, queue: Fifo[Any], waiters: str) -> None:
         self._queue = queue
-        self._places = places
+        self._waiters = waiters
         self._mutex = Mutex(queue)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -113,20 +113,20 @@ class QueueCondition:
         if self._holds_locked():
             return True
         deadline = None if timeout is None else deadline_after(max(timeout, 0.0))
-        places: Places = getattr(self._queue, self._places)
-        place = _sync.allocate_lock()
-        place.acquire()
-        places.append(place)
+        waiters: Waiters = getattr(self._queue, self._waiters)
+        waiter = _sync.allocate_lock()
+        waiter.acquire()
+        waiters.append(waiter)
         self._queue._plain = False
         self._mutex.release()
         woken = False
         try:
             if self._mutex._is_owned():
                 raise RuntimeError("cannot wait on a condition whose mutex is held more than once")
-            woken = place.acquire() if deadline is None else place.acquire(True, seconds_left(deadline))
+            woken = waiter.acquire() if deadline is None else waiter.acquire(True, seconds_left(deadline))
         finally:
             self._mutex.acquire()
-            woken = not leave(places, place) or woken
+            woken = not leave(waiters, waiter) or woken
             self._pass_on_locked()
         return woken
 
@@ -144,18 +144,18 @@ class QueueCondition:
         """Wake `n` of those who wait. They look for themselves, and wait on when there is nothing for them."""
         self._check_owned("notify")
         for _ in range(n):
-            wake_one(getattr(self._queue, self._places))
+            wake_one(getattr(self._queue, self._waiters))
 
     def notify_all(self) -> None:
         """Wake all who wait."""
         self._check_owned("notify")
-        wake_all(getattr(self._queue, self._places))
+        wake_all(getattr(self._queue, self._waiters))
 
     def _holds_locked(self) -> bool:
         queue = self._queue
-        if self._places == "_joiners":
+        if self._waiters == "_joiners":
             return queue._unfinished() <= 0
-        if self._places == "_putters":
+        if self._waiters == "_putters":
             return len(queue._items) < queue._limit or queue._closed is not None
         return bool(queue._items) or queue._closed is not None
 
@@ -163,7 +163,7 @@ class QueueCondition:
         queue = self._queue
         queue._settle_locked()
         queue._wake_putter_locked()
-        queue._take_side._news.append(queue)
+        queue._take_side._stale.append(queue)
 
     def _check_owned(self, what: str) -> None:
         if not self._mutex._is_owned():
@@ -215,13 +215,13 @@ class Contents(MutableSequence[T]):
         """Change the deque by its own method."""
         queue = self._queue
         with Mutex(queue):
-            queue._take_side._news.append(queue)
+            queue._take_side._stale.append(queue)
             before = len(queue._items)
             try:
                 result = getattr(queue._items, method)(*args)
             finally:
                 queue._in_flight += before - len(queue._items)
-                queue._take_side._news.append(queue)
+                queue._take_side._stale.append(queue)
                 queue._wake_putter_locked()
         return result
 

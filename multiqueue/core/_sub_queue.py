@@ -92,7 +92,7 @@ class SubQueue(Fifo[T]):
         """Set a field on which readiness depends."""
         self._plain = False
         setattr(self, name, value)
-        self._take_side._news.append(self)
+        self._take_side._stale.append(self)
         self._settle_locked()
 
     # ---- the switch -----------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ class ReentrantLock(Protocol):
 
 
 class Parking(Protocol):
-    """A raw lock as a thread's parking place: its waiter acquires it, the thread that wakes it releases it."""
+    """A raw lock as a thread's waiter: the thread that sleeps acquires it, the thread that wakes it releases it."""
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
     def release(self) -> None: ...

@@ -12,7 +12,7 @@ Lock order  take lock -> put lock; docs/design/locks.md has the whole house. A p
 Waiting     A taker parks only after it found nothing ready. A thread that makes a sub-queue ready wakes one taker of it
             and one of the multi-queue; a taker that leaves more behind wakes the next.
             A wake-up belongs to nobody: a taker that an exception ends looks, by `_mend`, for another one to wake.
-            Only takers, `_locked` and `_read_news` change the ready sets, and each of them wakes a taker.
+            Only takers, `_locked` and `_read_stale` change the ready sets, and each of them wakes a taker.
 Hazards     What the interpreter may do between two bytecodes, and what is done about it:
             - a signal handler raises, or an exception arrives from another thread: CPython delivers both at a
               function's entry, after a call of something in C and at a backward jump, and nowhere else.
@@ -27,7 +27,7 @@ Hazards     What the interpreter may do between two bytecodes, and what is done 
               after more unless they hit its entry twice. Where there is a GIL, what was taken is given back before
               that, in statements with no such instruction in between: no number of strikes loses an element of `get`,
               `take` and `poll`.
-              4. No place stays in a line after its waiter has gone: a place is in line only inside a `try`.
+              4. No waiter stays in a line after its thread has gone: it is in line only inside a `try`.
               From CPython 3.12 on the jump back of `while condition` is outside of a `try` in the loop, and that of
               `while True` is inside; so a `try` stands around the loop.
             - code of the user runs where we hold a lock (a signal handler, `__del__`): the locks are re-entrant,
@@ -50,8 +50,8 @@ from typing import Any, TypeVar, cast
 from ..errors import InvalidSelection, ShutDown
 from . import _sync
 from ._parking import (
-    AsyncPlace,
-    Places,
+    AsyncWaiter,
+    Waiters,
     acquire_before,
     deadline_after,
     leave,
@@ -95,8 +95,8 @@ class TakeSide(Readiness[T]):
                 lock.acquire()
             elif not acquire_before(lock, deadline):
                 return None
-            if self._news:
-                self._read_news_locked()
+            if self._stale:
+                self._read_stale_locked()
             chosen = own if own is not None else self._groups[0].cursor
             if chosen is None or not chosen._items:
                 chosen = self._wait_locked(own, block, deadline)
@@ -121,8 +121,8 @@ class TakeSide(Readiness[T]):
             lock.release()
             if full:  # it was, and somebody waits for room
                 sub._wake_putter()  # type: ignore[union-attr]
-            if self._news:
-                self._read_news()
+            if self._stale:
+                self._read_stale()
         except BaseException:
             changed = own if own is not None else sub
             runs = () if changed is None else ((changed, 0),)
@@ -149,10 +149,10 @@ class TakeSide(Readiness[T]):
         try:
             if own is None and self._selection is not None:
                 while True:
-                    place = len(taken)
-                    if place >= max_items or (pair := self._take_one(None, False)) is None:
+                    waiter = len(taken)
+                    if waiter >= max_items or (pair := self._take_one(None, False)) is None:
                         break
-                    runs += [(pair[0], place)]
+                    runs += [(pair[0], waiter)]
                     taken += [pair[1]]
             else:
                 while True:
@@ -244,9 +244,9 @@ class TakeSide(Readiness[T]):
         """Append one element from `sub` to `taken` if it still is ready, and move it to the end of the round."""
         if sub._next is None or not sub._items:
             return
-        self._news.append(sub)
+        self._stale.append(sub)
         sub._group.unlink(sub)  # type: ignore[union-attr]
-        self._news.append(sub)  # the first note is read if a signal handler took before it was unlinked
+        self._stale.append(sub)  # the first note is read if a signal handler took before it was unlinked
         if not sub._items:  # it took from this one
             return
         item = sub._items[0]
@@ -286,8 +286,8 @@ class TakeSide(Readiness[T]):
 
     def _due_locked(self, own: Tail[T] | None) -> Tail[T] | None:
         """The sub-queue to take from, with an element in it; None when there is none."""
-        if self._news:
-            self._read_news_locked()
+        if self._stale:
+            self._read_stale_locked()
         if own is None:
             return self._best_locked()
         if not own._items:
@@ -300,47 +300,47 @@ class TakeSide(Readiness[T]):
         Raises:
             ShutDown: nothing is left, and nothing can come any more.
         """
-        places = self._takers if own is None else own._own_takers
+        waiters = self._takers if own is None else own._own_takers
         waited = False
         while (sub := self._due_locked(own)) is None:
             self._check_open_locked(own)
             if not block:
                 return None
-            place = _sync.allocate_lock()
-            place.acquire()
+            waiter = _sync.allocate_lock()
+            waiter.acquire()
             try:
                 if own is not None:
                     own._plain = False
                 if waited:
-                    places.insert(0, place)  # it was its turn; somebody who had not waited was faster
+                    waiters.insert(0, waiter)  # it was its turn; somebody who had not waited was faster
                 else:
-                    places.append(place)
+                    waiters.append(waiter)
                 waited = True
                 if own is not None:
                     own._plain = False  # again: a signal handler may have settled it in between
-                block = self._park(place, deadline) or not leave(places, place)
+                block = self._park(waiter, deadline) or not leave(waiters, waiter)
             except BaseException:
                 try:
-                    self._abandon(places, place)
+                    self._abandon(waiters, waiter)
                 except BaseException:  # interrupted again
-                    self._abandon(places, place)
+                    self._abandon(waiters, waiter)
                     raise
                 raise
             if own is not None:
                 own._settle_locked()
         return sub
 
-    def _abandon(self, places: Places, place: Parking) -> None:
+    def _abandon(self, waiters: Waiters, waiter: Parking) -> None:
         """After an exception that ended a wait: leave, and hold the lock again. May be repeated.
 
         If it was woken, the handler of the take, which looks for who can be woken, passes that on.
         """
         if not self._take_lock._is_owned():
             self._take_lock.acquire()
-        leave(places, place)
+        leave(waiters, waiter)
 
-    def _park(self, place: Parking, deadline: float | None) -> bool:
-        """Sleep on `place` without the take lock, which is held again afterwards; was it a wake-up?"""
+    def _park(self, waiter: Parking, deadline: float | None) -> bool:
+        """Sleep on `waiter` without the take lock, which is held again afterwards; was it a wake-up?"""
         lock = self._take_lock
         lock.release()
         if lock._is_owned():
@@ -349,9 +349,9 @@ class TakeSide(Readiness[T]):
                 "a blocking take inside a signal handler or __del__ that interrupted this very multi-queue "
                 "would wait for ever; use get_nowait() or poll() there"
             )
-        if self._news:
-            self._read_news()
-        woken = place.acquire() if deadline is None else place.acquire(True, seconds_left(deadline))
+        if self._stale:
+            self._read_stale()
+        woken = waiter.acquire() if deadline is None else waiter.acquire(True, seconds_left(deadline))
         lock.acquire()
         return woken
 
@@ -367,36 +367,36 @@ class TakeSide(Readiness[T]):
 
     async def _take_async(self, own: Tail[T] | None) -> tuple[Tail[T], T]:
         """`_take_one` for a coroutine, from any event loop; a cancelled one has taken nothing."""
-        places = self._takers if own is None else own._own_takers
-        place: AsyncPlace | None = None
+        waiters = self._takers if own is None else own._own_takers
+        waiter: AsyncWaiter | None = None
         try:
             while (pair := self._take_one(own, False)) is None:
-                place = AsyncPlace()
-                if self._locked(own, self._enter_locked, own, places, place):
-                    await place.woken
+                waiter = AsyncWaiter()
+                if self._locked(own, self._enter_locked, own, waiters, waiter):
+                    await waiter.woken
         except BaseException:
             try:
-                self._locked(own, self._leave_locked, own, places, place)
+                self._locked(own, self._leave_locked, own, waiters, waiter)
             except BaseException:  # interrupted again
-                self._locked(own, self._leave_locked, own, places, place)
+                self._locked(own, self._leave_locked, own, waiters, waiter)
                 raise
             raise
         return pair
 
-    def _enter_locked(self, own: Tail[T] | None, places: Places, place: AsyncPlace) -> bool:
-        """Park `place`, unless there is something to take or the end has come."""
+    def _enter_locked(self, own: Tail[T] | None, waiters: Waiters, waiter: AsyncWaiter) -> bool:
+        """Park `waiter`, unless there is something to take or the end has come."""
         if self._due_locked(own) is not None:
             return False
         self._check_open_locked(own)
-        places.append(place)
+        waiters.append(waiter)
         if own is not None:
             own._settle_locked()
         return True
 
-    def _leave_locked(self, own: Tail[T] | None, places: Places, place: AsyncPlace | None) -> None:
-        """Take `place` away. If it was woken, somebody else is woken by the look at `own`, or by `_locked`."""
-        if place is not None:
-            leave(places, place)
+    def _leave_locked(self, own: Tail[T] | None, waiters: Waiters, waiter: AsyncWaiter | None) -> None:
+        """Take `waiter` away. If it was woken, somebody else is woken by the look at `own`, or by `_locked`."""
+        if waiter is not None:
+            leave(waiters, waiter)
         if own is not None:
             own._settle_locked()
-            self._news.append(own)
+            self._stale.append(own)

@@ -1,8 +1,9 @@
 """The table of interruptions: every operation, in every state, struck at every point; what may be wrong afterwards.
 
-Everything is decided and happens in one thread. Who is parked in a line is a place that nobody sleeps on: a look at the
-lines tells whether it was woken. A call that waits does so on a `FakePlace`, which has another thread do what ends the
-wait, to its end, and then lets go. So a strike comes before, in or after every step of a wait, and nothing sleeps.
+Everything is decided and happens in one thread. A waiter that is parked in a line has no thread that sleeps on it: a
+look at the lines tells whether it was woken. A call that waits does so on a `FakeWaiter`, which has another thread do
+what ends the wait, to its end, and then lets go. So a strike comes before, in or after every step of a wait, and
+nothing sleeps.
 
 Run as a program it prints the table: `python tests/core/interruption_support.py [once|twice] [STATE ...]`.
 """
@@ -19,7 +20,7 @@ from typing import Any
 
 from multiqueue import Detached, Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown
 from multiqueue.core import _sync
-from multiqueue.core._parking import AsyncPlace, Places
+from multiqueue.core._parking import AsyncWaiter, Waiters
 from multiqueue.testing import Point, interruptions
 
 CORE = "multiqueue.core"
@@ -52,14 +53,14 @@ class House:
                 sub.put(self.new())
         return self
 
-    def park(self, *lines: Places, coroutine: bool = False) -> House:
+    def park(self, *lines: Waiters, coroutine: bool = False) -> House:
         """Somebody waits in each of `lines`."""
         for line in lines:
-            place: Any = FakeLoop().place() if coroutine else Lock()
+            waiter: Any = FakeLoop().waiter() if coroutine else Lock()
             if not coroutine:
-                place.acquire()
-            line.append(place)
-            self.parked.append(place)
+                waiter.acquire()
+            line.append(waiter)
+            self.parked.append(waiter)
         for sub in self.subs:
             sub._settle_locked()
         return self
@@ -75,8 +76,8 @@ class House:
         locks = [side._take_lock, *(sub._put_lock for sub in self.subs)]
         if any(lock._is_owned() for lock in [*locks, *([] if m is None else [m._registry_lock])]):
             yield "a lock is held"
-        if side._news:
-            yield "there is unread news"
+        if side._stale:
+            yield "there is an unread stale sub-queue"
         lines = [side._takers]
         for sub in self.subs:
             lines += [sub._own_takers, sub._putters, sub._joiners, sub._joiners_of_all]
@@ -93,11 +94,11 @@ class House:
             left = [sub for sub in m._subqueues.values() if sub._items]
             if any(sub._is_eligible() for sub in left) or (m._is_shutdown and not left):
                 yield "a taker sleeps on"
-        waiting = [place for line in lines for place in line]
-        if any(place not in self.parked for place in waiting):
-            yield "nobody waits in a place that is in line"
-        if any(place not in waiting and not is_woken(place) for place in self.parked):
-            yield "a place that was taken out of its line is not woken"
+        waiting = [waiter for line in lines for waiter in line]
+        if any(waiter not in self.parked for waiter in waiting):
+            yield "no thread waits on a waiter that is in line"
+        if any(waiter not in waiting and not is_woken(waiter) for waiter in self.parked):
+            yield "a waiter that was taken out of its line is not woken"
         try:
             for queue in (*self.subs, *([] if m is None else [m])):
                 queue.check_invariants()
@@ -105,10 +106,10 @@ class House:
             yield f"an invariant does not hold: {error}"
 
 
-def is_woken(place: Any) -> bool:
-    if isinstance(place, AsyncPlace):
-        return place.woken.done()
-    return not place.locked()
+def is_woken(waiter: Any) -> bool:
+    if isinstance(waiter, AsyncWaiter):
+        return waiter.woken.done()
+    return not waiter.locked()
 
 
 def _contents(sub: Any) -> tuple[Any, ...]:
@@ -117,7 +118,7 @@ def _contents(sub: Any) -> tuple[Any, ...]:
     return (tuple(sub._items), counts, sub._closed, sub._limit, sub._attached, *settings)
 
 
-class FakePlace:
+class FakeWaiter:
     """A raw lock on which a call sleeps. Sleeping is `meanwhile`, in another thread; without it the time is up."""
 
     def __init__(self, meanwhile: Callable[[], object] | None) -> None:
@@ -145,10 +146,10 @@ class FakePlace:
 class FakeLoop:
     """An event loop for one coroutine."""
 
-    def place(self) -> AsyncPlace:
+    def waiter(self) -> AsyncWaiter:
         asyncio._set_running_loop(self)  # type: ignore[arg-type]
         try:
-            return AsyncPlace()
+            return AsyncWaiter()
         finally:
             asyncio._set_running_loop(None)
 
@@ -468,11 +469,11 @@ def operations(state: str) -> dict[str, Operation]:
 
 @contextmanager
 def waits_faked(house: House, operation: Operation) -> Iterator[None]:
-    """Have every call that parks sleep on a `FakePlace`."""
+    """Have every call that parks sleep on a `FakeWaiter`."""
     meanwhile = operation.meanwhile
     real = _sync.allocate_lock
     ends = None if meanwhile is None else lambda: meanwhile(house)
-    _sync.allocate_lock = lambda: FakePlace(ends)  # type: ignore[assignment,misc]
+    _sync.allocate_lock = lambda: FakeWaiter(ends)  # type: ignore[assignment,misc]
     try:
         yield
     finally:

@@ -293,8 +293,8 @@ def test_a_removed_lane_refuses_or_returns_what_is_put(hold: Hold) -> None:
         taker = run.spawn_expecting(Empty, multi_queue.get, timeout=1.0)
         run.spawn(multi_queue.remove_subqueue, "lane")
         run.join()
-        places = [taker.result == "a", list(lane) == ["a"], isinstance(putter.error, Detached)]
-        assert places.count(True) == 1
+        waiters = [taker.result == "a", list(lane) == ["a"], isinstance(putter.error, Detached)]
+        assert waiters.count(True) == 1
         assert rest(multi_queue) == []
         lane.check_invariants()
 
