@@ -5,9 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shlex
+import tomllib
 from pathlib import Path
 
+import click
 import pytest
+
+from multiqueue.cli import main
 
 HOUSE = Path(__file__).parent.parent
 DOCUMENTS = sorted([*HOUSE.glob("*.md"), *HOUSE.glob("docs/**/*.md")])
@@ -22,7 +27,50 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert not missing
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/journey.md", "docs/tutorial.md"])
+def blocks(*languages: str) -> list[tuple[Path, str]]:
+    """Each fenced block of one of these languages, with the document that it stands in."""
+    mark = re.compile(rf"^```({'|'.join(languages)})\n(.*?)^```", re.DOTALL | re.MULTILINE)
+    return [(document, found[2]) for document in DOCUMENTS for found in mark.finditer(document.read_text())]
+
+
+def test_each_document_with_python_is_run_by_a_test() -> None:
+    """A document that has a block of Python is named, as a file or by its stem, by a test that executes documents."""
+    runners = [text for text in (path.read_text() for path in HOUSE.glob("tests/**/*.py")) if "```python" in text]
+    for document in {document for document, _ in blocks("python")}:
+        name = re.compile(rf'["/]{re.escape(document.stem)}(\.md)?"')
+        assert any(name.search(text) for text in runners), f"no test runs {document.relative_to(HOUSE)}"
+
+
+def test_toml_of_documents_is_toml() -> None:
+    """Every block of TOML parses."""
+    found = blocks("toml")
+    assert found
+    for _, text in found:
+        tomllib.loads(text)
+
+
+def test_commands_of_documents_exist() -> None:
+    """Each `multiqueue COMMAND` in a shell's block or in an indented line has a command and options that are there."""
+    lines = [line for _, text in blocks("bash", "console") for line in text.splitlines()]
+    lines += [line for document in DOCUMENTS for line in re.findall(r"^    (.*)", document.read_text(), re.MULTILINE)]
+    seen = 0
+    for line in lines:
+        found = re.search(r"(?:^|[/$] ?|bin/)multiqueue ([a-z].*)", line)
+        if found is None or re.search(r"[\[|]\S|\S[|]", found[1]):  # the synopsis of a command
+            continue
+        words = shlex.split(found[1].partition(" | ")[0], comments=True)
+        command: click.Command | None = main
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            command = command.get_command(click.Context(command), words.pop(0))
+        assert command is not None, line
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        asked = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert asked <= options | {"--help", "--version"}, line
+        seen += 1
+    assert seen > 20
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/index.md", "docs/journey.md", "docs/tutorial.md"])
 def test_code_runs(name: str) -> None:
     """The Python in a document runs, and prints what the comments beside each print say."""
     document = HOUSE / name

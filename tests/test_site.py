@@ -1,0 +1,57 @@
+"""The site is built from the documents and the docstrings, and needs nothing from elsewhere."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from test_doors import DOORS
+
+HOUSE = Path(__file__).parent.parent
+LINK = re.compile(r'(?:href|src)="([^"]+)"')
+
+
+@pytest.mark.slow(selected=sys.version_info < (3, 12))  # one interpreter will do
+def test_the_site(need_module: Callable[[str, str], None], tmp_path: Path) -> None:
+    """The build is strict; each public name has its place; no link is dead, and nothing is loaded from elsewhere."""
+    need_module("material", "mkdocs-material is not installed: pip install -e '.[docs]'")
+    site = tmp_path / "site"
+    done = subprocess.run(
+        [HOUSE / ".ci" / "site", site],
+        env={**os.environ, "SITE_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    pages = {page: page.read_text() for page in site.rglob("*.html") if page.name != "404.html"}  # a server's page
+    for door in DOORS:
+        text = pages[site / "api" / f"multiqueue{door}.html"]
+        missing = [name for name in public_names(door) if f'id="multiqueue{door}.{name}"' not in text]
+        assert not missing, f"multiqueue{door}"
+    for page, text in pages.items():
+        for link in LINK.findall(text):
+            target = unquote(link.partition("#")[0])
+            if not target or re.match("(https?|mailto|data):", target):
+                continue
+            assert (page.parent / target).exists(), f"{page.relative_to(site)} leads to {link}"
+        loaded = re.findall(r'<(?:script|img|iframe)[^>]*src="(https?:[^"]+)"|<link[^>]*href="(https?:[^"]+)"', text)
+        assert not [one for one in loaded if "canonical" not in one], page
+
+
+def public_names(door: str) -> list[str]:
+    """What a room's `__all__` has, but for the names of the standard library's own classes."""
+    path = HOUSE.joinpath("multiqueue", *door.split("."))
+    tree = ast.parse((path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text())
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = ast.literal_eval(node.value)
+            return [name for name in names if door or name not in {"LifoQueue", "PriorityQueue", "SimpleQueue"}]
+    raise AssertionError(f"multiqueue{door} has no __all__")
