@@ -17,7 +17,7 @@ from . import _scan
 from ._errors import ConfigError
 from ._graph import in_order, mistakes
 from ._items import ALLOW, ERROR, Lane, Step
-from ._place import Place, place_of
+from ._place import Place, joined, place_of
 from ._scan import PassedOver
 from ._sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
 from ._storage import Storage
@@ -51,16 +51,17 @@ class PipelineConfig:
         return place_of(self.settings.output.path, self.base)
 
     @property
-    def written(self) -> frozenset[Path]:
+    def written(self) -> frozenset[Place]:
         """The directories that a run writes: no scan may enter them, whatever the globs say."""
         parts = ("data", "steps", "corrupt", "_multiqueue")
-        return frozenset({self.output, self.dead_letters, *(self.output / part for part in parts)})
+        output = Place(str(self.output))
+        return frozenset({output, self.dead_letters, *(output / part for part in parts)})
 
     @property
-    def dead_letters(self) -> Path:
-        """The directory for what is set aside."""
+    def dead_letters(self) -> Place:
+        """The directory for what is set aside, also in a store."""
         path = self.settings.output.dead_letters
-        return self.output / "failed" if path is None else Path(os.path.normpath(self.base / path))
+        return Place(str(self.output / "failed")) if path is None else place_of(path, self.base)
 
     @property
     def state(self) -> Path:
@@ -97,7 +98,7 @@ class PipelineConfig:
         found: dict[str, Lane] = {}
         met: dict[str, PassedOver] = {}
         for name, section in self.settings.lanes.items():
-            for lane in _lanes_of(name, section, self.base, met):
+            for lane in _lanes_of(name, section, self, met):
                 if lane.name in found:
                     raise ConfigError(_two_of_one_name(lane, found[lane.name]))
                 found[lane.name] = lane
@@ -105,12 +106,12 @@ class PipelineConfig:
             raise ConfigError(f"steps.{name}: there is a lane {name!r} already; rename the step")
         return list(found.values()), met
 
-    def section_of(self, lane: str, path: Path) -> str | None:
-        """The section of whose directories one made this lane, which has a file of this path; None when none did."""
+    def section_of(self, lane: str, place: Place) -> str | None:
+        """The section of whose directories one made this lane, which has a file there; None when none did."""
         for name, section in self.settings.lanes.items():
             if section.directories is not None:
                 pattern = _scan.absolute(section.directories, self.base)
-                directory = _scan.is_directory_of(path, pattern, strings(section.exclude))
+                directory = _scan.is_directory_of(place, pattern, strings(section.exclude))
                 if directory is not None and lane == _lane_name(section, directory):
                     return name
         return None
@@ -157,7 +158,8 @@ def parse_config(
 def _own_output(config: PipelineConfig) -> list[tuple[tuple[str | int, ...], str]]:
     """The globs that start in what the pipeline itself writes: each run would read what the last one has put out."""
     # Dead letters elsewhere may lie around the input.
-    own = {path for path in config.written if path != config.output and path.is_relative_to(config.output)}
+    output = Place(str(config.output))
+    own = {place for place in config.written if place != output and place.is_below(output)}
     return [
         (("lanes", name, "files"), f"{glob!r} is what this pipeline writes; a step reads what lanes have put out")
         for name, section in config.settings.lanes.items()
@@ -167,8 +169,8 @@ def _own_output(config: PipelineConfig) -> list[tuple[tuple[str | int, ...], str
     ]
 
 
-def _with_parents(path: Path) -> list[Path]:
-    return [path, *path.parents]
+def _with_parents(place: Place) -> list[Place]:
+    return [Place(joined(place.parts[:length])) for length in range(1, len(place.parts) + 1)]
 
 
 def _two_of_one_name(second: Lane, first: Lane) -> str:
@@ -181,24 +183,28 @@ def _two_of_one_name(second: Lane, first: Lane) -> str:
     )
 
 
-def _lanes_of(name: str, section: LaneSection, base: Path, met: dict[str, PassedOver]) -> list[Lane]:
+def _lanes_of(name: str, section: LaneSection, config: PipelineConfig, met: dict[str, PassedOver]) -> list[Lane]:
     if section.directories is None:
-        return [_lane(name, name, section, base)]
-    pattern = _scan.absolute(section.directories, base)
+        return [_lane(name, name, section, config.base)]
+    pattern = _scan.absolute(section.directories, config.base)
     root, _ = _scan.fixed_root(pattern)
     passed_over = met[name] = PassedOver()
     return [
-        _lane(_lane_name(section, directory.relative_to(root)), name, section, directory)
-        for directory in _scan.directories(pattern, strings(section.exclude), passed_over)
+        _lane(_lane_name(section, "/".join(directory.parts[len(root.parts) :])), name, section, _root(directory))
+        for directory in _scan.directories(pattern, strings(section.exclude), passed_over, config.storage)
     ]
 
 
-def _lane_name(section: LaneSection, directory: Path) -> str:
+def _root(directory: Place) -> Path | Place:
+    return directory.path if directory.is_local else directory
+
+
+def _lane_name(section: LaneSection, directory: str) -> str:
     """The name of the lane that a directory makes, which is relative to where the glob starts."""
-    return (section.name or DIRECTORY).replace(DIRECTORY, directory.as_posix())
+    return (section.name or DIRECTORY).replace(DIRECTORY, directory)
 
 
-def _lane(name: str, section_name: str, section: LaneSection, root: Path) -> Lane:
+def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place) -> Lane:
     return Lane(
         name=name,
         section=section_name,
@@ -209,6 +215,7 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path) -> Lan
         exclude=strings(section.exclude),
         format=section.format,
         options=spark_options(section.options),
+        io=section.io,
         schema=section.schema_,
         expect=section.expect,
         corrupt=_corrupt(section),

@@ -20,14 +20,11 @@ from typing import Any
 from ._errors import JobError
 from ._items import ALLOW
 from ._place import Place
-from ._reading import CORRUPT, FILE, Reading, quoted
+from ._reading import CORRUPT, FILE, LOOK_BYTES, Reading, first_line, quoted
 from ._schema import columns_of, other_names
 
 DataFrame = Any
 StructType = Any
-
-# Most headers are shorter than the first; a line that is longer than the last is no header.
-_LOOKS_BYTES = (4 << 10, 64 << 10, 4 << 20)
 
 # Bytes of a header that is none, in a sentence.
 _SHOWN = 40
@@ -94,8 +91,9 @@ class Headers:
     def _groups(self, reading: Reading) -> list[tuple[StructType, list[Place]]]:
         """The files by what their headers say, in order; without those that have none, where that is allowed."""
         by_line: dict[bytes | Place, list[Place]] = {}
-        for path in reading.item.places:
-            line = _first_line(reading, path)
+        places = reading.item.places
+        for path, start in zip(places, reading.storage.starts_of(places, LOOK_BYTES), strict=True):
+            line = first_line(reading, path, start)
             if line == b"":
                 if reading.lane.corrupt != ALLOW:
                     raise JobError(
@@ -119,7 +117,7 @@ class Headers:
             _check_encoding(reading, line, path)
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
-            self._known[key] = reading.header(path)
+            self._known[key] = reading.header(path, line)
         return self._known[key]
 
 
@@ -138,33 +136,6 @@ def _check_encoding(reading: Reading, line: bytes, path: Place) -> None:
             f"the header of {reading.item.shown(path)} is not UTF-8: {line[:_SHOWN]!r}; name its encoding, as in "
             'options = { header = true, encoding = "ISO-8859-1" }, and a packed file as what it is: .gz, .bz2'
         ) from error
-
-
-def _first_line(reading: Reading, path: Place) -> bytes | None:
-    """The line that has the header, without its end; empty when there is none, None when only Spark can find it.
-
-    Raises:
-        JobError: the file cannot be read.
-    """
-    comment = reading.option("comment").encode()
-    custom = reading.option("lineSep").encode()
-    for most_bytes in _LOOKS_BYTES:
-        try:
-            start = reading.storage.start_of(path, most_bytes)
-        except OSError as error:
-            raise JobError(f"cannot read {reading.item.shown(path)}: {error.strerror or error}") from error
-        if start is None:
-            return None
-        is_whole = len(start) < most_bytes
-        start = start.removeprefix(b"\xef\xbb\xbf")
-        lines = start.split(custom) if custom else start.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-        for line in lines if is_whole else lines[:-1]:
-            if line.strip(b" \t\x00\xff\xfe") and not (comment and line.startswith(comment)):
-                quotes = line.count((reading.option("quote") or '"').encode())
-                return None if quotes % 2 and reading.is_true("multiLine") else line
-        if is_whole:
-            return b""
-    return None
 
 
 def _is_exact(names: Sequence[str]) -> bool:

@@ -2,8 +2,8 @@
 
 Promise     `lane=LANE/item=ID.json` is there as a whole, and exactly for the items that are set aside or that wait to
             be tried again after that: `spark.read.json` reads the directory.
-State       Files only; the runner's thread writes them, by a rename each. `multiqueue pipeline retry` removes those of
-            items that it forgets, while no run is under way.
+State       Files or objects only; the runner's thread writes them, by a rename or a request each. `multiqueue pipeline
+            retry` removes those of items that it forgets, while no run is under way.
 Crash       A letter is written before the ledger says failed. Death in between leaves a letter of an item that runs
             again: it is written once more, or removed when the item is done.
 """
@@ -11,17 +11,17 @@ Crash       A letter is written before the ledger says failed. Death in between 
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
-import os
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ._errors import PipelineError
 from ._items import Item, Payload
+from ._place import Place
 from ._publish import quoted
 from ._retry import describe
+from ._storage import Storage
 
 # The last lines of a traceback say most; a Java stack inside of one can be as long as it likes.
 _MOST_CHARACTERS = 20_000
@@ -30,8 +30,9 @@ _MOST_CHARACTERS = 20_000
 class DeadLetters:
     """The directory of what was set aside."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path | Place, storage: Storage | None = None) -> None:
+        self.directory = Place(str(directory))
+        self._storage = storage or Storage()
 
     def write(self, item: Item, error: BaseException) -> None:
         """Tell of an item that is set aside with this error.
@@ -39,23 +40,29 @@ class DeadLetters:
         Raises:
             PipelineError: the file cannot be written.
         """
-        path = self.place(item)
-        draft = path.with_name(f".{path.name}")
+        place = self.place(item)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft.write_text(json.dumps(_letter(item, error), ensure_ascii=False) + "\n", encoding="utf-8")
-            os.replace(draft, path)
+            self._storage.put(place, (json.dumps(_letter(item, error), ensure_ascii=False) + "\n").encode())
         except OSError as failure:
             raise PipelineError(
-                f"cannot write the dead letter {str(path)!r}: {failure.strerror}; run again to go on"
+                f"cannot write the dead letter {place.text!r}: {failure.strerror}; run again to go on"
             ) from failure
 
     def remove(self, item: Item) -> None:
-        """The item is done, or gone."""
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self.place(item))
+        """The item is done, or gone.
 
-    def place(self, item: Item) -> Path:
+        Raises:
+            PipelineError: the file cannot be removed.
+        """
+        place = self.place(item)
+        try:
+            self._storage.remove(place)
+        except OSError as failure:
+            raise PipelineError(
+                f"cannot remove the dead letter {place.text!r}: {failure.strerror}; run again to go on"
+            ) from failure
+
+    def place(self, item: Item) -> Place:
         return self.directory / f"lane={quoted(item.lane)}" / f"item={item.id}.json"
 
 

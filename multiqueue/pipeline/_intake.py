@@ -22,7 +22,9 @@ from pathlib import Path
 from . import _scan
 from ._items import FileSeen, Lane
 from ._ledger import Ledger, Scanned
+from ._place import Place
 from ._presence import Lost, lost_lane
+from ._storage import Storage
 
 # 256 files are looked up and recorded in a few milliseconds: short enough for jobs that end in between.
 _SLICE = 256
@@ -61,11 +63,13 @@ class Intake:
         self,
         lanes: Sequence[Lane],
         base: Path,
-        avoid: Collection[Path],
+        avoid: Collection[Path | Place],
         ledger: Ledger,
         follow: Follow | None = None,
         lost: Sequence[Lost] = (),
+        storage: Storage | None = None,
     ) -> None:
+        self._storage = storage or Storage()
         self._lost_sections = tuple(lost)
         self._lost_lanes: dict[str, Lost] = {}
         self.passed_over = _scan.PassedOver()
@@ -171,7 +175,7 @@ class Intake:
 
     def _scan_of(self, lane: Lane) -> _LaneScan:
         met = _scan.PassedOver()
-        files = _scan.scan(lane, self._base, met, self._avoid)
+        files = _scan.scan(lane, self._base, met, self._avoid, self._storage)
         if self._follow is not None:
             files = filter(self._follow.has_settled, files)
         return _LaneScan(lane, files, met)

@@ -58,7 +58,7 @@ class Lane:
     """One lane of a run: what it reads and how it is scheduled."""
 
     name: str
-    root: Path
+    root: Path | Place
     globs: tuple[str, ...]
     """Relative to `root`, or absolute."""
     source: str | None = None
@@ -70,6 +70,8 @@ class Lane:
     exclude: tuple[str, ...] = ()
     format: str = "text"
     options: Mapping[str, str] = field(default_factory=dict)
+    io: str = "auto"
+    """Which way its files are read: `spark`, `python`, or what the cluster can."""
     schema: str | None = None
     expect: str | None = None
     """The columns that the files must have, as DDL."""

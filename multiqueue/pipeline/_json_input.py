@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ._errors import JobError
 from ._items import ALLOW
 from ._place import Place
-from ._reading import FILE, Reading, place_in, quoted
+from ._reading import FILE, Reading, place_in, quoted, unreadable
 
 DataFrame = Any
 
@@ -41,8 +41,7 @@ def check_documents(reading: Reading) -> None:
     """
     if reading.lane.corrupt == ALLOW:
         return
-    for path in reading.item.places:
-        text = _start(reading, path)
+    for path, text in _starts(reading):
         if text is None:
             continue
         if not reading.is_true("multiLine"):
@@ -78,10 +77,10 @@ def check_expected(reading: Reading, frame: DataFrame, expected: Sequence[str]) 
     """
     if len(reading.item.places) == 1 and reading.schema is None:
         return
-    doubtful = [path for path in reading.item.places if not _has(reading, path, expected)]
+    doubtful = [path for path, text in _starts(reading) if not _has(text, expected)]
     if not doubtful:
         return
-    files = frame if reading.sets_aside else frame.selectExpr("*", f"_metadata.file_path AS {FILE}")
+    files = reading.with_files(frame)
     there = (f"CAST({quoted(name)} IS NOT NULL AS INT) AS c{place}" for place, name in enumerate(expected))
     rows = files.selectExpr(FILE, *there).groupBy(FILE).max(*(f"c{place}" for place in range(len(expected)))).collect()
     found = {place_in(row[0]): row[1:] for row in rows}
@@ -94,25 +93,28 @@ def check_expected(reading: Reading, frame: DataFrame, expected: Sequence[str]) 
             )
 
 
-def _has(reading: Reading, path: Place, expected: Sequence[str]) -> bool:
-    """Whether the file's first record has all of this."""
-    text = _start(reading, path)
+def _has(text: str | None, expected: Sequence[str]) -> bool:
+    """Whether the first record of a file that starts so has all of this."""
     record = None if text is None else _first(text)[0]
     if isinstance(record, list) and record:
         record = record[0]
     return isinstance(record, dict) and {name.lower() for name in expected} <= {name.lower() for name in record}
 
 
-def _start(reading: Reading, path: Place) -> str | None:
-    """The start of a file; None where only Spark can read it.
+def _starts(reading: Reading) -> Iterator[tuple[Place, str | None]]:
+    """Each file with its start; None where only Spark can read it.
 
     Raises:
-        JobError: it cannot be read.
+        JobError: one cannot be read.
     """
-    try:
-        start = reading.storage.start_of(path, _LOOK_BYTES)
-    except OSError as error:
-        raise JobError(f"cannot read {reading.item.shown(path)}: {error.strerror or error}") from error
+    places = reading.item.places
+    for path, start in zip(places, reading.storage.starts_of(places, _LOOK_BYTES), strict=True):
+        if isinstance(start, OSError):
+            raise unreadable(reading.item, path, start) from start
+        yield path, _text(reading, start)
+
+
+def _text(reading: Reading, start: bytes | None) -> str | None:
     if start is None:
         return None
     encoding = reading.option("encoding") or reading.option("charset") or json.detect_encoding(start)

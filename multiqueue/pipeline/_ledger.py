@@ -26,10 +26,11 @@ from pathlib import Path
 
 from ._batching import cut, halves
 from ._errors import IllegalTransition, StateMismatch
-from ._items import MESSAGE, STEP, FileSeen, Item, item_id
+from ._items import MESSAGE, STEP, FileSeen, Item, item_id, place_seen
 from ._ledger_file import LaneCount, connect, in_sentences, lane_counts, state_named, told
 from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
+from ._storage import Storage
 
 FILES = "files"
 """The kind of an output of directories; others have the names of tables."""
@@ -64,9 +65,10 @@ class Standing:
 class Ledger:
     """The state of one pipeline, open for writing. Use it from one thread."""
 
-    def __init__(self, path: Path, base: Path) -> None:
+    def __init__(self, path: Path, base: Path, storage: Storage | None = None) -> None:
         self._path = path
         self._base = base
+        self._storage = storage or Storage()
         self._connection = connect(path)
         self.messages = LedgerMessages(self._connection)
 
@@ -131,7 +133,7 @@ class Ledger:
             "SELECT lane, path FROM files WHERE lane > ? ORDER BY lane, path LIMIT 1", (lane,)
         ).fetchone():
             lane, path = row
-            if "://" not in path:
+            if FileSeen(path, 0, 0).is_file:
                 yield lane, path
 
     def counts(self) -> list[LaneCount]:
@@ -342,7 +344,7 @@ class Ledger:
     def put_back(self, seq: int) -> bool:
         """Let a failed item wait again, without its files that are gone; False when there is none left."""
         files = self._files(seq)
-        gone = [(seq, one.path) for one in files if one.is_file and not (self._base / one.path).exists()]
+        gone = [(seq, one.path) for one in files if one.is_file and self._is_gone(one.path)]
         self._connection.executemany("DELETE FROM files WHERE item = ? AND path = ?", gone)
         if len(gone) == len(files):
             self._connection.execute("DELETE FROM items WHERE seq = ?", (seq,))
@@ -353,6 +355,13 @@ class Ledger:
             (after(ItemState.FAILED, ItemEvent.PUT_BACK), len(gone), self.seconds_at_work(), seq),
         )
         return True
+
+    def _is_gone(self, path: str) -> bool:
+        try:
+            self._storage.status(place_seen(path, self._base))
+        except OSError as error:
+            return isinstance(error, FileNotFoundError | NotADirectoryError)
+        return False
 
     def recover(self, is_published: Callable[[Item], bool]) -> tuple[int, int]:
         """Settle what a run that died had submitted: how many turned out done, and how many wait again."""
@@ -412,11 +421,11 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def open_ledger(path: Path, base: Path) -> Iterator[Ledger]:
+def open_ledger(path: Path, base: Path, storage: Storage | None = None) -> Iterator[Ledger]:
     """The state of one pipeline, open for writing; closed at the end. Whatever SQLite says inside is told.
 
     Raises:
         PipelineError: as `in_sentences`.
     """
-    with in_sentences(path), contextlib.closing(Ledger(path, base)) as ledger:
+    with in_sentences(path), contextlib.closing(Ledger(path, base, storage)) as ledger:
         yield ledger

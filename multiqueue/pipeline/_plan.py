@@ -136,7 +136,7 @@ def _read_all(
         found[lane]["new"] += scanned.added
         found[lane]["changed"] += scanned.reopened.total()
 
-    intake = Intake(lanes, config.base, config.written, ledger, lost=lost)
+    intake = Intake(lanes, config.base, config.written, ledger, lost=lost, storage=config.storage)
     while not intake.finished:
         intake.step(0.0, note)
     return intake, found

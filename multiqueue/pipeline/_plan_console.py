@@ -11,6 +11,7 @@ from rich.table import Table
 from .._words import counted
 from ._config import PipelineConfig
 from ._plan import LanePlan, Plan, StepPlan
+from ._ways import planned_way
 
 
 def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
@@ -54,12 +55,13 @@ def plan_values(plan: Plan) -> dict[str, Any]:
 def _lanes(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("lane")
+    table.add_column("by")
     for name in ("priority", "weight", "to run", "new", "changed", "files", "bytes", "done", "failed"):
         table.add_column(name, justify="right")
     for lane in plan.lanes:
         counts = (lane.to_run, lane.new, lane.changed, lane.files, lane.size_bytes, lane.done, lane.failed)
         scheduling = (str(lane.lane.priority), str(lane.lane.weight))
-        table.add_row(escape(lane.lane.name), *scheduling, *(f"{count:,}" for count in counts))
+        table.add_row(escape(lane.lane.name), planned_way(lane.lane), *scheduling, *(f"{count:,}" for count in counts))
     return table
 
 
@@ -73,8 +75,9 @@ def _steps(plan: Plan) -> Table:
     return table
 
 
-def _lane_values(plan: LanePlan) -> dict[str, int]:
+def _lane_values(plan: LanePlan) -> dict[str, Any]:
     return {
+        "by": planned_way(plan.lane),
         "priority": plan.lane.priority,
         "weight": plan.lane.weight,
         "to_run": plan.to_run,

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ._config import PipelineConfig
 from ._errors import ConfigError
-from ._items import Lane
+from ._items import Lane, place_seen
 from ._ledger import Ledger
 from ._scan import PassedOver, scan
 
@@ -64,7 +63,7 @@ def lost_directories(
     told, present = {one.name for one in lost}, {lane.name for lane in lanes}
     gone: dict[str, list[str]] = {}
     for lane, path in ledger.lanes_with_files():
-        section_name = None if lane in present else config.section_of(lane, Path(config.base / path))
+        section_name = None if lane in present else config.section_of(lane, place_seen(path, config.base))
         if section_name is not None and not config.settings.lanes[section_name].allow_empty:
             gone.setdefault(section_name, []).append(lane)
     for name, names in gone.items():
@@ -88,7 +87,7 @@ def require_input(config: PipelineConfig, ledger: Ledger, lanes: Sequence[Lane])
     if not ledger.is_empty() or any(one.source is not None or one.allow_empty for one in sections.values()):
         return
     passed_over = PassedOver()
-    if any(True for lane in lanes for _ in scan(lane, config.base, passed_over, config.written)):
+    if any(True for lane in lanes for _ in scan(lane, config.base, passed_over, config.written, config.storage)):
         return
     globs = ", ".join(f"lanes.{name}.files = {section.files!r}" for name, section in sections.items())
     why = "".join(f"; {sentence}" for sentence in passed_over.sentences())

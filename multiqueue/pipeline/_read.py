@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,8 +15,9 @@ from ._items import FileSeen, Item, Lane
 from ._json_input import check_documents
 from ._parquet_input import read_parquet
 from ._place import Place, place_of
-from ._reading import Reading, schema_of, spark_path
-from ._storage import Storage
+from ._reading import BY_PYTHON, Reading, schema_of, spark_path, unreadable
+from ._storage import PACKED, Status, Storage
+from ._ways import Ways
 
 DataFrame = Any
 SparkSession = Any
@@ -35,18 +35,18 @@ def met(item: Item, storage: Storage) -> tuple[FileSeen, ...]:
         JobError: one of them is gone.
         PipelineError: a store does not answer.
     """
-    return tuple(_met(seen.path, item.place(seen), storage) if seen.is_file else seen for seen in item.files)
+    files = [seen for seen in item.files if seen.is_file]
+    found = iter(storage.statuses([item.place(seen) for seen in files]))
+    return tuple(_met(seen.path, item.place(seen), next(found)) if seen.is_file else seen for seen in item.files)
 
 
-def _met(path: str, place: Place, storage: Storage) -> FileSeen:
-    try:
-        status = storage.status(place)
-    except OSError as error:
-        may_pass = not place.is_local and not isinstance(error, FileNotFoundError | PermissionError)
+def _met(path: str, place: Place, status: Status | OSError) -> FileSeen:
+    if isinstance(status, OSError):
+        may_pass = not place.is_local and not isinstance(status, FileNotFoundError | PermissionError)
         raise (PipelineError if may_pass else JobError)(
-            f"cannot read {place.text!r}: {error.strerror}; "
+            f"cannot read {place.text!r}: {status.strerror}; "
             "`multiqueue pipeline retry` tries again and forgets files that are gone"
-        ) from error
+        ) from status
     return FileSeen(path, status.size_bytes, status.mtime_ns)
 
 
@@ -64,8 +64,9 @@ def named_files(item: Item, storage: Storage) -> Item:
             raise JobError(f'the body of message {payload.id!r} is no path; format = "message" takes bodies') from error
         except ValueError as error:
             raise JobError(f"the message {payload.id!r}: {error}") from error
-        files.append(_met(place.text, place, storage))
-    return replace(item, files=tuple(files))
+        files.append(FileSeen(place.text, 0, 0))
+    named = replace(item, files=tuple(files))
+    return replace(named, files=met(named, storage))
 
 
 def read_messages(spark: SparkSession, item: Item) -> DataFrame:
@@ -92,14 +93,15 @@ def unchanged(item: Item, storage: Storage) -> None:
     Raises:
         PipelineError: one has changed; what was read may be half of the one and half of the other.
     """
-    for seen in item.files:
-        if not seen.is_file:
+    files = [seen for seen in item.files if seen.is_file]
+    places = [item.place(seen) for seen in files]
+    for seen, place, status in zip(files, places, storage.statuses(places), strict=True):
+        if isinstance(status, FileNotFoundError):  # it was read whole before
             continue
-        place = item.place(seen)
-        with contextlib.suppress(FileNotFoundError):  # it was read whole before
-            status = storage.status(place)
-            if (status.size_bytes, status.mtime_ns) != (seen.size_bytes, seen.mtime_ns):
-                raise PipelineError(f"{item.shown(place)} has changed while it was read")
+        if isinstance(status, OSError):
+            raise PipelineError(f"cannot ask whether {item.shown(place)} has changed: {status.strerror}") from status
+        if (status.size_bytes, status.mtime_ns) != (seen.size_bytes, seen.mtime_ns):
+            raise PipelineError(f"{item.shown(place)} has changed while it was read")
 
 
 class Inputs:
@@ -107,15 +109,21 @@ class Inputs:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
+        self.ways = Ways()
         self._headers = Headers()
         self._schemas: dict[tuple[str, str | None], StructType | None] = {}
 
     def reading(self, spark: SparkSession, lane: Lane, item: Item) -> Reading:
-        """How this item is read."""
+        """How this item is read.
+
+        Raises:
+            JobError: the way that the lane's `io` allows does not read it.
+        """
+        way = self.ways.of(spark, lane, item)
         key = (lane.format, lane.schema)
         if key not in self._schemas:
-            self._schemas[key] = schema_of(spark, lane, item)
-        return Reading(spark, lane, item, self._schemas[key], self.storage)
+            self._schemas[key] = schema_of(spark, lane, item, way)
+        return Reading(spark, lane, item, self._schemas[key], self.storage, way)
 
     def read(self, reading: Reading) -> DataFrame:
         """The item's files as one DataFrame: rows of the format.
@@ -138,18 +146,20 @@ def _check_packed(reading: Reading) -> None:
     """Return if Spark can unpack the files, as far as their starts tell.
 
     Raises:
-        JobError: one is packed in another way than its name says to Spark.
+        JobError: one is packed in another way than its name says to Spark, or in one that Python does not know.
     """
     for path in reading.item.places:
         try:
             is_good = reading.storage.is_in_blocks(path)
         except OSError as error:
-            raise JobError(f"cannot read {reading.item.shown(path)}: {error.strerror or error}") from error
+            raise unreadable(reading.item, path, error) from error
         if not is_good:
             raise JobError(
                 f"{reading.item.shown(path)} is not packed as Hadoop packs {path.suffix}, in blocks with their "
                 "lengths, and Spark reads no other; pack it as .gz, .bz2 or .zst"
             )
+        if reading.way == BY_PYTHON and path.suffix in PACKED:
+            raise JobError(f"{reading.item.shown(path)}: Python does not unpack {path.suffix}; pack it as .gz or .bz2")
 
 
 def read_output(

@@ -6,12 +6,14 @@ beside one with the path of their file (`set aside`), or are left to the lane's 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
-from ._errors import JobError
+from . import _python_io
+from ._errors import JobError, PipelineError
 from ._items import ERROR, SET_ASIDE, Item, Lane
 from ._place import Place, place_of
 from ._storage import Storage
@@ -20,9 +22,16 @@ DataFrame = Any
 SparkSession = Any
 StructType = Any
 
+BY_SPARK = "spark"
+BY_PYTHON = "python"
+
 CORRUPT = "_multiqueue_corrupt_record"
 FILE = "_multiqueue_file_path"
 NOTHING = "_multiqueue_no_column"
+
+# Most headers are shorter than the first; a line that is longer than the last is no header.
+LOOK_BYTES = 4 << 10
+_LOOKS_BYTES = (LOOK_BYTES, 64 << 10, 4 << 20)
 
 # The reader's name and options for each format of a lane.
 _READERS: Mapping[str, tuple[str, Mapping[str, str]]] = {
@@ -45,6 +54,8 @@ class Reading:
     schema: StructType | None
     """The columns in the lane's `schema`."""
     storage: Storage
+    way: str = BY_SPARK
+    """`BY_SPARK`, its own readers, or `BY_PYTHON`, the executors' Python."""
 
     @property
     def sets_aside(self) -> bool:
@@ -71,6 +82,8 @@ class Reading:
         options: Mapping[str, str] | None = None,
     ) -> DataFrame:
         """The rows of these files; their columns are those of the lane's schema, unless others are given."""
+        if self.way == BY_PYTHON:
+            return self._load_by_python(files, schema if schema is not None else self.schema, options or {})
         places = [spark_path(place) for place in files]
         reader = self._reader(options or {})
         columns = schema if schema is not None else self.schema
@@ -79,20 +92,87 @@ class Reading:
                 reader = reader.schema(columns if schema is not None else self.lane.schema)
             return reader.load(places)
         columns = columns if columns is not None else reader.load(places).schema
-        columns = type(columns)([field for field in columns.fields if field.name != CORRUPT])
-        if not columns.fields:
-            columns.add(NOTHING, "string")  # Spark reads no column of corrupt records alone
-        columns.add(CORRUPT, "string")
+        columns = _with_corrupt(columns)
         return (
             self._reader(options or {}).schema(columns).load(places).selectExpr("*", f"_metadata.file_path AS {FILE}")
         )
 
-    def header(self, file: Place) -> StructType:
-        """The columns that the header of a CSV file names, as Spark reads it; each a string."""
-        return self._reader({"inferSchema": "false", "mode": "PERMISSIVE"}).load([spark_path(file)]).schema
+    def with_files(self, frame: DataFrame) -> DataFrame:
+        """The rows of a frame of all files, which has these columns, with `FILE`; rows may come in another order."""
+        if self.sets_aside:
+            return frame
+        if self.way == BY_SPARK:
+            return frame.selectExpr("*", f"_metadata.file_path AS {FILE}")
+        apart = replace(self, lane=replace(self.lane, corrupt=SET_ASIDE))
+        return apart.load(self.item.places, frame.schema).drop(CORRUPT, NOTHING)
+
+    def header(self, file: Place, line: bytes | None = None) -> StructType:
+        """The columns that the header of a CSV file names, as Spark reads it; each a string.
+
+        Raises:
+            JobError: Python reads the file, and the `line` with its header is not known.
+        """
+        reader = self._reader({"inferSchema": "false", "mode": "PERMISSIVE", "enforceSchema": "true"})
+        if self.way == BY_SPARK:
+            return reader.load([spark_path(file)]).schema
+        if line is None:
+            raise JobError(f'only Spark itself finds the header of {self.item.shown(file)}; read it by io = "spark"')
+        text = line.decode(self.option("encoding") or self.option("charset") or "utf-8", "replace")
+        return reader.csv(self.spark.sql("SELECT :line AS value", args={"line": text})).schema
+
+    def _header_of(self, file: Place) -> StructType:
+        (start,) = self.storage.starts_of([file], LOOK_BYTES)
+        return self.header(file, first_line(self, file, start))
+
+    def _load_by_python(
+        self, files: Sequence[Place], columns: StructType | None, options: Mapping[str, str]
+    ) -> DataFrame:
+        sizes = {self.item.place(seen): seen.size_bytes for seen in self.item.files}
+        sized = [(file, sizes.get(file, 0)) for file in files]
+        if self.lane.format == "binary":
+            return _python_io.binary_frame(self.spark, self.storage, sized)
+        if self.lane.format == "parquet":
+            return _python_io.parquet_frame(self.spark, self.storage, sized, columns)
+        preset = _python_io.Options({**_READERS[self.lane.format][1], **self.lane.options})
+        texts = _python_io.text_frame(self.spark, self.storage, sized, self.lane.format, preset)
+        if self.lane.format == "text":
+            return texts.select("value")
+        parse = "csv" if self.lane.format == "csv" else "json"
+        reader = self._reader({**options, "header": "false"})
+        if columns is None:
+            columns = getattr(reader, parse)(texts.select("value")).schema
+            if self.is_true("header"):
+                columns = _renamed(columns, self._header_of(files[0]).names)
+        if not self.sets_aside:
+            return getattr(reader.schema(columns), parse)(texts.select("value"))
+        columns = _with_corrupt(columns)
+        if not self.is_true("multiLine"):
+            return self._parsed(texts, columns)
+        frames = []
+        for one in sized:  # a document may be several rows, and no function gives its file beside each
+            text = _python_io.text_frame(self.spark, self.storage, [one], self.lane.format, preset).select("value")
+            rows = getattr(reader.schema(columns), parse)(text)
+            frames.append(rows.selectExpr("*", f"{_file_literal(one[0])} AS {FILE}"))
+        return functools.reduce(lambda whole, frame: whole.unionAll(frame), frames)
+
+    def _parsed(self, texts: DataFrame, columns: StructType) -> DataFrame:
+        """Each text as a row of these columns, with its file."""
+        from pyspark.sql import functions
+
+        options = {**self._options({}), "header": "false"}
+        if self.lane.format == "csv":
+            ddl = ", ".join(f"{quoted(one.name)} {one.dataType.simpleString()}" for one in columns.fields)
+            row = functions.from_csv("value", ddl, options)
+        else:
+            row = functions.from_json("value", columns, options)
+        return texts.select(row.alias("row"), functions.col("file").alias(FILE)).select("row.*", FILE)
 
     def _reader(self, options: Mapping[str, str]) -> Any:
-        name, preset = _READERS[self.lane.format]
+        return self.spark.read.format(_READERS[self.lane.format][0]).options(**self._options(options))
+
+    def _options(self, options: Mapping[str, str]) -> dict[str, str]:
+        """The reader's options: the format's, ours, the lane's, and these."""
+        preset = _READERS[self.lane.format][1]
         ours: dict[str, str] = {}
         if self.lane.corrupt == ERROR:
             # Without columnPruning = false Spark does not count the fields of a record that the job does not need.
@@ -103,16 +183,76 @@ class Reading:
             ours["enforceSchema"] = "false"
         else:
             ours.pop("columnPruning", None)
-        return self.spark.read.format(name).options(**{**preset, **ours, **self.lane.options, **options})
+        merged: dict[str, tuple[str, str]] = {}
+        for name, value in (*preset.items(), *ours.items(), *self.lane.options.items(), *options.items()):
+            merged[name.lower()] = (name, value)  # Spark does not look at the case, and would take any of two
+        return dict(merged.values())
 
 
-def schema_of(spark: SparkSession, lane: Lane, item: Item) -> StructType | None:
+def schema_of(spark: SparkSession, lane: Lane, item: Item, way: str) -> StructType | None:
     """The columns in the lane's `schema`; reads no file."""
     if lane.schema is None:
         return None
+    if way == BY_PYTHON:
+        return spark.createDataFrame([], lane.schema).schema
     name, preset = _READERS[lane.format]
     reader = spark.read.format(name).options(**{**preset, **lane.options}).schema(lane.schema)
     return reader.load([spark_path(place) for place in item.places[:1]]).schema
+
+
+def _with_corrupt(columns: StructType) -> StructType:
+    columns = type(columns)([field for field in columns.fields if field.name != CORRUPT])
+    if not columns.fields:
+        columns.add(NOTHING, "string")  # Spark reads no column of corrupt records alone
+    return columns.add(CORRUPT, "string")
+
+
+def _renamed(columns: StructType, names: Sequence[str]) -> StructType:
+    renamed = type(columns)([])
+    for field, name in zip(columns.fields, names, strict=False):
+        renamed.add(name, field.dataType)
+    return renamed
+
+
+def _file_literal(place: Place) -> str:
+    """The place as an expression that `place_in` understands once it is computed."""
+    shown = quote(f"file:{place}" if place.is_local else place.spark_url, safe="/:@")
+    return "'" + shown.replace("'", "%27") + "'"
+
+
+def first_line(reading: Reading, path: Place, start: bytes | OSError | None) -> bytes | None:
+    """The line of a CSV file that has the header, without its end; empty when there is none.
+
+    None when only Spark can find it. `start` is what the storage gave for `LOOK_BYTES`.
+
+    Raises:
+        JobError: the file cannot be read.
+    """
+    comment = reading.option("comment").encode()
+    custom = reading.option("lineSep").encode()
+    for most_bytes in _LOOKS_BYTES:
+        if most_bytes > LOOK_BYTES:
+            (start,) = reading.storage.starts_of([path], most_bytes)
+        if isinstance(start, OSError):
+            raise unreadable(reading.item, path, start) from start
+        if start is None:
+            return None
+        is_whole = len(start) < most_bytes
+        start = start.removeprefix(b"\xef\xbb\xbf")
+        lines = start.split(custom) if custom else start.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        for line in lines if is_whole else lines[:-1]:
+            if line.strip(b" \t\x00\xff\xfe") and not (comment and line.startswith(comment)):
+                quotes = line.count((reading.option("quote") or '"').encode())
+                return None if quotes % 2 and reading.is_true("multiLine") else line
+        if is_whole:
+            return b""
+    return None
+
+
+def unreadable(item: Item, place: Place, error: OSError) -> PipelineError:
+    """What is to be said of a file that cannot be read: for good, unless a store may answer next time."""
+    may_pass = not place.is_local and not isinstance(error, FileNotFoundError | PermissionError)
+    return (PipelineError if may_pass else JobError)(f"cannot read {item.shown(place)}: {error.strerror or error}")
 
 
 def spark_path(place: Place) -> str:

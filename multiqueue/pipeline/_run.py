@@ -94,7 +94,7 @@ def run_pipeline(
     with ExitStack() as stack:
         stack.enter_context(leaving_nothing_unbegun(config))
         stack.enter_context(exclusive(config.state))
-        ledger = stack.enter_context(open_ledger(config.state, config.base))
+        ledger = stack.enter_context(open_ledger(config.state, config.base, config.storage))
         _prepare(output, ledger, reporter)
         if not follow:
             require_input(config, ledger, lanes)
@@ -115,10 +115,10 @@ def run_pipeline(
         runner = Runner(
             scheduled,
             ledger,
-            Intake(lanes, config.base, config.written, ledger, following, lost),
+            Intake(lanes, config.base, config.written, ledger, following, lost, config.storage),
             lambda: _dispatcher(config, scheduled, session, work, reporter, watch, stack),
             Attempts(work, output, post, clock, config.storage),
-            Settlement(ledger, output, _backoff(config), DeadLetters(config.dead_letters)),
+            Settlement(ledger, output, _backoff(config), DeadLetters(config.dead_letters, config.storage)),
             Steps(steps, lanes, ledger),
             queues,
             mailbox,

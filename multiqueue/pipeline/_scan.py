@@ -1,10 +1,12 @@
 """The files of a lane, one at a time: a million of them pass through without being held.
 
+The same walk goes through local directories and through the keys of stores, where `/` ends what is a directory's name.
+
 Promise     Each file that matches one of the lane's globs is yielded exactly once per scan, however many globs
             match it, and whatever is passed over is counted with an example, never silently dropped. What cannot be
             read is told apart from what does not match: a directory or a file that refuses, a link to nothing, a name
             that is no text; and where a glob starts is told when it does not exist.
-State       One open directory per level of the tree, and at most `_SLICE` names of each.
+State       One open directory per level of the tree, and at most `_SLICE` names of each; of a store, a page.
 Order       Names are sorted in slices of `_SLICE`: directories with fewer entries come in order.
 Symlinks    A named component follows them, `**` does not: a link to a parent would never end.
 Assumes     Hadoop's rule for hidden files: readers of Spark ignore names that start with `_` or `.`, without an
@@ -18,13 +20,15 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
 from ._items import FileSeen, Lane
+from ._place import Place, joined, parts_of, scheme_of
+from ._storage import Status, Storage
 
 # 1,000 names of a directory are a few hundred kB: enough to sort nearly every real directory as a whole.
 _SLICE = 1000
@@ -70,9 +74,34 @@ class PassedOver:
         ]
 
 
-def scan(lane: Lane, base: Path, passed_over: PassedOver, avoid: Collection[Path] = frozenset()) -> Iterator[FileSeen]:
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """An entry of a store's listing, as `os.DirEntry` has those of directories."""
+
+    name: str
+    path: str
+    status: Status | None
+    """None for what several keys begin with."""
+
+    def is_dir(self) -> bool:
+        return self.status is None
+
+    def is_symlink(self) -> bool:
+        return False
+
+
+_Entry = os.DirEntry[str] | _Object
+
+
+def scan(
+    lane: Lane,
+    base: Path,
+    passed_over: PassedOver,
+    avoid: Collection[Path | Place] = frozenset(),
+    storage: Storage | None = None,
+) -> Iterator[FileSeen]:
     """The lane's files, lazily. The directories in `avoid` (the output's) are not entered."""
-    walk = _Walk(lane, str(base), passed_over, frozenset(map(str, avoid)))
+    walk = _Walk(lane, str(base), passed_over, frozenset(map(str, avoid)), storage or Storage())
     for top, patterns in roots([absolute(pattern, lane.root) for pattern in lane.globs]):
         for parts in patterns:
             walk.look_for(top, parts)
@@ -81,42 +110,41 @@ def scan(lane: Lane, base: Path, passed_over: PassedOver, avoid: Collection[Path
             yield seen
 
 
-def fixed_root(pattern: str) -> tuple[Path, Parts]:
+def fixed_root(pattern: str) -> tuple[Place, Parts]:
     """The directory part of an absolute glob that has no wildcard, and the components after it."""
-    parts = Path(pattern).parts
+    parts = parts_of(pattern)
     first = next((i for i, part in enumerate(parts) if _MAGIC.search(part)), len(parts) - 1)
-    return Path(*parts[:first]), parts[first:]
+    return Place(joined(parts[: max(first, 1)])), parts[max(first, 1) :]
 
 
-def directories(pattern: str, exclude: tuple[str, ...], passed_over: PassedOver) -> list[Path]:
+def directories(pattern: str, exclude: tuple[str, ...], passed_over: PassedOver, storage: Storage) -> list[Place]:
     """The directories that match an absolute glob, sorted."""
     root, rest = fixed_root(pattern)
     found = [root]
     for depth, part in enumerate(rest):
         found = [
-            Path(entry)
+            Place(entry.path)
             for parent in found
-            for entry in _listing(str(parent), passed_over, is_root=depth == 0)
+            for names in _slices(parent.text, passed_over, storage, is_root=depth == 0)
+            for entry in names
             if _matches(entry.name, part) and not _excluded(entry.name, exclude) and _is_directory(entry, passed_over)
         ]
-    return sorted(found)
+    return sorted(found, key=lambda place: place.parts)
 
 
-def is_directory_of(path: Path, pattern: str, exclude: tuple[str, ...]) -> Path | None:
-    """The directory above this path that matches the glob, relative to where that starts; it need not be there."""
+def is_directory_of(place: Place, pattern: str, exclude: tuple[str, ...]) -> str | None:
+    """The directory above this place that matches the glob, relative to where that starts; it need not be there."""
     root, rest = fixed_root(pattern)
-    if not path.is_relative_to(root):
-        return None
-    names = path.relative_to(root).parts
-    if len(names) <= len(rest):
+    names = place.parts[len(root.parts) :]
+    if not place.is_below(root) or len(names) <= len(rest):
         return None
     fits = all(_matches(name, part) and not _excluded(name, exclude) for name, part in zip(names, rest, strict=False))
-    return Path(*names[: len(rest)]) if fits else None
+    return "/".join(names[: len(rest)]) if fits else None
 
 
 def roots(patterns: list[str]) -> list[tuple[str, list[Parts]]]:
     """The directories from which all globs can be walked, none below another, each with what is left of its globs."""
-    starts = {pattern: str(fixed_root(pattern)[0]) for pattern in patterns}
+    starts = {pattern: fixed_root(pattern)[0].text for pattern in patterns}
     tops: list[str] = []
     for start in sorted(set(starts.values())):
         if not any(start == top or start.startswith(top.rstrip(os.sep) + os.sep) for top in tops):
@@ -124,33 +152,41 @@ def roots(patterns: list[str]) -> list[tuple[str, list[Parts]]]:
     found: dict[str, list[Parts]] = {top: [] for top in tops}
     for pattern, start in starts.items():
         top = next(top for top in tops if start == top or start.startswith(top.rstrip(os.sep) + os.sep))
-        found[top].append(Path(pattern).parts[len(Path(top).parts) :])
+        found[top].append(parts_of(pattern)[len(parts_of(top)) :])
     return list(found.items())
 
 
 class _Walk:
     """A walk that carries, into each directory, what is left of every glob that can still match there."""
 
-    def __init__(self, lane: Lane, base: str, passed_over: PassedOver, avoid: frozenset[str]) -> None:
+    def __init__(self, lane: Lane, base: str, passed_over: PassedOver, avoid: frozenset[str], storage: Storage) -> None:
         self._lane = lane
         self._base = base
         self._passed_over = passed_over
         self._avoid = avoid
+        self._storage = storage
 
     def look_for(self, top: str, parts: Parts) -> None:
         """Note the first part of a glob that has no wildcard and does not exist."""
         first = next((place for place, part in enumerate(parts) if _MAGIC.search(part)), len(parts))
-        place = os.path.join(top, *parts[:first])
-        if first and self._passed_over.missing is None and os.path.lexists(top) and not os.path.lexists(place):
-            self._passed_over.missing = place
+        place = Place(joined((*parts_of(top), *parts[:first])))
+        if first and self._passed_over.missing is None and self._exists(Place(top)) and not self._exists(place):
+            self._passed_over.missing = place.text
+
+    def _exists(self, place: Place) -> bool:
+        """Whether it is there; what cannot be asked for is told by the walk."""
+        try:
+            return self._storage.exists(place)
+        except OSError:
+            return True
 
     def directory(self, path: str, patterns: frozenset[Parts], *, is_root: bool = False) -> Iterator[FileSeen]:
         # A slice is read before anything below it: what fails is this directory.
-        for names in _slices(path, self._passed_over, is_root=is_root):
+        for names in _slices(path, self._passed_over, self._storage, is_root=is_root):
             for entry in sorted(names, key=lambda entry: entry.name):
                 yield from self._entry(entry, patterns)
 
-    def _entry(self, entry: os.DirEntry[str], patterns: frozenset[Parts]) -> Iterator[FileSeen]:
+    def _entry(self, entry: _Entry, patterns: frozenset[Parts]) -> Iterator[FileSeen]:
         if _excluded(entry.name, self._lane.exclude):
             return
         matching = [rest for rest in patterns if _matches(entry.name, rest[0])]
@@ -165,16 +201,18 @@ class _Walk:
             if seen is not None:
                 yield seen
 
-    def _below(self, entry: os.DirEntry[str], matching: list[Parts]) -> frozenset[Parts]:
+    def _below(self, entry: _Entry, matching: list[Parts]) -> frozenset[Parts]:
         linked = entry.is_symlink()
         left = [rest if rest[0] == "**" else rest[1:] for rest in matching if not (linked and rest[0] == "**")]
         return _closure([rest for rest in left if rest])
 
-    def _file(self, entry: os.DirEntry[str]) -> FileSeen | None:
+    def _file(self, entry: _Entry) -> FileSeen | None:
         path = os.path.relpath(entry.path, self._base) if self._is_below_base(entry.path) else entry.path
         if self._lane.format != "paths" and entry.name.startswith(("_", ".")):
             self._passed_over.add("Spark ignores names that start with '_' or '.'", path)
             return None
+        if isinstance(entry, _Object):
+            return None if entry.status is None else FileSeen(path, entry.status.size_bytes, entry.status.mtime_ns)
         try:
             path.encode()
             status = entry.stat()
@@ -225,9 +263,12 @@ def _excluded(name: str, exclude: tuple[str, ...]) -> bool:
     return any(_compiled(part).match(name) is not None for part in exclude)
 
 
-def _slices(path: str, passed_over: PassedOver, *, is_root: bool) -> Iterator[list[os.DirEntry[str]]]:
+def _slices(path: str, passed_over: PassedOver, storage: Storage, *, is_root: bool) -> Iterator[Sequence[_Entry]]:
     """The entries of a directory, a slice at a time; that it cannot be read is noted."""
     try:
+        if scheme_of(path):
+            yield from _pages(path, storage, is_root=is_root)
+            return
         with os.scandir(path) as entries:
             while names := list(islice(entries, _SLICE)):
                 yield names
@@ -239,11 +280,21 @@ def _slices(path: str, passed_over: PassedOver, *, is_root: bool) -> Iterator[li
         passed_over.refuse(f"directory not readable ({error.strerror})", path)
 
 
-def _listing(path: str, passed_over: PassedOver, *, is_root: bool) -> list[os.DirEntry[str]]:
-    return [entry for names in _slices(path, passed_over, is_root=is_root) for entry in names]
+def _pages(path: str, storage: Storage, *, is_root: bool) -> Iterator[Sequence[_Entry]]:
+    """The entries of what keys begin with, a page at a time.
+
+    Raises:
+        OSError: it cannot be listed; no key begins so, where a glob starts.
+    """
+    is_empty = True
+    for page in storage.pages(Place(path)):
+        is_empty = is_empty and not page
+        yield [_Object(entry.name, entry.place.text, entry.status) for entry in page]
+    if is_empty and is_root and len(parts_of(path)) > 1:
+        raise FileNotFoundError
 
 
-def _is_directory(entry: os.DirEntry[str], passed_over: PassedOver) -> bool:
+def _is_directory(entry: _Entry, passed_over: PassedOver) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:  # a link into what cannot be read
@@ -251,8 +302,12 @@ def _is_directory(entry: os.DirEntry[str], passed_over: PassedOver) -> bool:
         return False
 
 
-def absolute(pattern: str, root: Path) -> str:
+def absolute(pattern: str, root: Path | Place) -> str:
     """The glob, made absolute: wildcards in the name of the root itself are taken literally."""
     if pattern.endswith("**"):
         pattern += "/*"
+    if scheme_of(pattern):
+        return pattern
+    if scheme_of(str(root)) and not pattern.startswith("/"):
+        return f"{glob.escape(str(root))}/{pattern}"
     return os.path.normpath(os.path.join(glob.escape(str(root)), pattern))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from ._place import Place, local, place_of
+from ._refusal import refusal
 from ._source import split_source
 
 InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "paths", "message"]
@@ -61,6 +62,7 @@ class LaneSection(_Section):
     prefetch: int = Field(default=100, ge=1, le=65_535)
     format: InputFormat
     options: dict[str, Scalar] = Field(default_factory=dict)
+    io: Literal["auto", "spark", "python"] = "auto"
     schema_: str | None = Field(default=None, alias="schema")
     expect: str | None = None
     corrupt: Literal["error", "set aside", "allow"] | None = None
@@ -76,8 +78,8 @@ class LaneSection(_Section):
 
     @field_validator("files")
     @classmethod
-    def _are_local(cls, value: str | list[str] | None) -> str | list[str] | None:
-        return [local(one) for one in value] if isinstance(value, list) else value and local(value)
+    def _are_places(cls, value: str | list[str] | None) -> str | list[str] | None:
+        return [place_of(one).text for one in value] if isinstance(value, list) else value and place_of(value).text
 
     @field_validator("name")
     @classmethod
@@ -106,6 +108,14 @@ class LaneSection(_Section):
         return self
 
     @model_validator(mode="after")
+    def _is_read_that_way(self) -> LaneSection:
+        if self.io == "python" and (
+            why := refusal(self.format, {key: str(value) for key, value in self.options.items()})
+        ):
+            raise ValueError(f'io = "python": {why}')
+        return self
+
+    @model_validator(mode="after")
     def _one_source(self) -> LaneSection:
         if (self.files is None) == (self.source is None):
             raise ValueError('give either files = "..." or source = "amqp://HOST/VHOST/QUEUE"')
@@ -122,7 +132,7 @@ class LaneSection(_Section):
     def _has_fixed_depth(cls, value: str | None) -> str | None:
         if value is not None and "**" in value:
             raise ValueError("`**` has no place here: say how deep the directories are, as in 'inbox/*/*'")
-        return value and local(value)
+        return value and place_of(value).text
 
 
 class JobSection(_Section):
@@ -182,14 +192,22 @@ class OutputSection(_Section):
     work: str = Field(default="multiqueue-work", min_length=1)
 
     @field_validator("path")
+<<<<<<< HEAD
     @classmethod
     def _is_a_place(cls, value: str) -> str:
         return place_of(value).text
 
     @field_validator("dead_letters", "work")
+=======
+>>>>>>> ac5711b (pipeline: read from object stores, by Spark's connector or by the executors' Python)
     @classmethod
-    def _is_local(cls, value: str | None) -> str | None:
-        return None if value is None else local(value)
+    def _is_local(cls, value: str) -> str:
+        return local(value)
+
+    @field_validator("dead_letters")
+    @classmethod
+    def _is_a_place(cls, value: str | None) -> str | None:
+        return None if value is None else place_of(value).text
 
     @model_validator(mode="after")
     def _directories_are_renamed(self) -> OutputSection:

@@ -8,7 +8,7 @@ Promise     The same questions for both: size and version, the first bytes, the 
 Version     `Status.mtime_ns`. Stores tell when an object was written in whole seconds: the nanoseconds below the second
             are a digest of its etag, so an object of equal size that was written within the same second is another.
 Threads     Any. One file system per section and scheme, made under a lock; fsspec's are safe to share, and keep no
-            listing here.
+            listing here. Many objects are asked for by threads that end with the call.
 Left        gs and abfss list a directory at once, not in pages: fsspec has no way to ask for a page.
 """
 
@@ -22,21 +22,27 @@ import hashlib
 import os
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from .._extras import needs
 from ._errors import Unprepared
 from ._place import Place
 from ._sections import StorageSection
 
+T = TypeVar("T")
+
 FileSystem = Any
 """fsspec's `AbstractFileSystem`."""
 
-# Spark unpacks these too; here is no codec for them.
-_PACKED = (".deflate", ".snappy", ".lz4", ".zst")
+PACKED = (".deflate", ".snappy", ".lz4", ".zst")
+"""Spark unpacks these too; here is no codec for them."""
+
+# Requests that are under way at once: a store takes tens of milliseconds for each.
+_AT_ONCE = 16
 
 # Packed in blocks of Hadoop's own: not as the programs do that have given the endings their names.
 _IN_BLOCKS = (".snappy", ".lz4")
@@ -125,6 +131,26 @@ class Storage:
                 raise FileNotFoundError
             return _status(info)
 
+    def statuses(self, places: Sequence[Place]) -> list[Status | OSError]:
+        """Each as `status` gives it, or the error; objects are asked for at once."""
+        return self._each(self.status, places)
+
+    def starts_of(self, places: Sequence[Place], most_bytes: int) -> list[bytes | OSError | None]:
+        """Each as `start_of` gives it, or the error; objects are read at once."""
+        return self._each(lambda place: self.start_of(place, most_bytes), places)
+
+    def _each(self, ask: Callable[[Place], T], places: Sequence[Place]) -> list[T | OSError]:
+        def answer(place: Place) -> T | OSError:
+            try:
+                return ask(place)
+            except OSError as error:
+                return error
+
+        if len(places) < 2 or all(place.is_local for place in places):
+            return list(map(answer, places))
+        with ThreadPoolExecutor(min(_AT_ONCE, len(places)), "multiqueue-storage") as pool:
+            return list(pool.map(answer, places))
+
     def exists(self, place: Place) -> bool:
         """Whether there is a file, a directory or an object, or anything whose key goes on below it.
 
@@ -185,7 +211,7 @@ class Storage:
         Raises:
             OSError: it cannot be read, or is not packed as its name says.
         """
-        if place.suffix in _PACKED:
+        if place.suffix in PACKED:
             return None
         if not place.is_local and place.suffix not in (".gz", ".bz2"):  # one request, and no block read ahead
             with self._telling(place):
@@ -205,7 +231,7 @@ class Storage:
         Raises:
             OSError: as `start_of`.
         """
-        if place.suffix not in _PACKED:
+        if place.suffix not in PACKED:
             with self._unpacked(place) as stream:
                 for line in stream:
                     yield line.rstrip(b"\r\n")

@@ -25,7 +25,9 @@ def leaving_nothing_unbegun(config: PipelineConfig) -> Iterator[None]:
     if state_exists(config.state):
         yield
         return
-    places = [config.output, config.state.parent, config.dead_letters]
+    places = [config.output, config.state.parent]
+    if config.dead_letters.is_local:
+        places.append(config.dead_letters.path)
     missing = [one for place in places for one in (place, *place.parents) if not one.exists()]
     own = config.output / "_multiqueue"
     is_ours = not own.exists() or not any(own.iterdir())

@@ -151,8 +151,12 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
         known = {count.lane for count in view.counts()}
     if unknown := [lane for lane in lanes if lane not in known]:
         raise Unprepared(f"no lane {unknown[0]!r} has run here; there are {', '.join(sorted(known)) or 'none'}")
-    with exclusive(config.state), open_ledger(config.state, config.base) as ledger, ledger.transaction():
-        count = ledger.put_back_failed(lanes or None, DeadLetters(config.dead_letters).remove)
+    with (
+        exclusive(config.state),
+        open_ledger(config.state, config.base, config.storage) as ledger,
+        ledger.transaction(),
+    ):
+        count = ledger.put_back_failed(lanes or None, DeadLetters(config.dead_letters, config.storage).remove)
     click.echo(f"{counted(count, 'item')} put back; `multiqueue pipeline run {file}` tries again")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NoReturn
@@ -235,3 +236,21 @@ class Pipeline:
             self.time.advance(0.1)
         elif not self.committer.commit():
             self.time.advance(timeout)
+
+
+def spark_for_tests() -> Iterator[Any]:
+    """A small classic session, for a fixture of a module."""
+    try:
+        from pyspark.sql import SparkSession
+
+        from multiqueue.spark import check_environment
+    except ImportError as error:
+        do_without(str(error))
+    if missing := [finding.message for finding in check_environment() if finding.level == "error"]:
+        do_without(missing[0])
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.shuffle.partitions", "1").config("spark.log.level", "OFF")
+    session = builder.getOrCreate()
+    yield session
+    session.stop()

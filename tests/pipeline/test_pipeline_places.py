@@ -146,7 +146,7 @@ def test_the_places_of_a_configuration(tmp_path: Path, monkeypatch: pytest.Monke
     config = load_config(path)
     (lane,) = config.lanes()
     assert (lane.name, lane.root, lane.globs) == ("acme", tmp_path / "in" / "acme", ("*", "/else/*"))
-    assert (config.output, config.dead_letters) == (tmp_path / "out", tmp_path / "dead")
+    assert (config.output, config.dead_letters.path) == (tmp_path / "out", tmp_path / "dead")
     assert config.state == tmp_path / "state" / "s.sqlite"
 
 

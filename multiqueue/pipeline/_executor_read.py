@@ -1,0 +1,252 @@
+"""What tasks on the executors do to read files by Python: bytes by fsspec, lines by Python, Parquet by pyarrow.
+
+Promise     Only bytes become lines, whole texts or Parquet columns here; what a line says is parsed by Spark, which
+            reads the same with either way.
+Ships       By value: the executors need pyarrow, and fsspec with the store's library for places in stores, and nothing
+            of this package. So this module imports the standard library alone.
+Memory      A piece of a file, or `_AHEAD` small files that are fetched while the first of them is read.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import gzip
+import io
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import IO, Any
+
+_PIECE_BYTES = 4 << 20
+_BATCH_LINES = 20_000
+_BATCH_BYTES = 16 << 20
+
+# Small files are fetched whole, so many at a time: a store takes tens of milliseconds to answer.
+_AHEAD = 8
+_SMALL_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class File:
+    """A file that a task reads."""
+
+    store: str | None
+    """The name of its file system; None for a local file."""
+    path: str
+    """As its file system knows it."""
+    shown: str
+    """As Spark's own readers name it."""
+    size_bytes: int
+    modified_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read, for every task alike."""
+
+    kind: str
+    """`lines`, `documents`, `rows` (of Parquet) or `contents`."""
+    stores: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict, repr=False)
+    """fsspec's protocol and arguments by the name of the store."""
+    encoding: str | None = "utf-8"
+    """None: as the first bytes of each file tell, which is how JSON is read."""
+    separator: str = ""
+    """Of lines; empty for `\\n`, `\\r` and `\\r\\n`."""
+    skips_blank: bool = False
+    has_header: bool = False
+    comment: str = ""
+    columns: tuple[str, ...] = ()
+    """Of Parquet files, in the order in which they are wanted."""
+    arrow_schema: bytes = b""
+    """Of Parquet files, as they are wanted."""
+
+
+def reader(groups: Sequence[Sequence[File]], reading: Reading) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """For `mapInArrow` over a frame of one number a row: yields the batches of that group's files."""
+
+    def read(batches: Iterable[Any]) -> Iterator[Any]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _batches_of(groups[number], reading)
+
+    return read
+
+
+def _batches_of(files: Sequence[File], reading: Reading) -> Iterator[Any]:
+    if reading.kind == "contents":
+        yield from _contents(files, reading)
+    elif reading.kind == "rows":
+        for file, stream in _opened(files, reading):
+            yield from _rows(file, stream, reading)
+    else:
+        yield from _texts(files, reading)
+
+
+def _texts(files: Sequence[File], reading: Reading) -> Iterator[Any]:
+    """Batches of a text and its file."""
+    import pyarrow  # type: ignore[import-untyped]
+
+    names: list[str] = []
+    texts: list[str] = []
+    held = 0
+
+    def batch() -> Any:
+        made = pyarrow.RecordBatch.from_arrays(
+            [pyarrow.array(texts, pyarrow.string()), pyarrow.array(names, pyarrow.string())], ["value", "file"]
+        )
+        names.clear()
+        texts.clear()
+        return made
+
+    for file, stream in _opened(files, reading):
+        unpacked = _unpacked(file, stream)
+        for text in _lines(unpacked, reading) if reading.kind == "lines" else _documents(unpacked, reading):
+            texts.append(text)
+            names.append(file.shown)
+            held += len(text)
+            if len(texts) >= _BATCH_LINES or held >= _BATCH_BYTES:
+                yield batch()
+                held = 0
+    if texts:
+        yield batch()
+
+
+def _lines(stream: IO[bytes], reading: Reading) -> Iterator[str]:
+    """The lines of a file, its header and blank ones left out where that is asked for."""
+    has_header = reading.has_header
+    for line in _split(_decoded(stream, reading), reading.separator):
+        is_blank = not line.strip("".join(map(chr, range(33))))
+        if reading.skips_blank and (is_blank or (reading.comment and line.startswith(reading.comment))):
+            continue
+        if has_header:
+            has_header = False
+            continue
+        yield line
+
+
+def _documents(stream: IO[bytes], reading: Reading) -> Iterator[str]:
+    text = "".join(_decoded(stream, reading))
+    if text or not reading.skips_blank:
+        yield text
+
+
+def _decoded(stream: IO[bytes], reading: Reading) -> Iterator[str]:
+    """The text of a file in pieces, without the mark of its byte order."""
+    piece = stream.read(_PIECE_BYTES)
+    decoder = codecs.getincrementaldecoder(reading.encoding or _json_encoding(piece))("replace")
+    is_first = True
+    while piece:
+        text = decoder.decode(piece)
+        yield text.removeprefix("\ufeff") if is_first else text
+        is_first = is_first and not text
+        piece = stream.read(_PIECE_BYTES)
+    yield decoder.decode(b"", True)
+
+
+def _json_encoding(start: bytes) -> str:
+    import json
+
+    return json.detect_encoding(start)
+
+
+def _split(pieces: Iterable[str], separator: str) -> Iterator[str]:
+    """The lines of a text that comes in pieces. One that ends in a separator has no empty line behind it."""
+    rest = ""
+    for piece in pieces:
+        text = rest + piece
+        if separator:
+            *lines, rest = text.split(separator)
+        else:
+            held = "\r" if text.endswith("\r") else ""  # its "\n" may come with the next piece
+            text = text.removesuffix("\r")
+            *lines, rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+            rest += held
+        yield from lines
+    if separator or not rest.endswith("\r"):
+        if rest:
+            yield rest
+    else:
+        yield rest[:-1]
+
+
+def _contents(files: Sequence[File], reading: Reading) -> Iterator[Any]:
+    import pyarrow
+
+    for file, stream in _opened(files, reading):
+        content = stream.read()
+        when = datetime.fromtimestamp(file.modified_s, UTC)
+        yield pyarrow.RecordBatch.from_arrays(
+            [
+                pyarrow.array([file.shown], pyarrow.string()),
+                pyarrow.array([when], pyarrow.timestamp("us", "UTC")),
+                pyarrow.array([len(content)], pyarrow.int64()),
+                pyarrow.array([content], pyarrow.binary()),
+            ],
+            ["path", "modificationTime", "length", "content"],
+        )
+
+
+def _rows(file: File, stream: IO[bytes], reading: Reading) -> Iterator[Any]:
+    import pyarrow
+    import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+
+    wanted = pyarrow.ipc.read_schema(pyarrow.py_buffer(reading.arrow_schema))
+    with parquet.ParquetFile(stream) as opened:
+        there = {name.lower(): name for name in opened.schema_arrow.names}
+        names = [there[name.lower()] for name in reading.columns]
+        for batch in opened.iter_batches(batch_size=_BATCH_LINES, columns=names):
+            columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
+            cast = [column.cast(one.type, safe=False) for column, one in zip(columns, wanted, strict=True)]
+            yield pyarrow.RecordBatch.from_arrays(cast, schema=wanted)
+
+
+def _opened(files: Sequence[File], reading: Reading) -> Iterator[tuple[File, IO[bytes]]]:
+    """The files in order, each open while it is at hand; small objects of stores are fetched ahead."""
+    systems: dict[str, Any] = {}
+    for file in files:
+        if file.store is not None and file.store not in systems:
+            systems[file.store] = _system(*reading.stores[file.store])
+    ahead: deque[Future[bytes] | None] = deque()
+    with ThreadPoolExecutor(_AHEAD) as pool:
+
+        def fetch(file: File) -> Future[bytes] | None:
+            if file.store is None or file.size_bytes > _SMALL_BYTES:
+                return None
+            return pool.submit(systems[file.store].cat_file, file.path)
+
+        try:
+            for place, file in enumerate(files):
+                while len(ahead) < _AHEAD and place + len(ahead) < len(files):
+                    ahead.append(fetch(files[place + len(ahead)]))
+                future = ahead.popleft()
+                if future is not None:
+                    yield file, io.BytesIO(future.result())
+                elif file.store is None:
+                    with open(file.path, "rb") as local:
+                        yield file, local
+                else:
+                    with systems[file.store].open(file.path, "rb", cache_type="readahead") as stream:
+                        yield file, stream
+        finally:
+            for future in ahead:
+                if future is not None:
+                    future.cancel()
+
+
+def _system(protocol: str, arguments: Mapping[str, Any]) -> Any:
+    import fsspec
+
+    return fsspec.filesystem(protocol, **arguments, skip_instance_cache=True, use_listings_cache=False)
+
+
+def _unpacked(file: File, stream: IO[bytes]) -> IO[bytes]:
+    ending = os.path.splitext(file.path)[1]
+    if ending == ".gz":
+        return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]
+    if ending == ".bz2":
+        return bz2.BZ2File(stream)
+    return stream
