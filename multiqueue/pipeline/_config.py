@@ -55,7 +55,7 @@ class PipelineConfig:
         """The directories that a run writes: no scan may enter them, whatever the globs say."""
         parts = ("data", "steps", "corrupt", "_multiqueue")
         output = Place(str(self.output))
-        return frozenset({output, self.dead_letters, *(output / part for part in parts)})
+        return frozenset({output, self.rows_at, self.dead_letters, *(output / part for part in parts)})
 
     @property
     def dead_letters(self) -> Place:

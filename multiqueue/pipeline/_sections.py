@@ -191,23 +191,15 @@ class OutputSection(_Section):
     dead_letters: str | None = None
     work: str = Field(default="multiqueue-work", min_length=1)
 
-    @field_validator("path")
-<<<<<<< HEAD
-    @classmethod
-    def _is_a_place(cls, value: str) -> str:
-        return place_of(value).text
-
-    @field_validator("dead_letters", "work")
-=======
->>>>>>> ac5711b (pipeline: read from object stores, by Spark's connector or by the executors' Python)
-    @classmethod
-    def _is_local(cls, value: str) -> str:
-        return local(value)
-
-    @field_validator("dead_letters")
+    @field_validator("path", "dead_letters")
     @classmethod
     def _is_a_place(cls, value: str | None) -> str | None:
         return None if value is None else place_of(value).text
+
+    @field_validator("work")
+    @classmethod
+    def _is_local(cls, value: str) -> str:
+        return local(value)
 
     @model_validator(mode="after")
     def _directories_are_renamed(self) -> OutputSection:
