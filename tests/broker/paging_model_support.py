@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from multiqueue.broker._base.errors import ConsumerNotAdmitted
+from multiqueue.broker._paging import budget, members
 from multiqueue.broker._paging.loads import HEADER_BYTES, Found, Load, LoadKind, Paging
 from multiqueue.broker._paging.positions import END
 from multiqueue.broker._paging.target_list import LEVEL_SHIFT, Account, Area, Share, TargetList
@@ -146,6 +148,11 @@ class PagingModel:
         self.paging.leave(consumer.target)
         self.check()
 
+    def clear_leaving(self) -> None:
+        """A loader lets go of some of what a list names that has left."""
+        self.paging.clear_leaving()
+        self.check()
+
     def set_hungry(self, consumer: Consumer, hungry: bool) -> None:
         self.paging.set_hungry(consumer.target, hungry)
         self.check()
@@ -269,6 +276,8 @@ class PagingModel:
     def quiesce(self, most: int = 10_000) -> int:
         """Run loads until there are none; returns how many that took."""
         steps = 0
+        while self.paging.leaving:
+            self.clear_leaving()
         while True:
             while self.flights:
                 self.bring(self.flights[0])
@@ -290,8 +299,8 @@ class PagingModel:
                 recount[self._account_of(position)] += self.rows[position].size
         recount[Account.LOADING] = sum(flight.reserved for flight in self.flights)
         taken = sum(row.state == "taken" for row in self.rows.values())
-        lines = sum(len(list(each.target.entries)) + len(list(each.target.asked_again)) for each in self.consumers)
-        most = max(self.limit, self.highest_limit) // 4 // ENTRY_BYTES + len(self.consumers)
+        lines = sum(len(list(each.entries)) + len(list(each.asked_again)) for each in self.area.lists)
+        most = max(self.limit, self.highest_limit) // 4 // ENTRY_BYTES + len(self.area.lists)
         assert lines <= most, f"{lines} entries take more than their share of {most}"
         recount[Account.ENTRIES] = ENTRY_BYTES * (taken + lines)
         recount[Account.NOWHERE] = 0
@@ -312,7 +321,7 @@ class PagingModel:
             return Account.UNPAGED if position in self.kept else Account.WRITING
         if row.state == "taken":
             return Account.DISPATCHED
-        holders = [each.target for each in self.consumers]
+        holders = self.area.lists
         if any(position in target.entries and position < target.mark for target in holders):
             return Account.TARGET
         if any(position in target.entries or position in target.asked_again for target in holders):
@@ -343,7 +352,7 @@ class PagingModel:
                 assert row.position in known, f"promise 5: {row} was overlooked by {target.label}"
 
     def _check_head(self) -> None:
-        listed = {position for each in self.consumers for position in (*each.target.entries, *each.target.asked_again)}
+        listed = {position for each in self.area.lists for position in (*each.entries, *each.asked_again)}
         for row in self.rows.values():
             if row.state == "ready" and row.position <= self.area.head_end and row.position not in listed:
                 slot = self.area.slots.get(row.position)
@@ -397,6 +406,8 @@ class PagingModel:
         self.quiesce()
         while self.consumers:
             self.leave(self.consumers[0])
+        while self.paging.leaving:
+            self.clear_leaving()
         for row in self.taken():
             self.settle(row)
         for position in [*self.area.unbacked]:
@@ -424,6 +435,22 @@ class PagingModel:
 def random_history(seed: int, steps: int = 150, levels: int = 1) -> None:
     """A history of random events with the oracle after every one, ended by I8 and I10."""
     random_ = random.Random(seed)
+    with slices_of(random_.choice([2, 256])):
+        _random_history(random_, steps, levels)
+
+
+@contextmanager
+def slices_of(size: int) -> Iterator[None]:
+    """A block in which a list that has left lets go of so many messages at once."""
+    before = budget.SLICE
+    budget.SLICE = members.SLICE = size  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        budget.SLICE = members.SLICE = before  # type: ignore[misc]
+
+
+def _random_history(random_: random.Random, steps: int, levels: int) -> None:
     model = PagingModel(limit=random_.choice([3000, 4000, 8000]), levels=levels)
     limit = model.limit
     if random_.random() < 0.5:
@@ -459,6 +486,8 @@ def _step(model: PagingModel, random_: random.Random, limit: int, levels: int) -
         model.join(colours, browses=random_.random() < 0.2, credit=random_.randrange(3))
     elif event == "leave" and consumer is not None:
         model.leave(consumer)
+    elif event == "clear":
+        model.clear_leaving()
     elif event == "hungry" and consumer is not None:
         model.set_hungry(consumer, random_.random() < 0.7)
     elif event == "take" and consumer is not None:
@@ -491,6 +520,7 @@ _WEIGHTED = {
     "grab": 1,
     "back": 6,
     "join": 5,
+    "clear": 3,
     "leave": 3,
     "hungry": 3,
     "take": 14,

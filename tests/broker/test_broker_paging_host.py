@@ -613,3 +613,19 @@ def test_a_million_messages_leave_nothing_behind() -> None:
     host.wait_for_commits()
     assert host.memory_statistics().used == 0
     host.close()
+
+
+def test_a_loader_lets_go_of_what_a_long_list_that_has_left_names() -> None:
+    """Without anybody's doing: the memory of its lines is free soon after the last consumer has gone."""
+    host = VirtualHost(store=MemoryStore())
+    queue = host.declare_queue("q", durable=True)
+    for _ in range(1500):
+        host.publish_nowait(Message(b"", routing_key="q", persistent=True))
+    host.wait_for_commits()
+    consumer = queue.add_consumer(lambda _: None)
+    queue.set_notify_work_desired(consumer, True)
+    wait_until_blocked(lambda: host.memory_statistics().targets[0].entries == 1500)
+    queue.remove_consumer(consumer)
+    wait_until_blocked(lambda: host.memory_statistics().entries == 0)
+    host.check_invariants()
+    host.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from paging_model_support import COLOURS, ENTRY_BYTES, Consumer, PagingModel, Row, random_history
+from paging_model_support import COLOURS, ENTRY_BYTES, Consumer, PagingModel, Row, random_history, slices_of
 
 from multiqueue.broker._paging.loads import LoadKind, Paging
 from multiqueue.broker._paging.positions import END, Positions
@@ -36,8 +37,10 @@ class PagingMachine(RuleBasedStateMachine):
 
     model: PagingModel
 
-    @initialize(limit=st.integers(3000, 9000), levels=st.sampled_from([1, 3]))
-    def begin(self, limit: int, levels: int) -> None:
+    @initialize(limit=st.integers(3000, 9000), levels=st.sampled_from([1, 3]), at_once=st.sampled_from([2, 256]))
+    def begin(self, limit: int, levels: int, at_once: int) -> None:
+        self.slices = ExitStack()
+        self.slices.enter_context(slices_of(at_once))
         self.limit = limit
         self.model = PagingModel(limit, levels)
 
@@ -128,12 +131,17 @@ class PagingMachine(RuleBasedStateMachine):
             self.model.bring(flight)
 
     @rule()
+    def clear_leaving(self) -> None:
+        self.model.clear_leaving()
+
+    @rule()
     def quiesce(self) -> None:
         self.model.quiesce()
 
     def teardown(self) -> None:
         if hasattr(self, "model"):
-            self.model.end()
+            with self.slices:
+                self.model.end()
 
 
 PagingMachine.TestCase.settings = settings(
@@ -371,3 +379,87 @@ def test_positions_are_sorted_and_found_in_buckets() -> None:
         assert not positions.discard(number)
     positions.check_invariants()
     assert list(positions) == expected[1::2]
+
+
+@pytest.mark.parametrize("colours", [None, ("red",)])
+def test_a_long_list_leaves_in_slices(colours: tuple[str, ...] | None) -> None:
+    """Its last consumer's end holds the memory's lock for one slice; a loader lets go of the rest."""
+    model = PagingModel(limit=1_000_000)
+    consumer = model.join(colours)
+    assert consumer is not None
+    for _ in range(100):
+        model.publish(size=1)
+    model.quiesce()
+    target = consumer.target
+    with slices_of(30):
+        model.leave(consumer)
+        left = [len(target.entries)]
+        while model.paging.leaving:
+            model.clear_leaving()
+            left.append(len(target.entries))
+    assert left == [70, 40, 10, 0]
+    assert not model.area.lists
+    assert len(model.area.head) == 100
+    model.end()
+
+
+def test_who_comes_while_a_long_list_leaves_gets_everything_in_order() -> None:
+    """What the old list names still, what came back and what has come since: nothing is missed, nothing comes twice."""
+    model = PagingModel(limit=1_000_000)
+    first = model.join(None)
+    assert first is not None
+    for _ in range(100):
+        model.publish(size=1)
+    model.quiesce()
+    taken = [model.take(first) for _ in range(10)]
+    with slices_of(30):
+        model.leave(first)
+        for row in taken:
+            assert row is not None
+            model.requeue(row, with_body=True)
+        second = model.join(None)
+        assert second is not None
+        model.publish(size=1)
+        while model.plan():
+            while model.flights:
+                model.bring(model.flights[0])
+            model.clear_leaving()
+        rows = [model.take(second) for _ in range(101)]
+    assert [row.position for row in rows if row is not None] == list(range(1, 102))
+    model.end()
+
+
+def test_a_long_list_that_leaves_gives_its_room_to_who_needs_it() -> None:
+    """A message that stays in memory alone pushes it out: nobody has to wait for a loader."""
+    model = PagingModel(limit=8000)
+    consumer = model.join(("red",))
+    assert consumer is not None
+    for _ in range(15):
+        model.publish(size=200)
+    model.quiesce()
+    with slices_of(2):
+        model.leave(consumer)
+        assert model.paging.leaving
+        for _ in range(12):
+            model.publish(size=600, backed=False)
+        assert not model.paging.leaving
+    model.end()
+
+
+def test_a_queue_is_deleted_while_a_long_list_leaves() -> None:
+    """Nothing of the list is charged any more, nor is it left among those that leave."""
+    model = PagingModel(limit=1_000_000)
+    consumer = model.join(None)
+    assert consumer is not None
+    for _ in range(100):
+        model.publish(size=1)
+    with slices_of(30):
+        model.leave(consumer)
+        paging = model.paging
+        paging.close_area(model.area)
+        assert not paging.leaving
+        assert not model.area.lists
+        while model.area.slots:
+            paging.clear_some(model.area, 30)
+    assert paging.amounts == [0] * len(Account)
+    paging.check_invariants()

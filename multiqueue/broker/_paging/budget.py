@@ -3,7 +3,7 @@
 Promise     The accounts never add up to more than the limit, and a body is charged exactly once. Whoever needs
             bytes asks `room` first; there is no other way to get any.
 State       Guarded by the memory manager's lock. No I/O, no threads, no clock.
-Giving      What closed areas have left goes before anything. Then the head cache gives, from its end; then the pending
+Giving      What closed areas and lists without consumers have left goes before anything. Then the head cache gives, from its end; then the pending
             cache, from its end: least recently used would give exactly what is needed next. Further steps are taken
             only for a consumer with credit that has nothing: lists give back down to their first entry, then bodies
             that consumers have already, then lists of consumers without credit, then the tails of long lists, which
@@ -23,7 +23,7 @@ HIGH_WATER_SHARE: Final = 0.5  # of the budget: direct references, shared out am
 _ENTRIES_SHARE: Final = 0.25  # of the budget: beyond it a list's tail opens instead of growing
 _UNSETTLED_SHARE: Final = 3 / 8  # of the budget: records, beyond which lists go on that something is set aside for
 UNPAGED_SHARE: Final = 0.25  # of the budget: what is lent to queues that keep everything in memory
-_SLICE: Final = 256  # messages of a closed area that go at once; some hundred microseconds
+SLICE: Final = 256  # messages of a closed area, or of a list that has left, that go at once; 1 or 2 ms
 _LARGEST_SHARE: Final = 0.25  # of the budget: two such messages and a full account of entries always fit
 
 
@@ -52,6 +52,8 @@ class PagingBudget:
         self.served: dict[TargetList, None] = {}
         # Lists that may need a load. Whoever is not in here has enough, or nothing further to get.
         self.wanting: dict[TargetList, None] = {}
+        # Invariant: the lists whose last consumer has left, and that name something still; their areas' lists have them.
+        self.leaving: dict[TargetList, None] = {}
         # Invariant: the areas that were closed and have something in memory still. No list names any of it.
         self.closing: dict[Area, None] = {}
         self.stirred = False  # something happened since the last plan that may let a load go ahead
@@ -74,8 +76,9 @@ class PagingBudget:
 
     def want(self, target: TargetList) -> None:
         """The list may need a load."""
-        self.wanting[target] = None
-        self.stirred = True
+        if not target.is_closed:
+            self.wanting[target] = None
+            self.stirred = True
 
     def want_if_low(self, target: TargetList) -> None:
         """The list may need a load, unless it has half of what it should have: loads come in batches."""
@@ -156,14 +159,30 @@ class PagingBudget:
             self.closing.pop(area, None)
         return gone
 
-    def _evict_closing(self) -> bool:
+    def clear_leaving(self) -> None:
+        """Let go of some of what a list names that has left."""
+        for target in self.leaving:
+            for _ in range(SLICE):
+                if target.asked_again:
+                    self.forget_question(target, target.asked_again.first)
+                elif target.entries:
+                    self.unlink(target, target.entries.first)
+            if not (target.asked_again or target.entries):
+                del self.leaving[target]
+                target.area.lists.remove(target)
+            return
+
+    def _evict_what_ends(self) -> bool:
         for area in self.closing:
-            self.clear_some(area, _SLICE)
+            self.clear_some(area, SLICE)
+            return True
+        if self.leaving:
+            self.clear_leaving()
             return True
         return False
 
     def _evict_head(self) -> bool:
-        if self._evict_closing():
+        if self._evict_what_ends():
             return True
         if not self.with_head:
             return False

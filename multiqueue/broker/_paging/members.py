@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base.errors import ConsumerNotAdmitted
-from .budget import HIGH_WATER_SHARE, UNPAGED_SHARE, PagingBudget
+from .budget import HIGH_WATER_SHARE, SLICE, UNPAGED_SHARE, PagingBudget
 from .positions import END, Positions
 from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, TargetList
 
@@ -28,11 +28,15 @@ class PagingMembers(PagingBudget):
     def close_area(self, area: Area) -> None:
         """The queue is gone: nobody can have anything of it. `clear_some` lets go of what is in memory."""
         area.is_closed = True
-        for target in list(area.lists):
-            self._part_with(target)
+        for target in area.lists:
+            if target in self.leaving:
+                del self.leaving[target]
+            else:
+                self._part_with(target)
             self.charge(Account.ENTRIES, -self.entry_bytes * (len(target.entries) + len(target.asked_again)))
             target.entries, target.asked_again = Positions(), Positions()
             target.mark, target.direct, target.direct_bytes = END, 0, 0
+        area.lists.clear()
         area.unbacked = Positions()
         if area.slots:
             self.closing[area] = None
@@ -153,25 +157,26 @@ class PagingMembers(PagingBudget):
             lent = min(self.amounts[Account.UNPAGED], int(self.limit * UNPAGED_SHARE))
             if self._need_of(self._promised + more) <= self.limit - lent:
                 return True
-            if not self._evict_closing():
+            if not self._evict_what_ends():
                 return False
 
     def leave(self, target: TargetList) -> None:
-        """The last consumer of a list is gone."""
+        """The last consumer of a list is gone: nothing comes to it any more, and what it names it lets go.
+
+        Some of that at once, the rest by `clear_leaving`: a loader's, or whoever needs the room.
+        """
         self._part_with(target)
-        for position in list(target.asked_again):
-            self.forget_question(target, position)
+        target.scans = [-1] * len(target.scans)
         if not target.selective and not target.browses:
             self._extend_head(target)
-        # From the end, so that the head cache loses its end, if any, and not its beginning.
-        while target.entries:
-            self.unlink(target, target.entries.last)
+        self.leaving[target] = None
+        self.clear_leaving()
+        self.stirred = self.stirred or bool(self.leaving)
 
     def _part_with(self, target: TargetList) -> None:
         target.is_closed = True
         for share in list(target.shares):
             self.give_up(target, share)
-        target.area.lists.remove(target)
         self.lists.remove(target)
         self._share_out()
         self.wanting.pop(target, None)
@@ -179,12 +184,15 @@ class PagingMembers(PagingBudget):
     def _extend_head(self, target: TargetList) -> None:
         """What this list has at its head goes to the head cache. The list has everything ready up to its scan."""
         area = target.area
-        for position in target.entries:
-            if area.slots[position].payload is None:
-                return
-            if position > area.last[0]:
-                return  # of a further level: what stands before it may not be looked at yet
-            area.head_end = max(area.head_end, position)
+        # Not of a further level: what stands before it may not be looked at yet.
+        entries = target.entries
+        end = entries.before(min(target.mark, area.last[0] + 1))
+        for _ in range(SLICE):  # the pending cache may have what follows
+            following = entries.at_or_after(end + 1)
+            if following > area.last[0] or area.slots[following].payload is None:
+                break
+            end = following
+        area.head_end = max(area.head_end, end)
 
     def set_hungry(self, target: TargetList, hungry: bool) -> None:
         """A consumer of the list has credit and wants work, or none of them has."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
@@ -38,6 +39,7 @@ _log = logging.getLogger("multiqueue.broker")
 # Bytes of a line of a list, or of a record of what a consumer has: a slot, its places in dict and list, its position.
 ENTRY_BYTES: Final = 256
 _LOADERS: Final = 2
+_NAP: Final = 0.0002  # seconds, between two slices of a list that has left: others wait for the lock
 _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyond it, publishers wait
 
 
@@ -276,7 +278,9 @@ class MemoryManager:
                 while not self._paging.stirred and not self._closed:
                     self._work.wait()
                 load = None if self._closed else self._paging.next_load()
-                if load is not None:
+                self._paging.clear_leaving()
+                is_more_to_clear = bool(self._paging.leaving)
+                if load is not None or is_more_to_clear:
                     self._paging.stirred = True  # there may be one for the other loader as well
                     self._work.notify()
                 else:
@@ -285,6 +289,8 @@ class MemoryManager:
             self._tell(served)
             if load is not None:
                 self._try(load)
+            elif is_more_to_clear:
+                time.sleep(_NAP)
 
     def _try(self, load: Load) -> None:
         try:
