@@ -3,11 +3,11 @@
 Promise     The accounts never add up to more than the limit, and a body is charged exactly once. Whoever needs
             bytes asks `room` first; there is no other way to get any.
 State       Guarded by the memory manager's lock. No I/O, no threads, no clock.
-Giving      What closed areas and lists without consumers have left goes before anything. Then the head cache gives, from its end; then the pending
-            cache, from its end: least recently used would give exactly what is needed next. Further steps are taken
-            only for a consumer with credit that has nothing: lists give back down to their first entry, then bodies
-            that consumers have already, then lists of consumers without credit, then the tails of long lists, which
-            are found again by scanning.
+Giving      What closed areas and lists without consumers have left goes before anything. Then the head cache gives,
+            from its end; then the pending cache, from its end: least recently used would give exactly what is needed
+            next. Further steps are taken only for a consumer with credit that has nothing: lists give back down to
+            their first entry, then bodies that consumers have already, then lists of consumers without credit, then the
+            tails of long lists, which are found again by scanning.
 Source      "Durable Queue Memory Management" (Apache ActiveMQ): linked caches in a fixed amount of memory. The
             order of giving, the charge for entries and the open tail are ours.
 """
@@ -52,7 +52,7 @@ class PagingBudget:
         self.served: dict[TargetList, None] = {}
         # Lists that may need a load. Whoever is not in here has enough, or nothing further to get.
         self.wanting: dict[TargetList, None] = {}
-        # Invariant: the lists whose last consumer has left, and that name something still; their areas' lists have them.
+        # Invariant: the lists whose last consumer has left, and that name something still. Their areas have them still.
         self.leaving: dict[TargetList, None] = {}
         # Invariant: the areas that were closed and have something in memory still. No list names any of it.
         self.closing: dict[Area, None] = {}
