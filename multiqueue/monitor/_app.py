@@ -8,6 +8,7 @@ Who runs    The event loop parses and answers; handlers run on the pool's thread
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
@@ -38,6 +39,7 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
 }
 _THREADS: Final = 8  # handlers that run at once
+_BODY_TIME: Final = 60.0  # seconds in which a request's body comes
 
 
 class Application:
@@ -161,11 +163,15 @@ async def _body(request: Request) -> bytes:
         raise Refused(413, "bad_request", f"a body of {length} bytes; the most is {LARGEST_BODY}")
     pieces: list[bytes] = []
     size = 0
-    async for piece in request.stream():
-        size += len(piece)
-        if size > LARGEST_BODY:
-            raise Refused(413, "bad_request", f"a body of more than {LARGEST_BODY} bytes")
-        pieces.append(piece)
+    try:
+        async with asyncio.timeout(_BODY_TIME):
+            async for piece in request.stream():
+                size += len(piece)
+                if size > LARGEST_BODY:
+                    raise Refused(413, "bad_request", f"a body of more than {LARGEST_BODY} bytes")
+                pieces.append(piece)
+    except TimeoutError:
+        raise Refused(408, "request_timeout", f"the body did not come within {_BODY_TIME:g} s") from None
     return b"".join(pieces)
 
 

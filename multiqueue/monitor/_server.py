@@ -3,8 +3,7 @@
 Promise     `serve_http` returns when requests are answered; `close` returns when its threads have ended.
 Threads     `multiqueue-http` runs the event loop, `multiqueue-monitor-sampler` samples while somebody looks, and a few
             of the event loop's pool run handlers.
-Bounds      At most `_CONNECTIONS` requests at once; more are answered with 503. A client that sends nothing is cut by
-            uvicorn's keep-alive limit, one that sends a request slowly holds one of those places and nothing else.
+Bounds      `_patience` has those of connections, `_app` those of requests and handlers, `_events` those of streams.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ from ._lane_reading import LaneReading
 from ._lanes import Lanes
 from ._metrics import BrokerCollector, Metrics
 from ._own_metrics import Figures
+from ._patience import PatientProtocol
 from ._reading import Reading, whoami
 from ._samples import Sampler
 from ._views import NODE, View
 from ._writing import Writing
 
-_CONNECTIONS: Final = 512
 _PATIENCE: Final = 10.0  # seconds in which the server starts, or ends
 
 
@@ -59,7 +58,7 @@ class HttpServer:
             access_log=False,
             lifespan="off",
             server_header=False,
-            limit_concurrency=_CONNECTIONS,
+            http=PatientProtocol,
             timeout_graceful_shutdown=1,
             **options,
         )

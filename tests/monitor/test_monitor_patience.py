@@ -1,0 +1,86 @@
+"""Slow clients over HTTP: they hold their own connection, for some time, and lock nobody out."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from monitor_support import Client
+
+from multiqueue.monitor import _app, _patience
+
+HALF = b"GET /api/overview HTTP/1.1\r\nHost: x\r\nX-Slow: "
+
+
+@pytest.fixture
+def slow(client: Client) -> Iterator[Callable[[bytes], socket.socket]]:
+    """Opens a connection and sends something. A read that takes longer than a minute fails."""
+    opened: list[socket.socket] = []
+
+    def open_(sent: bytes) -> socket.socket:
+        where = urlsplit(client.url)
+        opened.append(socket.create_connection((where.hostname, where.port), timeout=60))
+        opened[-1].sendall(sent)
+        return opened[-1]
+
+    yield open_
+    for each in opened:
+        each.close()
+
+
+def is_cut(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.mark.parametrize("sent", [b"", HALF])
+def test_a_newcomer_takes_the_place_of_the_idlest(
+    client: Client, slow: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """However many clients send nothing, or half a request: who asks is answered, and the oldest goes. (monitor 7)"""
+    monkeypatch.setattr(_patience, "_CONNECTIONS", 4)
+    oldest, *_ = [slow(sent) for _ in range(4)]
+    assert client("GET", "/api/whoami").status == 200
+    assert is_cut(oldest)
+
+
+def test_where_all_are_at_work_a_newcomer_is_refused(
+    client: Client, slow: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests that are being answered are not cut for it. (monitor 7)"""
+    posting = (
+        b"POST /api/definitions HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nContent-Length: 9\r\n"
+    )
+    at_work = slow(posting + b"Expect: 100-continue\r\n\r\n")
+    assert at_work.recv(100).startswith(b"HTTP/1.1 100")  # the body is awaited
+    monkeypatch.setattr(_patience, "_CONNECTIONS", 1)
+    assert slow(b"").recv(100).startswith(b"HTTP/1.1 503")
+    at_work.sendall(b"[" * 9)
+    assert at_work.recv(100).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("sent", [b"", HALF, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + HALF])
+def test_a_client_that_sends_no_whole_request_is_cut(
+    client: Client, slow: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """Before its first request, and between two. (monitor 7)"""
+    monkeypatch.setattr(_patience, "_PATIENCE", 0.05)
+    connection = slow(sent)
+    while not is_cut(connection):
+        pass
+
+
+def test_a_body_that_does_not_come_is_refused(
+    client: Client, slow: Callable[[bytes], socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer says how long it was awaited. (monitor 7)"""
+    monkeypatch.setattr(_app, "_BODY_TIME", 0.05)
+    connection = slow(
+        b"PUT /api/queues/%2F/q HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n"
+        b"Content-Length: 99\r\n\r\n{"
+    )
+    assert connection.recv(1000).startswith(b"HTTP/1.1 408")
