@@ -2,8 +2,8 @@
 
 Promise     What `concurrent.futures.ThreadPoolExecutor` promises, for the executor and for each of its lanes. Workers
             serve lanes by priority, and round-robin by weight within a priority.
-State       `_lock` guards `_lanes`. Threads and counts are the crew's, jobs the multi-queue's.
-Lock order  `_lock` -> crew lock -> locks of the multi-queue.
+State       `_lock` guards `_lanes`. Threads and counts are the workers', jobs the multi-queue's.
+Lock order  `_lock` -> worker lock -> locks of the multi-queue.
 Waiting     No thread waits under `_lock`.
 Membership  The executor refers to its lanes and both to the `Keeper`; nothing refers back to the executor, so that one
             which is dropped is gone at once and its threads, done with what waits, end.
@@ -20,8 +20,8 @@ from itertools import count
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from . import _sync
-from ._executor_crew import Crew, Keeper
 from ._executor_job import JobWatcher
+from ._executor_workers import Keeper, Workers
 from ._lane import UNSET, Lane, LaneSettings, Unset
 from ._lane_waiting import Ticket
 from ._sub_queue import SubQueue
@@ -47,7 +47,7 @@ class MultiQueueExecutor(Executor):
         initializer: Callable[..., object] | None = None,
         initargs: tuple[Any, ...] = (),
     ) -> None:
-        """Start no thread yet: workers are hired as jobs come, up to `max_workers`, named `{prefix}_{n}`.
+        """Start no thread yet: workers are started as jobs come, up to `max_workers`, named `{prefix}_{n}`.
 
         `max_workers` defaults to the number of CPUs plus 4, at most 32. `initializer(*initargs)` is called in each
         worker before its first job; if it fails, all that waits and all that comes gets `BrokenThreadPool`.
@@ -63,9 +63,9 @@ class MultiQueueExecutor(Executor):
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         prefix = thread_name_prefix or f"{type(self).__name__}-{next(self._numbers)}"
-        self._crew = Crew(max_workers, prefix, initializer, initargs, self._jobs_per_worker)
-        self._crew.on_retired = _forgetter(weakref.ref(self))
-        self._keeper = Keeper(self._crew)
+        self._workers = Workers(max_workers, prefix, initializer, initargs, self._jobs_per_worker)
+        self._workers.on_retired = _forgetter(weakref.ref(self))
+        self._keeper = Keeper(self._workers)
         self._lock = _sync.RLock()
         self._lanes: dict[Hashable, Lane] = {}
 
@@ -101,14 +101,14 @@ class MultiQueueExecutor(Executor):
     @property
     def max_workers(self) -> int:
         """How many jobs run at once, at most."""
-        return self._crew.max_workers
+        return self._workers.max_workers
 
     def watch(self, watcher: JobWatcher | None) -> None:
         """Tell this watcher, and no other one, of the jobs that are submitted and begun from now on; None ends it.
 
         What it keeps of the executor keeps that alive; `multiqueue.monitor.Lanes` keeps nothing.
         """
-        self._crew.watcher = watcher
+        self._workers.watcher = watcher
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """`Lane.submit` on the lane `"default"`, made at first use with default settings unless you made it."""
@@ -133,16 +133,16 @@ class MultiQueueExecutor(Executor):
 
         With `cancel_futures`, jobs that wait are cancelled. Safe to call more than once.
         """
-        self._crew.shutdown()
+        self._workers.shutdown()
         if cancel_futures:
-            self._crew.cancel_waiting()
+            self._workers.cancel_waiting()
         if wait:
-            self._crew.join()
+            self._workers.join()
 
     # For the kinds of executors made from this one
 
     def _make_lane(self, subqueue: SubQueue[Ticket], settings: LaneSettings) -> Lane:
-        return Lane(self._crew, self._keeper, subqueue, settings)
+        return Lane(self._workers, self._keeper, subqueue, settings)
 
     def _lane(self, key: Hashable, settings: Mapping[str, Any]) -> Lane:
         """The lane of this key, made with the settings that are not UNSET if there is none."""
@@ -161,13 +161,13 @@ class MultiQueueExecutor(Executor):
 
     def _add_lane_locked(self, key: Hashable, settings: LaneSettings) -> Lane:
         try:
-            subqueue = self._crew.add_subqueue(
+            subqueue = self._workers.add_subqueue(
                 key, settings.priority, settings.capacity, settings.max_in_flight, settings.weight
             )
             lane = self._lanes[key] = self._make_lane(subqueue, settings)
         except BaseException:  # an interrupt may leave a sub-queue without a lane, and its key in use
             if key not in self._lanes:
-                self._crew.drop_subqueue(key)
+                self._workers.drop_subqueue(key)
             raise
         return lane
 
@@ -179,7 +179,7 @@ class MultiQueueExecutor(Executor):
 
 
 def _forgetter(reference: weakref.ref[MultiQueueExecutor]) -> Callable[[SubQueue[Ticket]], None]:
-    """What the crew calls when a lane has left, without holding the executor."""
+    """What the workers call when a lane has left, without holding the executor."""
 
     def forget(subqueue: SubQueue[Ticket]) -> None:
         executor = reference()

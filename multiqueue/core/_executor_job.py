@@ -4,7 +4,7 @@ Promise     A job is run at most once and its future ends exactly once: with a r
             A job cancelled while it waits has left its lane when `cancel` returns, and its place is free
             before the first callback of the future runs, so that a callback may submit to the same lane.
 State       `future.withdraw` is set by the lane before the job is put and taken away by the thread that gets the job
-            out of the lane; `counted` belongs to the crew and is guarded by its lock.
+            out of the lane; `counted` belongs to the workers and is guarded by their lock.
 Membership  The thread that takes the job out of the lane ends its future: the worker that took it, or `cancel`
             when the lane gave the job back to it. The lane decides between the two, under its own locks.
 Waiting     No thread waits here. The future's own condition is the standard library's.
@@ -80,7 +80,7 @@ class LaneFuture(Future[T]):
 
 
 class Withdrawing(Protocol):
-    """A crew, as its jobs know it."""
+    """The workers, as their jobs know them."""
 
     def withdraw(self, subqueue: SubQueue[list[Job[Any]]], job: Job[Any], left: list[Job[Any]] | None = None) -> bool:
         """Take a job out of its lane, as `LaneFuture.withdraw` says."""
@@ -107,7 +107,7 @@ class Job(Generic[T]):
         self.kwargs: Mapping[str, Any] = kwargs
         self.future: LaneFuture[T] = self.new_future()
         self.counted: bool = False
-        self.withdraw_from: tuple[Withdrawing, SubQueue[list[Job[Any]]]]  # set by the crew when it is put
+        self.withdraw_from: tuple[Withdrawing, SubQueue[list[Job[Any]]]]  # set by the workers when it is put
 
     @property
     def name(self) -> str:
@@ -116,8 +116,8 @@ class Job(Generic[T]):
 
     def withdraw(self, left: list[Job[Any]] | None = None) -> bool:
         """Take it out of the lane that it was put into, as `LaneFuture.withdraw` says."""
-        crew, subqueue = self.withdraw_from
-        return crew.withdraw(subqueue, self, left)
+        workers, subqueue = self.withdraw_from
+        return workers.withdraw(subqueue, self, left)
 
     def new_future(self) -> LaneFuture[T]:
         """The future of this job."""

@@ -2,7 +2,7 @@
 
 Promise     Jobs of a lane start in the order they were submitted. A full lane holds its submitters up, or refuses
             them with `Full`; which lane a worker serves next is decided as in every multi-queue.
-State       None of its own: the sub-queue holds the jobs, the crew the threads, the pauses and the counts.
+State       None of its own: the sub-queue holds the jobs, the workers the threads, the pauses and the counts.
 Waiting     `submit` waits for room: the start, the cancelling or the clearing of a job of this lane makes it, and
             shutdown ends the wait. A job that waits for room in a lane which only jobs like itself can empty
             waits for ever: inside jobs use `submit_nowait`, `submit_within` or a lane without capacity.
@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ..errors import Full
-from ._executor_crew import Crew, Ending, Keeper
 from ._executor_job import Job
+from ._executor_workers import Ending, Keeper, Workers
 from ._lane_map import ordered_results
 from ._lane_waiting import Ticket
 from ._sub_queue import SubQueue
@@ -57,8 +57,8 @@ class Lane(Executor):
     All methods may be called from any thread.
     """
 
-    def __init__(self, crew: Crew, keeper: Keeper, subqueue: SubQueue[Ticket], settings: LaneSettings) -> None:
-        self._crew = crew
+    def __init__(self, workers: Workers, keeper: Keeper, subqueue: SubQueue[Ticket], settings: LaneSettings) -> None:
+        self._workers = workers
         self._keeper = keeper
         self._subqueue = subqueue
         self._settings = settings
@@ -135,7 +135,7 @@ class Lane(Executor):
             TimeoutError: from the iterator (or now, if the lane is full), `timeout` seconds after this call.
             ValueError: `buffersize` is less than 1.
         """
-        look_ahead = 2 * self._crew.max_workers if buffersize is None else buffersize
+        look_ahead = 2 * self._workers.max_workers if buffersize is None else buffersize
         return self._map(fn, iterables, timeout, look_ahead)
 
     # Holding up, letting go, giving up
@@ -145,7 +145,7 @@ class Lane(Executor):
 
         The same reason twice is one reason. Shutdown ends all pauses: what waits is then run.
         """
-        self._crew.pause(self._subqueue, reason)
+        self._workers.pause(self._subqueue, reason)
 
     def resume(self, reason: Hashable = None) -> None:
         """Take back `reason`; jobs start again when no reason is left."""
@@ -158,7 +158,7 @@ class Lane(Executor):
 
     def clear(self) -> int:
         """Cancel the jobs that wait now, not the running ones; how many."""
-        return self._crew.clear(self._subqueue)
+        return self._workers.clear(self._subqueue)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more jobs in this lane; the executor and its other lanes go on.
@@ -166,7 +166,7 @@ class Lane(Executor):
         With `wait`, returns when all jobs of this lane are done. With `cancel_futures`, those that wait are
         cancelled. Never call it with `wait` inside a job of this lane.
         """
-        self._crew.close(self._subqueue, self._ending)
+        self._workers.close(self._subqueue, self._ending)
         if cancel_futures:
             self.clear()
         if wait:
@@ -190,10 +190,10 @@ class Lane(Executor):
     ) -> Future[T]:
         job = self._make_job(fn, args, kwargs)
         try:
-            self._crew.put(self._subqueue, job, block, timeout)
+            self._workers.put(self._subqueue, job, block, timeout)
         except Full:
             self._refuse((fn, args, kwargs), timeout if block else None)
-        if (watcher := self._crew.watcher) is not None:
+        if (watcher := self._workers.watcher) is not None:
             watcher.submitted(self.key, job)
         self._submitted(job)
         return job.future

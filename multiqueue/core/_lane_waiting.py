@@ -1,15 +1,15 @@
 """The jobs that wait in one lane, in the order of their submits.
 
 Promise     A job leaves from wherever it stands, at the same cost however many wait, and its place is free then.
-State       The sub-queue holds a ticket for each job that waits: it bounds the lane and gives it its turns. The crew's
-            lock guards `_jobs`: the jobs whose tickets stand for any of them, in their order. The thread that removes
-            a job from a ticket has it.
+State       The sub-queue holds a ticket for each job that waits: it bounds the lane and gives it its turns. The
+            workers' lock guards `_jobs`: the jobs whose tickets stand for any of them, in their order. The thread that
+            removes a job from a ticket has it.
             A ticket brings its own job until a cancel comes. The cancel enters the jobs of all tickets into `_jobs`;
             from then on each of these tickets is worth one of these jobs, the first one for a worker that takes it.
             So a job that leaves from the middle takes the ticket at the head along.
             Invariants: tickets without a job of their own stand before those with one. There are no more jobs in
             `_jobs` than tickets without one, those that a worker has taken and not used included.
-Lock order  crew lock -> the locks of the multi-queue.
+Lock order  worker lock -> the locks of the multi-queue.
 Membership  1. A worker takes the last ticket; 2. its job is cancelled; 3. the worker finds no job, and takes on.
 Hazards     Those of `_take_side`: a job and a ticket leave without a call in between. A put appends while the tickets
             are read, and so they are read by their index.

@@ -49,7 +49,7 @@ class SparkDispatcher(MultiQueueExecutor):
             raise ValueError(f"max_running must be at least 1, not {max_running}")
         super().__init__(max_running)
         self._backend = backend_of(spark)
-        self._dock = Dock(self._backend, self._crew.name)
+        self._dock = Dock(self._backend, self._workers.name)
         self._running = self._dock.running
 
     def lane(
@@ -136,7 +136,7 @@ class SparkDispatcher(MultiQueueExecutor):
         """What waits, runs and has ended, lane by lane: a snapshot. A lane that was shut down and is done is gone."""
         lanes = tuple(cast(SparkLane, lane).statistics() for lane in self.lanes.values())
         waiting, running = sum(lane.waiting for lane in lanes), sum(lane.running for lane in lanes)
-        return SparkStatistics(self._crew.max_workers, waiting, running, lanes)
+        return SparkStatistics(self._workers.max_workers, waiting, running, lanes)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more items, end all pauses, and with `wait` return when all items are done and all threads gone.
@@ -162,7 +162,7 @@ class SparkDispatcher(MultiQueueExecutor):
         The dispatcher goes on and takes new items.
         """
         running = self._running.hold_back()
-        return self._crew.cancel_waiting() + cancel(running)
+        return self._workers.cancel_waiting() + cancel(running)
 
     def __exit__(
         self,
@@ -185,7 +185,7 @@ class SparkDispatcher(MultiQueueExecutor):
         self.shutdown(wait=True, cancel_futures=True)
 
     def _make_lane(self, subqueue: SubQueue[Ticket], settings: LaneSettings) -> SparkLane:
-        lane = SparkLane(self._crew, self._keeper, subqueue, settings)
+        lane = SparkLane(self._workers, self._keeper, subqueue, settings)
         lane.berth = Berth(self._dock, self._backend.session_for(lane.pool))
         return lane
 

@@ -121,7 +121,7 @@ class SparkLane(Lane):
             TimeoutError: from the iterator, `timeout` seconds after this call.
             ValueError: `buffersize` is less than 1.
         """
-        look_ahead = 2 * self._crew.max_workers if buffersize is None else buffersize
+        look_ahead = 2 * self._workers.max_workers if buffersize is None else buffersize
 
         def submit(args: tuple[Any, ...], seconds: float | None) -> SparkFuture[T]:
             try:

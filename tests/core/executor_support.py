@@ -46,7 +46,7 @@ def executor(max_workers: int = 1, **settings: Any) -> Iterator[MultiQueueExecut
         yield pool
     finally:
         pool.shutdown(wait=True)
-        assert not [thread.name for thread in pool._crew.threads() if thread.is_alive()]
+        assert not [thread.name for thread in pool._workers.threads() if thread.is_alive()]
 
 
 class Outcome(Future[Any]):

@@ -16,21 +16,21 @@ from executor_support import Busy, executor
 
 from multiqueue import Lane, MultiQueueExecutor
 from multiqueue.core import _sync
-from multiqueue.core._executor_crew import Crew
+from multiqueue.core._executor_workers import Workers
 from multiqueue.core._lane_map import _results
 from multiqueue.testing import PATIENCE, FakeClock, interruptions, wait_until_blocked
 
 
 def check_at_rest(pool: MultiQueueExecutor) -> None:
-    """Nothing waits or runs, and the crew's counts say so."""
-    crew = pool._crew
-    wait_until_blocked(lambda: crew._load == 0 and not any(lane.running for lane in pool.lanes.values()))
-    with crew._lock:
-        for line in crew._lines.values():
+    """Nothing waits or runs, and the workers' counts say so."""
+    workers = pool._workers
+    wait_until_blocked(lambda: workers._load == 0 and not any(lane.running for lane in pool.lanes.values()))
+    with workers._lock:
+        for line in workers._lines.values():
             line.check_invariants_locked()
-        assert crew._serving <= crew.max_workers
-        assert crew._serving == len(crew._alive())
-    crew.queue.check_invariants()
+        assert workers._serving <= workers.max_workers
+        assert workers._serving == len(workers._alive())
+    workers.queue.check_invariants()
 
 
 def test_an_interrupted_submit_leaves_no_count_behind() -> None:
@@ -129,7 +129,7 @@ def jumps_outside(function: Callable[..., Any]) -> list[int]:
 
 
 def test_a_thread_whose_hiring_was_interrupted_serves_or_goes() -> None:
-    """An interrupt in the middle of hiring leaves as many serving as are counted, never more than `max_workers`."""
+    """An interrupt while a worker starts leaves as many serving as are counted, never more than `max_workers`."""
     started = threading.Event()
     start = threading.Thread.start
 
@@ -150,20 +150,20 @@ def test_a_thread_whose_hiring_was_interrupted_serves_or_goes() -> None:
 
 def test_a_job_cancelled_while_a_worker_has_its_ticket_is_not_run() -> None:
     """A worker whose job is cancelled before it begins runs the next one of the lane, or none; no place is lost."""
-    first = Crew._first
+    first = Workers._first
     ran: list[int] = []
     cancelled: list[bool] = []
 
-    def cancel_first(crew: Crew, subqueue: Any) -> Any:
+    def cancel_first(workers: Workers, subqueue: Any) -> Any:
         if not cancelled:
             cancelled.append(futures[0].cancel())
-        return first(crew, subqueue)
+        return first(workers, subqueue)
 
     with pytest.MonkeyPatch.context() as patch, executor() as pool, Busy(pool) as busy:
         lane = pool.lane("one", capacity=4, max_in_flight=1)
         futures = [lane.submit(ran.append, number) for number in range(4)]
         assert futures[3].cancel()  # from now on a ticket is worth any job
-        patch.setattr(Crew, "_first", cancel_first)
+        patch.setattr(Workers, "_first", cancel_first)
         busy.release()
         assert [futures[number].result(PATIENCE) for number in (1, 2)] == [None, None]
         lane.submit(ran.append, 4).result(PATIENCE)
@@ -174,19 +174,19 @@ def test_a_job_cancelled_while_a_worker_has_its_ticket_is_not_run() -> None:
 
 def test_a_worker_that_finds_its_lane_without_a_job_takes_on() -> None:
     """The only job of a lane is cancelled when a worker has its ticket: nothing runs, and the lane goes on."""
-    first = Crew._first
+    first = Workers._first
     cancelled: list[bool] = []
 
-    def cancel_first(crew: Crew, subqueue: Any) -> Any:
+    def cancel_first(workers: Workers, subqueue: Any) -> Any:
         if not cancelled:
             cancelled.append(futures[0].cancel())
-        return first(crew, subqueue)
+        return first(workers, subqueue)
 
     with pytest.MonkeyPatch.context() as patch, executor() as pool, Busy(pool) as busy:
         lane = pool.lane("one", capacity=2, max_in_flight=1)
         futures = [lane.submit(pytest.fail, "ran") for _ in range(2)]
         assert futures[1].cancel()
-        patch.setattr(Crew, "_first", cancel_first)
+        patch.setattr(Workers, "_first", cancel_first)
         busy.release()
         assert lane.submit(int).result(PATIENCE) == 0
         check_at_rest(pool)

@@ -319,8 +319,8 @@ def test_many_lanes_that_come_and_go_leave_nothing_behind() -> None:
             with pool.lane(("tenant", number)) as lane:
                 lane.submit(int)
         assert not pool.lanes
-        assert not pool._crew.queue.subqueues
-        assert not pool._crew._closing
+        assert not pool._workers.queue.subqueues
+        assert not pool._workers._closing
 
 
 def test_the_default_lane_can_be_made_with_settings() -> None:

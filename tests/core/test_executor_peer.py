@@ -20,8 +20,8 @@ from multiqueue import MultiQueueExecutor
 warnings.simplefilter("ignore", DeprecationWarning)  # one test forks a process that has threads
 
 class Peer(MultiQueueExecutor):
-    _threads = property(lambda self: self._crew.threads())
-    _max_workers = property(lambda self: self._crew.max_workers)
+    _threads = property(lambda self: self._workers.threads())
+    _max_workers = property(lambda self: self._workers.max_workers)
 
 class Mixin(util.ThreadPoolMixin):
     executor_type = Peer

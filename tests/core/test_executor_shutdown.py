@@ -21,7 +21,7 @@ def test_shutdown_runs_what_waits_and_joins_the_threads() -> None:
     futures = [pool.lane(key).submit(int) for key in range(20)]
     pool.shutdown()
     assert all(future.done() for future in futures)
-    assert not [thread for thread in pool._crew.threads() if thread.is_alive()]
+    assert not [thread for thread in pool._workers.threads() if thread.is_alive()]
     pool.shutdown()
 
 
@@ -116,16 +116,16 @@ def test_a_dropped_executor_runs_what_waits_and_ends() -> None:
     """
     pool = MultiQueueExecutor(2)
     futures = [pool.submit(int) for _ in range(20)]
-    crew = pool._crew
+    workers = pool._workers
     gc.disable()
     try:
         del pool
-        for thread in crew.threads():
+        for thread in workers.threads():
             thread.join(PATIENCE)
     finally:
         gc.enable()
     assert all(future.done() for future in futures)
-    assert not [thread for thread in crew.threads() if thread.is_alive()]
+    assert not [thread for thread in workers.threads() if thread.is_alive()]
 
 
 def test_a_lane_keeps_its_executor_in_service() -> None:

@@ -75,6 +75,6 @@ def test_every_job_is_run_or_cancelled_and_nothing_is_left(kind: type[MultiQueue
         assert future.done()
         assert future.cancelled() != (job in storm.ran)
     assert len(storm.ran) == len(set(storm.ran))
-    crew = storm.pool._crew
-    assert (crew._load, crew._serving, len(crew._closing)) == (0, 0, 0)
-    assert not [thread for thread in crew.threads() if thread.is_alive()]
+    workers = storm.pool._workers
+    assert (workers._load, workers._serving, len(workers._closing)) == (0, 0, 0)
+    assert not [thread for thread in workers.threads() if thread.is_alive()]

@@ -1,4 +1,4 @@
-"""Workers: hired as needed, named, replaced, broken by a failing initializer, absent after fork."""
+"""Workers: started as needed, named, replaced, broken by a failing initializer, absent after fork."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_workers_are_hired_as_jobs_come() -> None:
     (executor 12)
     """
     with executor(3) as pool:
-        assert not pool._crew.threads()
+        assert not pool._workers.threads()
         busy = [Busy(pool) for _ in range(3)]
         for one in busy:
             one.__enter__()
         extra = pool.submit(int)
-        assert len(pool._crew.threads()) == 3
+        assert len(pool._workers.threads()) == 3
         for one in busy:
             one.release()
         assert extra.result(PATIENCE) == 0
@@ -57,13 +57,13 @@ def test_an_idle_worker_is_used_again() -> None:
 
 
 def test_a_cancelled_job_needs_no_worker() -> None:
-    """Jobs that are cancelled do not make the executor hire more threads than run."""
+    """Jobs that are cancelled do not make the executor start more threads than run."""
     with executor(8) as pool, Busy(pool):
         lane = pool.lane("paused")
         lane.pause()
         for _ in range(5):
             lane.submit(pytest.fail, "ran").cancel()
-        assert len(pool._crew.threads()) == 2, "the busy one, and the one hired for the first of them"
+        assert len(pool._workers.threads()) == 2, "the busy one, and the one started for the first of them"
 
 
 def test_every_waiting_job_has_a_worker() -> None:
@@ -154,7 +154,7 @@ def test_a_worker_that_dies_is_reported_and_replaced(caplog: pytest.LogCaptureFi
     with executor(1) as pool:
         dying = Busy(pool)
         with dying, caplog.at_level(logging.CRITICAL, "concurrent.futures"):
-            dead = next(iter(pool._crew.threads()))
+            dead = next(iter(pool._workers.threads()))
             waiting = pool.submit(threading.current_thread)
             dying.future.set_result(None)  # the worker's own attempt will fail: a future ends once
         assert waiting.result(PATIENCE) is not dead
@@ -211,7 +211,7 @@ def test_a_thread_per_job() -> None:
     with OneShot(2) as pool:
         assert all(future.result(PATIENCE) for future in [pool.submit(job) for _ in range(50)])
     assert max(most) <= 2
-    assert not [thread for thread in pool._crew.threads() if thread.is_alive()]
+    assert not [thread for thread in pool._workers.threads() if thread.is_alive()]
 
 
 FORK = """

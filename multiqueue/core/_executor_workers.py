@@ -1,26 +1,26 @@
-"""The threads behind the lanes: who is hired, who serves, who is replaced, and how all of them go home.
+"""The threads behind the lanes: how they are started, serve, are replaced, and end.
 
-Promise     A job whose put returned is run, cancelled, or refused with the reason that broke the crew; none is
+Promise     A job whose put returned is run, cancelled, or refused with the reason that broke the workers; none is
             forgotten. As long as fewer than `max_workers` threads serve, every job that waits or runs has one.
             A worker that dies of an exception outside its job is reported and replaced.
 State       `_lock` guards `_serving`, `_load`, `_lines`, `_closing`, `_broken`, `_shutdown`, the jobs that wait in
-            each line, and every `Job.counted`, `Ending.begun` and `Contract`; `_hiring` guards `_threads` and `_hired`.
-            The lanes are sub-queues of `queue`, which has its own locks.
-Lock order  `_hiring` -> `_lock` -> locks of the multi-queue. No user code runs under them. `_hiring` is held while a
-            thread starts, so that a thread that sees it in `_threads` can join it. `_lock` is not: a new thread may
-            collect garbage before its start is known, and the end of a Keeper takes `_lock`.
+            each line, and every `Job.counted`, `Ending.begun` and `Contract`; `_starting` guards `_threads` and
+            `_started`. The lanes are sub-queues of `queue`, which has its own locks.
+Lock order  `_starting` -> `_lock` -> locks of the multi-queue. No user code runs under them. `_starting` is held while
+            a thread starts, so that another one that sees it in `_threads` can join it. `_lock` is not: a new thread
+            may collect garbage before its start is known, and the end of a Keeper takes `_lock`.
 Waiting     Idle workers wait in `queue.take()`; a put, a resume, a `task_done` or the shutdown of the multi-queue
-            wakes them. `join` waits for threads. Submitters wait in `put`, outside the crew lock.
-Membership  Counting comes before the put: a put that succeeds finds a worker hired, and a worker leaves only
+            wakes them. `join` waits for threads. Submitters wait in `put`, outside the worker lock.
+Membership  Counting comes before the put: a put that succeeds finds a worker started, and a worker leaves only
             when the multi-queue is shut down and drained, which no successful put can follow.
-            1. submit counts and hires; 2. shutdown; 3. put -> the multi-queue refuses it, the count is undone.
-            4. submit that counted before the shutdown is still hiring; 5. `join` waits for `_hiring`, then for
-            the thread.
-            A crew does not refer to its executor or lanes. When the last of those is gone its `Keeper` ends
-            the crew: what waits is still run, as in the standard library. At interpreter exit the same.
+            1. submit counts and starts a worker; 2. shutdown; 3. put -> the multi-queue refuses it, the count is
+            undone. 4. submit that counted before the shutdown is still starting; 5. `join` waits for `_starting`, then
+            for the thread.
+            The workers do not refer to their executor or lanes. When the last of those is gone its `Keeper` ends
+            the workers: what waits is still run, as in the standard library. At interpreter exit the same.
             A submit that is interrupted has submitted the job or has not, and in the latter case leaves no count
             behind: nobody counts without a record of it (`Job.counted`, `Contract.holds`) that a handler reads.
-            A forked child has none of the threads: there the crew is broken, and says so.
+            A forked child has none of the threads: there the workers are broken, and say so.
 Hazards     Those of `_take_side`. No call ends the body of a `with`, as in `return f()`: an exception right after it
             would find the lock held.
 Assumes     `_lock` is re-entrant because the garbage collector may end a Keeper in a thread that holds it.
@@ -48,7 +48,7 @@ from ._sub_queue import SubQueue
 LOGGER = logging.getLogger("concurrent.futures")  # where programs look for what befalls a thread pool's workers
 
 
-class Crew:
+class Workers:
     """Up to `max_workers` threads that serve the sub-queues of one multi-queue.
 
     With `jobs_per_worker` a thread goes home after so many jobs and another one takes its place.
@@ -68,11 +68,11 @@ class Crew:
         self._initializer = initializer
         self._initargs = initargs
         self._jobs_per_worker = jobs_per_worker
-        self._hiring = _sync.RLock()
+        self._starting = _sync.RLock()
         self._lock = _sync.RLock()
-        self._threads: set[threading.Thread] = set()  # started; those that have ended are forgotten when hiring
+        self._threads: set[threading.Thread] = set()  # started; those that have ended are forgotten when another starts
         self._serving = 0  # threads that will take another job
-        self._hired = 0  # ever; numbers the names
+        self._started = 0  # ever; numbers the names
         # Invariant: _load == jobs put or about to be put whose future has not ended; each is `counted` once.
         self._load = 0
         self._lines: dict[SubQueue[Ticket], WaitingLine] = {}  # of the lanes that are not done
@@ -81,8 +81,8 @@ class Crew:
         self._shutdown = False
         self.on_retired: Callable[[SubQueue[Ticket]], object] | None = None
         self.watcher: JobWatcher | None = None  # read once for each job, without a lock
-        with _crews_lock:
-            _crews.add(self)
+        with _workers_lock:
+            _all_workers.add(self)
 
     # What an executor and its lanes ask for
 
@@ -119,7 +119,7 @@ class Crew:
 
         Raises:
             Full: the lane stayed full.
-            RuntimeError: the crew or the lane was shut down; `BrokenThreadPool` if an initializer failed.
+            RuntimeError: the workers or the lane were shut down; `BrokenThreadPool` if an initializer failed.
         """
         ticket = [job]
         try:
@@ -156,7 +156,7 @@ class Crew:
                 self._load -= 1
 
     def pause(self, subqueue: SubQueue[Ticket], reason: Hashable) -> None:
-        """Disable a sub-queue for `reason`, unless it or the crew was shut down: then there are no more pauses.
+        """Disable a sub-queue for `reason`, unless it or the workers were shut down: then there are no more pauses.
 
         1. This disables, then asks for shutdown; 2. shutdown says so, then enables: one of them sees the other.
         """
@@ -207,31 +207,31 @@ class Crew:
         return sum(self.clear(subqueue) for subqueue in self._subqueues())
 
     def join(self) -> None:
-        """Wait until all threads have ended, the replacements hired meanwhile too."""
+        """Wait until all threads have ended, the replacements started meanwhile too."""
         while threads := self._alive():
             for thread in threads:
                 thread.join()
 
     def threads(self) -> frozenset[threading.Thread]:
-        """The threads hired and not known to have ended."""
-        with self._hiring:
+        """The threads started and not known to have ended."""
+        with self._starting:
             threads = frozenset(self._threads)
         return threads
 
     def _alive(self) -> list[threading.Thread]:
         return [thread for thread in self.threads() if thread.is_alive()]
 
-    # Hiring
+    # Starting
 
     def _admit(self, job: Job[Any]) -> None:
-        """Count the job, and hire for it. If this raises, the caller calls the job off."""
+        """Count the job, and start a worker for it. If this raises, the caller calls the job off."""
         with self._lock:
             self._check_open_locked()
             job.counted = True
             self._load += 1
             short = self._is_short_locked()
         if short:
-            self._hire()
+            self._start_worker()
 
     def _check_open_locked(self) -> None:
         if self._shutdown or self._broken is not None or _exiting:
@@ -240,21 +240,21 @@ class Crew:
     def _is_short_locked(self) -> bool:
         return self._serving < min(self.max_workers, self._load)
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         """Start one more worker if one is wanted. Raises what `Thread.start` raises."""
         contract = Contract()
         try:
-            with self._hiring:
+            with self._starting:
                 with self._lock:
                     if not self._is_short_locked():
                         return
                     contract.holds = True
                     self._serving += 1
-                name = f"{self.name}_{self._hired}"
+                name = f"{self.name}_{self._started}"
                 thread = threading.Thread(target=_serve, args=(self, contract), name=name, daemon=False)
                 self._threads = {thread, *self._alive()}
                 thread.start()
-                self._hired += 1
+                self._started += 1
         except BaseException:
             try:
                 self._end(contract, unless_begun=True)
@@ -264,7 +264,7 @@ class Crew:
             raise
 
     def begin(self, contract: Contract) -> bool:
-        """This thread serves from now on. False if an interrupt has struck in its hiring: then it never does."""
+        """This thread serves from now on. False if an interrupt has struck while it was started: then it never does."""
         with self._lock:
             contract.begun = True
             return contract.holds
@@ -376,7 +376,7 @@ class Crew:
         return job
 
     def initialize(self) -> bool:
-        """Run the initializer in this thread; if it fails, break the crew and refuse all that waits."""
+        """Run the initializer in this thread; if it fails, break the workers and refuse all that waits."""
         if self._initializer is None:
             return True
         try:
@@ -392,7 +392,7 @@ class Crew:
         self._end(contract)
         if replace:
             try:
-                self._hire()
+                self._start_worker()
             except Exception:
                 LOGGER.critical("no thread could be started in place of %s", _my_name(), exc_info=True)
 
@@ -408,7 +408,7 @@ class Crew:
 
     def after_fork_in_child(self) -> None:
         """The threads stayed in the parent, and so did the jobs."""
-        self._hiring = _sync.RLock()
+        self._starting = _sync.RLock()
         self._lock = _sync.RLock()
         self._threads = set()
         self._broken = (
@@ -423,72 +423,71 @@ class Ending:
     __slots__ = ("begun", "gone")
 
     def __init__(self) -> None:
-        self.begun: bool = (
-            False  # guarded by the crew's lock; the lane is then no longer, and never again, in `_closing`
-        )
+        # Guarded by the workers' lock; once it is True the lane is no longer, and never again, in `_closing`.
+        self.begun: bool = False
         self.gone: threading.Event = threading.Event()
 
 
 class Contract:
-    """Between the crew and one thread: it `holds` from the hiring on, and is counted in `_serving` as long."""
+    """Between the workers and one thread: it `holds` from the thread's start on, and as long `_serving` counts it."""
 
     __slots__ = ("begun", "holds")
 
     def __init__(self) -> None:
-        self.begun: bool = False  # by the thread; both are guarded by the crew's lock
+        self.begun: bool = False  # by the thread; both are guarded by the workers' lock
         self.holds: bool = False
 
 
 class Keeper:
-    """Ends a crew when the executor and all its lanes, which hold this, are gone."""
+    """Ends the workers when the executor and all its lanes, which hold this, are gone."""
 
-    def __init__(self, crew: Crew) -> None:
-        weakref.finalize(self, crew.shutdown)
+    def __init__(self, workers: Workers) -> None:
+        weakref.finalize(self, workers.shutdown)
 
 
-def _serve(crew: Crew, contract: Contract) -> None:
-    """A worker's life. `crew` is all it holds: neither executor nor lane."""
-    if not crew.begin(contract):
+def _serve(workers: Workers, contract: Contract) -> None:
+    """A worker's life. `workers` is all it holds: neither executor nor lane."""
+    if not workers.begin(contract):
         return
     replace = False
     try:
-        if crew.initialize():
+        if workers.initialize():
             replace = True
-            crew.serve()
+            workers.serve()
     except ShutDown:
         replace = False  # drained: nothing can come any more
     except BaseException:
         LOGGER.critical("worker %s died and is replaced", _my_name(), exc_info=True)
     finally:
-        crew.leave(contract, replace)
+        workers.leave(contract, replace)
 
 
 def _my_name() -> str:
     return threading.current_thread().name
 
 
-_crews: weakref.WeakSet[Crew] = weakref.WeakSet()  # guarded by _crews_lock
-_crews_lock = _sync.RLock()
-_exiting = False  # set once, before the crews are counted: one made later admits nothing
+_all_workers: weakref.WeakSet[Workers] = weakref.WeakSet()  # guarded by _workers_lock
+_workers_lock = _sync.RLock()
+_exiting = False  # set once, before all are counted: those made later admit nothing
 
 
 def _finish_at_exit() -> None:
     """Run what is queued and join all workers, before the interpreter waits for threads that would not end."""
     global _exiting
     _exiting = True
-    with _crews_lock:
-        crews = list(_crews)
-    for crew in crews:
-        crew.shutdown()
-    for crew in crews:
-        crew.join()
+    with _workers_lock:
+        every = list(_all_workers)
+    for workers in every:
+        workers.shutdown()
+    for workers in every:
+        workers.join()
 
 
 def _forget_threads_in_child() -> None:
-    global _crews_lock
-    _crews_lock = _sync.RLock()
-    for crew in list(_crews):
-        crew.after_fork_in_child()
+    global _workers_lock
+    _workers_lock = _sync.RLock()
+    for workers in list(_all_workers):
+        workers.after_fork_in_child()
 
 
 # Private, and the only hook that runs before the interpreter joins non-daemon threads; `concurrent.futures` uses
