@@ -173,7 +173,7 @@ class Sampler:
                 if self._pair is not None and self._pair.latest.at >= at_least:
                     return self._pair  # another thread was faster
                 previous = self._pair
-            began = self._clock()
+            began, cpu = self._clock(), time.thread_time()
             sample = take_sample(self._broker, self._server, began)
             before = sample if previous is None or self._is_forgotten(previous, began) else previous.latest
             pair = Pair(sample, before)
@@ -182,7 +182,7 @@ class Sampler:
             )
             hosts: list[tuple[str | None, Totals]] = [(None, sample.total), *sample.hosts.items()]
             self._hosts.note(sample.wall, ((name, _of_totals(each)) for name, each in hosts), len(hosts))
-            cost = self._clock() - began
+            cost = time.thread_time() - cpu  # not the clock's: on a busy machine no time would be short enough
             with self._lock:
                 self._pair = pair
                 self._interval = max(INTERVAL, cost * _SHARE)

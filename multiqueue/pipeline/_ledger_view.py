@@ -34,6 +34,19 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """The latest attempt at an item that has ended. Times are seconds at work."""
+
+    lane: str
+    path: str
+    known_s: float
+    started_s: float
+    ended_s: float
+    attempt: int
+    is_failed: int  # 1 or 0, as SQLite has it
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """What happened per slice of the time at work: `starts[i]` and `ends[i]` items between i and i + 1 steps."""
 
@@ -92,6 +105,19 @@ class LedgerView:
         """The waiting times of all items of these lanes, ascending: for lanes that are known to be few and small."""
         rows = self._connection.execute("SELECT lane, started_s - known_s FROM items WHERE started_s IS NOT NULL")
         return sorted(wait for lane, wait in rows if lane in lanes)
+
+    def jobs(self, limit: int) -> list[Job]:
+        """The latest `limit` of those that have ended, in the order of their lanes and starts."""
+        rows = self._connection.execute(
+            """
+            SELECT * FROM (
+                SELECT lane, path, known_s, started_s, ended_s, attempt, state = 'failed'
+                FROM items WHERE ended_s IS NOT NULL ORDER BY ended_s DESC LIMIT ?
+            ) ORDER BY lane, started_s
+            """,
+            (limit,),
+        )
+        return [Job(*row) for row in rows]
 
     def series(self, slices: int) -> Series:
         """The time at work cut into equal slices, with the starts and ends in each."""

@@ -17,7 +17,7 @@ from . import _svg
 from ._config import PipelineConfig
 from ._items import shown
 from ._ledger_file import LaneCount
-from ._ledger_view import Failure, LedgerView, Waits, ledger_view
+from ._ledger_view import Failure, Job, LedgerView, Waits, ledger_view
 from ._lifecycle import ItemState
 
 # Enough to see the shape, few enough to draw; and pages that stay readable with thousands of lanes or failures.
@@ -25,6 +25,7 @@ _SLICES = 60
 _MOST_BARS = 60
 _MOST_LANES = 500
 _MOST_FAILURES = 200
+_MOST_JOBS = 1500
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2733; --paper: #ffffff; --soft: #5d6b7a; --line: #d9dfe6;
@@ -45,10 +46,13 @@ td:first-child { min-width: 7rem; max-width: 20rem; } td.text { min-width: 12rem
 td { white-space: nowrap; } td:first-child, td.text { white-space: normal; }
 td.bad { color: var(--bad); } tr.total td { font-weight: 600; }
 pre { white-space: pre-wrap; margin: 0; font-size: 13px; }
-svg { width: 100%; height: auto; } svg.narrow { display: none; }
+svg { width: 100%; height: auto; } svg.narrow { display: none; } svg.defs { position: absolute; width: 0; }
 @media (max-width: 600px) { svg.wide { display: none; } svg.narrow { display: block; } body { margin: 1rem auto; }
   table { font-size: 12px; } th, td { padding: .25rem .15rem; }
   td:first-child { min-width: 5rem; max-width: 7rem; position: sticky; left: 0; background: var(--paper); } }
+.job { fill: var(--bar); stroke: var(--paper); } .wait { fill: none; stroke: var(--soft); }
+.again { fill: url(#again); stroke: var(--bar); } .failed { fill: var(--bad); stroke: var(--paper); }
+.hatch { stroke: var(--bar); stroke-width: 3; } .cross { stroke: var(--paper); stroke-width: 1.6; }
 .tick, .label { font-size: 11px; fill: var(--soft); } .label { fill: var(--ink); }
 .grid { stroke: var(--line); } .area, .bar { fill: var(--bar); } .light { fill: var(--light); }
 """
@@ -90,6 +94,7 @@ def render(view: LedgerView, title: str, facts: Mapping[str, str], first: str = 
         first,
         "<h2>Lanes</h2>",
         _lanes(view, {wait.lane: wait for wait in waits}),
+        _timeline(view),
         "<h2>Throughput over time</h2>",
         _svg.steps([ends / series.step_s for ends in series.ends], series.step_s, "seconds at work", "items/s"),
         "<h2>Jobs running</h2>",
@@ -155,6 +160,38 @@ def _lane_row(lane: str, states: dict[ItemState, int], wait: Waits | None) -> st
         f"<td>{wait.median_s:.2f} s</td><td>{wait.p95_s:.2f} s</td>" if wait else "<td></td><td></td>",
     ]
     return f"<tr>{''.join(cells)}</tr>"
+
+
+def _timeline(view: LedgerView) -> str:
+    jobs = view.jobs(_MOST_JOBS)
+    if not jobs:
+        return ""
+    lanes: dict[str, list[Job]] = {}
+    for job in jobs:
+        lanes.setdefault(job.lane, []).append(job)
+    of_all = f" The latest {_MOST_JOBS:,} jobs." if len(jobs) == _MOST_JOBS else ""
+    of_all += _of_all(len(lanes), _MOST_BARS, "lanes")
+    rows = [
+        (
+            lane,
+            [
+                _svg.Bar(
+                    job.known_s, job.started_s, job.ended_s, shown(job.path), _kind(job), is_bad=bool(job.is_failed)
+                )
+                for job in lanes[lane]
+            ],
+        )
+        for lane in list(lanes)[:_MOST_BARS]
+    ]
+    return (
+        '<h2>Jobs, lane by lane</h2><p class="note">Hollow while an item waited, solid while its latest attempt ran, '
+        f"hatched where that was not the first, red with a cross where it was set aside.{of_all}</p>"
+        f"{_svg.timeline(rows, 'seconds at work')}"
+    )
+
+
+def _kind(job: Job) -> str:
+    return "failed" if job.is_failed else "again" if job.attempt > 1 else "job"
 
 
 def _wait_bars(waits: list[Waits]) -> str:

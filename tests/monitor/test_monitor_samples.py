@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from multiqueue.broker import Broker, Message
-from multiqueue.monitor import Sampler
+from multiqueue.monitor import Sampler, _samples
 from multiqueue.monitor._history import History, Track
 from multiqueue.monitor._samples import take_sample
 from multiqueue.testing import FakeClock
@@ -62,6 +62,21 @@ def test_after_a_long_pause_there_is_no_rate_of_then(sampler: Sampler, broker: B
     broker.publish(Message(b"", routing_key="orders"))
     clock.advance(1000.0)
     assert sampler.look().seconds == 0.0
+    sampler.close()
+
+
+def test_a_busy_machine_makes_samples_no_rarer(
+    sampler: Sampler, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sample that waited long for its turn has cost little, and the next one comes as soon as ever. (monitor 3)"""
+
+    def waiting(broker: Broker | None, server: Any, at: float) -> _samples.Sample:
+        clock.advance(3.0)
+        return take_sample(broker, server, at)
+
+    monkeypatch.setattr(_samples, "take_sample", waiting)
+    sampler.look()
+    assert sampler._interval == _samples.INTERVAL
     sampler.close()
 
 

@@ -60,12 +60,12 @@ def page_of(tmp_path: Path) -> str:
 
 
 def test_the_page_is_whole_and_stands_alone(tmp_path: Path) -> None:
-    """The page has its tables and three plots, every tag closed, nothing loaded, light and dark."""
+    """The page has its tables and four plots, every tag closed, nothing loaded, light and dark."""
     page = page_of(tmp_path)
     tags = Tags()
     tags.feed(page)
     assert tags.open == []
-    assert tags.seen.count("svg") == 6  # each for a wide page and for a narrow one
+    assert tags.seen.count("svg") == 9  # each for a wide page and for a narrow one
     assert "script" not in tags.seen
     assert "prefers-color-scheme: dark" in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
@@ -122,3 +122,22 @@ def test_steps_reach_their_values() -> None:
 def test_axes_end_at_round_numbers(value: float, top: float) -> None:
     """An axis ends where its quarters are round."""
     assert _svg._nice(value) == pytest.approx(top)
+
+
+def test_a_timeline_tells_jobs_apart_by_more_than_colour(tmp_path: Path) -> None:
+    """A wait is hollow, a later attempt hatched, a failure has a cross; those at one time stand below each other."""
+    bars = [
+        _svg.Bar(0.0, 1.0, 3.0, "first", "job", is_bad=False),
+        _svg.Bar(0.0, 2.0, 4.0, "beside", "again", is_bad=False),
+        _svg.Bar(0.0, 5.0, 6.0, "after", "failed", is_bad=True),
+    ]
+    wide = _svg.timeline([("acme", bars), ("none", [])], "seconds").split("<svg")[2]
+    jobs = re.findall(r'<rect class="(job|again|failed)" x="([\d.]+)" y="(\d+)"', wide)
+    assert [style for style, *_ in jobs] == ["job", "again", "failed"]
+    assert jobs[0][2] == jobs[2][2] != jobs[1][2]
+    assert wide.count('class="wait"') == 3
+    assert wide.count('class="cross"') == 1
+    crowd = [_svg.Bar(0.0, 0.0, 9.0, "x", "job", is_bad=False)] * 9
+    rows = re.findall(r'<rect class="job" x="[\d.]+" y="(\d+)"', _svg.timeline([("acme", crowd)], "s").split("<svg")[2])
+    assert len(rows) == 9
+    assert len(set(rows)) == 6
