@@ -27,6 +27,7 @@ COUNT = 4 * PIECE + 20
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (deliveries, transaction):
         monkeypatch.setattr(module, "PIECE", PIECE)
+    monkeypatch.setattr(deliveries, "_SIZES", dict.fromkeys(deliveries._SIZES, PIECE))
 
 
 class Steps:

@@ -391,8 +391,8 @@ class PagedEntries:
         """True when what no store can keep has filled the memory."""
         return bool(self.area.kept) and self._memory.reservations.is_exhausted
 
-    def all_ready(self) -> list[Entry]:
-        return []
+    def some_ready(self, most: int) -> tuple[list[Entry], bool]:
+        return [], False
 
     def close(self, after: After) -> None:
         for position in [position for position, entry in self.taken.items() if entry.is_ready]:

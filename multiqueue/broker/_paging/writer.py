@@ -22,6 +22,7 @@ from .._base.outcome import DeadLetterReason
 from .._base.ports import After
 from .._base.settings import QueueKind
 from .._queue.entry import Entry
+from .._queue.state import FEW, nap
 from .paged_entries import PagedEntries, number_of
 from .paging_queue import PagingQueue
 from .reader import PagedReader
@@ -126,7 +127,13 @@ class PagedWriter:
 
     def drop_each(self, reason: DeadLetterReason) -> int:
         """As `Pager.drop_each`."""
-        return sum(self._reader.drop(entry, reason) for batch in self.pages(bodies=True) for entry in batch)
+        dropped = 0
+        for batch in self.pages(bodies=True):
+            for entry in batch:
+                dropped += self._reader.drop(entry, reason)
+                if not dropped % FEW:
+                    nap()
+        return dropped
 
     def trim(self) -> None:
         """As `PagedQueue.trim`: from the head, or from the lowest level."""

@@ -153,8 +153,8 @@ class EntrySource(Protocol):
 
     # -- its end, and what must hold
 
-    def all_ready(self) -> list[Entry]:
-        """The ready entries, of a source that has all of them in memory."""
+    def some_ready(self, most: int) -> tuple[list[Entry], bool]:
+        """The next ready ones of a deleted queue, of a source that has all in memory; and whether there may be more."""
 
     def close(self, after: After) -> None:
         """The queue is deleted: nobody can have anything that is ready."""
@@ -189,6 +189,7 @@ class ResidentEntries:
         # Invariant: no reader's cursor is behind this position.
         self._furthest = entries.start
         self._cleared: Position = entries.start  # of a closed source: how far it was let go of
+        self._sent_on: Position = entries.start  # of a closed source: how far it was let go of
 
     # -- entries
 
@@ -347,8 +348,16 @@ class ResidentEntries:
 
     # -- its end, and what must hold
 
-    def all_ready(self) -> list[Entry]:
-        return [entry for entry in self.entries if entry.is_ready]
+    def some_ready(self, most: int) -> tuple[list[Entry], bool]:
+        ready: list[Entry] = []
+        for _ in range(most):
+            entry = self.entries.after(self._sent_on)
+            if entry is None:
+                return ready, False
+            self._sent_on = entry.position
+            if entry.is_ready:
+                ready.append(entry)
+        return ready, True
 
     def close(self, after: After) -> None:
         self._browsers.clear()

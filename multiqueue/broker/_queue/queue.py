@@ -51,7 +51,7 @@ from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState, Move
 from .entry_list_kinds import make_entry_list
 from .entry_source import ResidentEntries
 from .invariants import check_invariants
-from .state import Clearing, Pull, QueueState
+from .state import Clearing, Pull, QueueState, nap
 
 if TYPE_CHECKING:
     from multiqueue.store import Level
@@ -706,7 +706,7 @@ class BrokerQueue:
         if self.state.limit.short_of_memory:
             self.relieve()  # what kept it from paging may have ended
         while self._keep_time(now):
-            pass
+            nap()
         if self._alerts is not None:
             self._inspect(self._alerts, now)
         with self._lock:
@@ -822,6 +822,28 @@ class BrokerQueue:
     def is_deleted(self) -> bool:
         """True once it was deleted."""
         return self.state.deleted
+
+    def evict(self) -> None:
+        """A ring has more above its limit than was dropped at once: housekeeping drops the rest, or this thread."""
+        with self._lock:
+            self.visit_by(AT_ONCE)
+        is_more = self._request is None
+        while is_more:
+            after: After = []
+            with self._lock:
+                is_more = self.state.evict_some(after)
+            self._act(after)
+
+    def send_on_ready(self) -> None:
+        """Send what was ready on this queue, which is deleted, to the dead letters: the caller waits for that."""
+        is_more = True
+        while is_more:
+            after: After = []
+            with self._lock:
+                is_more = self.state.send_on_some(after)
+            self._act(after)
+            if is_more:
+                nap()
 
     def clear(self, clearing: Clearing) -> None:
         """Let go of what stood on this queue, now that it is deleted: a little now, the rest by housekeeping."""

@@ -46,7 +46,13 @@ from .ports import Walk
 _SLICES_A_VISIT: Final = 128  # some 70 ms, in which other queues are not visited
 _NAP: Final = 0.0002  # seconds, between two of them
 _SLICE: Final = 256  # entries in one hold of the lock: some hundred microseconds
+FEW: Final = 64  # entries that may go to dead letters, in one hold: 70 us each, the lock being free
 _AVAILABLE: Final = EntryState.AVAILABLE
+
+
+def nap() -> None:
+    """Let others have the interpreter between two slices, so that they need not ask for it, and wait 5 ms."""
+    time.sleep(_NAP)
 
 
 class Pull(Enum):
@@ -69,6 +75,12 @@ class QueueCalls(Protocol):
     def relieve(self) -> None:
         """More is on the queue than there is memory for: make room, or hold publishers back."""
 
+    def evict(self) -> None:
+        """A ring has more above its limit than was dropped at once."""
+
+    def send_on_ready(self) -> None:
+        """Send what was ready on the queue, which is deleted, to the dead letters."""
+
     def clear(self, clearing: Clearing) -> None:
         """Let go of what stood on the queue, which is deleted."""
 
@@ -90,7 +102,7 @@ class Clearing:
         for _ in range(_SLICES_A_VISIT):
             if self.go_on():
                 return None
-            time.sleep(_NAP)  # so that others need not ask for the interpreter's lock, and wait 5 ms for it
+            nap()
         return AT_ONCE
 
     def go_on(self) -> bool:
@@ -121,6 +133,7 @@ class QueueState:
         self.deleted = False
         self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
         self._consumer_numbers = 0
+        self._is_to_evict = False  # a ring may have more above its limit than was dropped at once
         self._pins: set[object] = set()
 
     @contextmanager
@@ -500,7 +513,7 @@ class QueueState:
             return False
         source = self.source
         source.keep_time(now, after)
-        expired, due = source.expired(now, _SLICE), source.due(now, _SLICE)
+        expired, due = source.expired(now, FEW), source.due(now, FEW)
         for entry in expired:
             self.drop(entry, DeadLetterReason.EXPIRED, after)
         ended = 0
@@ -513,10 +526,12 @@ class QueueState:
         if ended:
             self.tell_browsers(after)
             self.pass_baton(after, ended)
-        return len(expired) == _SLICE or len(due) == _SLICE
+        return self.evict_some(after) or len(expired) == FEW or len(due) == FEW
 
     def next_visit(self) -> float:
         """When time asks for something next, infinity for never."""
+        if self._is_to_evict:
+            return AT_ONCE
         expires = self.settings.expires
         when = self.source.next_time()
         return when if expires is None or len(self.consumers) else min(when, self.last_used + expires)
@@ -529,15 +544,37 @@ class QueueState:
             after.append(consumer.cancelled)
         self.limit.release_memory()
         count = self.counters.ready
-        if reason is not None:
-            for entry in self.source.all_ready():
-                self.drop(entry, reason, after)
-        # Nobody is to have the rest of it: it is let go of when the lock is free.
+        if reason is None:
+            self._let_go(after)
+        else:
+            after.append(self._calls.send_on_ready)
+        self.limit.end_throttling(after)
+        return count
+
+    def send_on_some(self, after: After) -> bool:
+        """Send some of what was ready to the dead letters, for the reason of the deletion; True when there is more."""
+        ready, is_more = self.source.some_ready(FEW)
+        for entry in ready:
+            self.drop(entry, self.reason_of_deletion, after)
+        if not is_more:
+            self._let_go(after)
+        return is_more
+
+    def _let_go(self, after: After) -> None:
+        """Nobody is to have what is ready, or the rest of it: that goes when the lock is free."""
         self.counters.let_go_of_ready()
         self.source.close(after)
         after.append(partial(self._calls.clear, Clearing(self.lock, self.source)))
-        self.limit.end_throttling(after)
-        return count
+
+    def evict_some(self, after: After) -> bool:
+        """Drop some of what a ring has above its limit; True when there is more."""
+        for _ in range(FEW if self._is_to_evict else 0):
+            victim = self.source.least_significant(after) if self.limit.is_exceeded else None
+            if victim is None:
+                self._is_to_evict = False
+                break
+            self.drop(victim, DeadLetterReason.MAXLEN, after)
+        return self._is_to_evict
 
     # -- details
 
@@ -591,11 +628,10 @@ class QueueState:
 
     def _apply_overflow(self, after: After) -> PutOutcome:
         if self.settings.overflow is Overflow.RING:
-            while self.limit.is_exceeded:
-                victim = self.source.least_significant(after)
-                if victim is None:
-                    break
-                self.drop(victim, DeadLetterReason.MAXLEN, after)
+            if self.limit.is_exceeded:
+                self._is_to_evict = True
+                if self.evict_some(after):
+                    after.append(self._calls.evict)
         elif self.settings.overflow is Overflow.FLOW_CONTROL and self.limit.throttle():
             return PutOutcome.THROTTLED
         return PutOutcome.ENQUEUED
