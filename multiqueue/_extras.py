@@ -7,6 +7,7 @@ _EXTRAS = {
     "click": "cli",
     "deltalake": "delta",
     "gcsfs": "gs",
+    "psycopg": "postgresql",
     "pydantic": "cli",
     "rich": "cli",
     "pamqp": "amqp",

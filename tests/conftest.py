@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 if TYPE_CHECKING:
+    from postgres_support import Postgres
     from rabbitmq_support import Peer
     from s3_support import Store
 
@@ -28,6 +29,7 @@ SLOW = ("none", "selected", "all")
 SHARED = {
     "rabbitmq": re.compile("::.*rabbitmq|test_interop_differential", re.IGNORECASE),
     "browser": re.compile("test_monitor_page"),
+    "postgres": re.compile("::.*postgres", re.IGNORECASE),
     "spark": re.compile("tests/(spark/|pipeline/test_pipeline_cluster)"),
 }
 
@@ -170,6 +172,19 @@ def s3_store() -> Iterator[Store]:
 
     with s3_server() as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def postgres_peer() -> Iterator[Postgres]:
+    """A PostgreSQL server for all tests of a run; without it a test skips at a desk, and fails where it is required."""
+    from postgres_support import NoPeer, postgres
+
+    with ExitStack() as stack:
+        try:
+            peer = stack.enter_context(postgres())
+        except NoPeer as missing:
+            do_without(str(missing))
+        yield peer
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ from . import _scan
 from ._errors import ConfigError
 from ._graph import in_order, mistakes
 from ._items import ALLOW, ERROR, Lane, Step
+from ._ledger_file import State
+from ._ledger_postgres import PostgresState
 from ._place import Place, joined, place_of
 from ._scan import PassedOver
 from ._sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
@@ -64,9 +66,12 @@ class PipelineConfig:
         return Place(str(self.output / "failed")) if path is None else place_of(path, self.base)
 
     @property
-    def state(self) -> Path:
-        """The SQLite file of the state."""
-        path = self.settings.state.path
+    def state(self) -> State:
+        """The SQLite file of the state, or the schema of PostgreSQL."""
+        section = self.settings.state
+        if section.url is not None:
+            return PostgresState(section.url, section.schema_)
+        path = section.path
         return self.output / "_multiqueue" / "state.sqlite" if path is None else self.base / path
 
     def on(self, url: str) -> PipelineConfig:

@@ -19,6 +19,7 @@ from ._demo_tables import compare, fairness_html, fairness_sentence, fairness_ta
 from ._errors import ExitStatus, Unprepared
 from ._items import FileSeen, Item
 from ._ledger import open_ledger
+from ._ledger_file import state_exists
 from ._ledger_view import ledger_view
 from ._lifecycle import ItemState
 from ._progress import Reporter
@@ -193,7 +194,7 @@ def _introduce(console: Console, config: PipelineConfig) -> None:
         f"Python's sources in {config.base}: a lane per top-level package, "
         f"{config.lanes()[0].batch} files an item, {_MAX_RUNNING} Spark jobs at a time.",
     )
-    if config.state.exists():
+    if state_exists(config.state):
         with ledger_view(config.state) as view:
             counts = view.counts()
         done = sum(count.items for count in counts if count.state is ItemState.DONE)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape as html_escape
-from pathlib import Path
 from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
 
 from . import _svg
+from ._ledger_file import State
 from ._ledger_view import LedgerView, Waits, ledger_view
 
 # Packages named in the summary; the others share a row.
@@ -69,7 +69,7 @@ class Group:
     fifo: tuple[float, float]
 
 
-def compare(fair_state: Path, fifo_state: Path) -> list[Group]:
+def compare(fair_state: State, fifo_state: State) -> list[Group]:
     """The small lanes together, two of them by themselves, and the largest of all lanes."""
     with ledger_view(fair_state) as fair, ledger_view(fifo_state) as fifo:
         lanes = sorted(fair.waits(), key=lambda wait: (wait.items, wait.lane))

@@ -27,7 +27,7 @@ from pathlib import Path
 from ._batching import cut, halves
 from ._errors import IllegalTransition, StateMismatch
 from ._items import MESSAGE, STEP, FileSeen, Item, item_id, place_seen
-from ._ledger_file import LaneCount, connect, in_sentences, lane_counts, state_named, told
+from ._ledger_file import LaneCount, State, connect, in_sentences, lane_counts, state_named, told
 from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
 from ._storage import Storage
@@ -65,7 +65,7 @@ class Standing:
 class Ledger:
     """The state of one pipeline, open for writing. Use it from one thread."""
 
-    def __init__(self, path: Path, base: Path, storage: Storage | None = None) -> None:
+    def __init__(self, path: State, base: Path, storage: Storage | None = None) -> None:
         self._path = path
         self._base = base
         self._storage = storage or Storage()
@@ -83,15 +83,15 @@ class Ledger:
             PipelineError: SQLite cannot write, as `in_sentences` tells it.
         """
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.begin()
             yield
             self._connection.execute("COMMIT")
         except BaseException as error:
             if self._connection.in_transaction:  # SQLite itself rolls back when the disk is full
-                with contextlib.suppress(sqlite3.Error):  # damage: closing the file takes everything back
+                with contextlib.suppress(Exception):  # damage, or no connection: closing takes everything back
                     self._connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise told(self._path, error) from error
+            if (better := told(self._path, error)) is not None:
+                raise better from error
             raise
 
     # What is known
@@ -107,12 +107,23 @@ class Ledger:
     def is_empty(self) -> bool:
         return self._connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is None
 
-    def require_output(self, kind: str) -> None:
+    def require_output(self, kind: str, place: str) -> None:
         """Return if the output that the state belongs to is of this kind; an empty state takes any.
+
+        A state that does not lie in its output keeps the output's place too, for it cannot move with it.
 
         Raises:
             StateMismatch: it is of another: what is done is not in this one.
         """
+        if not isinstance(self._path, Path):
+            found = self._connection.execute("SELECT value FROM meta WHERE name = 'place'").fetchone()
+            if found is None:
+                self._set("place", place)
+            elif found[0] != place:
+                raise StateMismatch(
+                    f"the state {str(self._path)!r} belongs to the output {found[0]!r}, not to {place!r}; "
+                    "give this pipeline a [state] schema of its own"
+                )
         row = self._connection.execute("SELECT value FROM meta WHERE name = 'output'").fetchone()
         known = row[0] if row is not None else None if self.is_empty() else FILES
         if known is None:
@@ -160,9 +171,8 @@ class Ledger:
     def next_retry_s(self, lane: str | None, after_s: float) -> float | None:
         """When the next item (of the lane) that waits for a later try may be submitted; None when none does."""
         (retry_s,) = self._connection.execute(
-            "SELECT min(retry_s) FROM items WHERE state = 'waiting' AND (lane = :lane OR :lane IS NULL) "
-            "AND retry_s > :after_s",
-            {"lane": lane, "after_s": after_s},
+            "SELECT min(retry_s) FROM items WHERE state = 'waiting' AND lane = coalesce(?, lane) AND retry_s > ?",
+            (lane, after_s),
         ).fetchone()
         return None if retry_s is None else float(retry_s)
 
@@ -240,16 +250,13 @@ class Ledger:
         """Make an item of these files, which no item has yet."""
         identity = item_id(lane, [one.path for one in files])
         size_bytes = sum(one.size_bytes for one in files)
-        cursor = self._connection.execute(
+        number = self._connection.insert(
             "INSERT INTO items (id, lane, path, files, bytes, known_s, tries) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (identity, lane, files[0].path, len(files), size_bytes, now_s, tries),
         )
         self._connection.executemany(
             "INSERT INTO files (lane, path, size, mtime_ns, item, place) VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (lane, one.path, one.size_bytes, one.mtime_ns, cursor.lastrowid, place)
-                for place, one in enumerate(files)
-            ],
+            [(lane, one.path, one.size_bytes, one.mtime_ns, number, place) for place, one in enumerate(files)],
         )
 
     def _reopen(self, seq: int, now_s: float) -> ItemState | None:
@@ -417,11 +424,14 @@ class Ledger:
         return [FileSeen(*row) for row in rows]
 
     def _set(self, name: str, value: object) -> None:
-        self._connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+        self._connection.execute(
+            "INSERT INTO meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (name, value),
+        )
 
 
 @contextlib.contextmanager
-def open_ledger(path: Path, base: Path, storage: Storage | None = None) -> Iterator[Ledger]:
+def open_ledger(path: State, base: Path, storage: Storage | None = None) -> Iterator[Ledger]:
     """The state of one pipeline, open for writing; closed at the end. Whatever SQLite says inside is told.
 
     Raises:

@@ -14,11 +14,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared
+from ._ledger_postgres import Connection as PostgresConnection
+from ._ledger_postgres import PostgresState
 from ._lifecycle import ItemState
 
 # How long another connection may hold the file, in seconds: a reader's look, or the checkpoint of a run that ends.
@@ -98,8 +100,32 @@ _CLOSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM
 _FAILING = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL}
 
 
+State = Path | PostgresState
+"""Where a state is: an SQLite file, or a schema of PostgreSQL."""
+
+
+class Connection(sqlite3.Connection):
+    """SQLite's own, in the words of both kinds of state."""
+
+    SLICE = "min(CAST({column} / ? AS INTEGER), ?)"
+    """SQL for the slice that a moment is in, of which `?` is the length and `?` the last."""
+
+    def begin(self) -> None:
+        """Begin a transaction that writes."""
+        self.execute("BEGIN IMMEDIATE")
+
+    def insert(self, statement: str, values: Sequence[object]) -> int:
+        """Insert an item; its number."""
+        number = self.execute(statement, values).lastrowid
+        assert number is not None
+        return number
+
+
+AnyConnection = Connection | PostgresConnection
+
+
 @contextlib.contextmanager
-def in_sentences(path: Path) -> Iterator[None]:
+def in_sentences(path: State) -> Iterator[None]:
     """While inside, what SQLite says of this state is raised as an error of ours.
 
     Raises:
@@ -109,14 +135,24 @@ def in_sentences(path: Path) -> Iterator[None]:
         Unprepared: it cannot be opened or written.
         PipelineError: the disk is full or fails.
     """
+    if isinstance(path, PostgresState):
+        with path.in_sentences():
+            yield
+        return
     try:
         yield
     except sqlite3.Error as error:
-        raise told(path, error) from error
+        raise _told(path, error) from error
 
 
-def told(path: Path, error: sqlite3.Error) -> PipelineError:
-    """What SQLite says of the state, as an error of ours."""
+def told(path: State, error: BaseException) -> PipelineError | None:
+    """What the state's library says, as an error of ours; None of other errors."""
+    if isinstance(path, PostgresState):
+        return path.told(error)
+    return _told(path, error) if isinstance(error, sqlite3.Error) else None
+
+
+def _told(path: Path, error: sqlite3.Error) -> PipelineError:
     name, code = repr(str(path)), getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
         return StateMismatch(f"{name} is not a state of ours: {error}; choose another [state] path")
@@ -131,12 +167,14 @@ def told(path: Path, error: sqlite3.Error) -> PipelineError:
     )
 
 
-def state_exists(path: Path) -> bool:
+def state_exists(path: State) -> bool:
     """Whether there is a state.
 
     Raises:
-        Unprepared: its directory does not let one see.
+        Unprepared: its directory or its server does not let one see.
     """
+    if isinstance(path, PostgresState):
+        return path.exists()
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -148,7 +186,7 @@ def state_exists(path: Path) -> bool:
     return True
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: State) -> AnyConnection:
     """The state file, open for writing; made when it does not exist.
 
     Raises:
@@ -156,6 +194,8 @@ def connect(path: Path) -> sqlite3.Connection:
         StateMismatch: the file is something else, or of a version this one does not know.
         PipelineError: as `in_sentences`.
     """
+    if isinstance(path, PostgresState):
+        return path.connect()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -163,7 +203,7 @@ def connect(path: Path) -> sqlite3.Connection:
             f"cannot write the state {str(path)!r}: {_reason(error)}; choose another [state] path"
         ) from error
     with in_sentences(path):
-        connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_S)
+        connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_S, factory=Connection)
         try:
             version = _checked_version(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
@@ -178,7 +218,7 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def connect_read_only(path: Path) -> sqlite3.Connection:
+def connect_read_only(path: State) -> AnyConnection:
     """The state file, for looking only, also beside a run that writes it.
 
     Raises:
@@ -186,11 +226,13 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
         StateMismatch: as `connect`.
         PipelineError: as `in_sentences`.
     """
+    if isinstance(path, PostgresState):
+        return path.connect_read_only()
     unborn = Unprepared(f"there is no state {str(path)!r}: this pipeline has not run yet")
     if not state_exists(path):
         raise unborn
     with in_sentences(path):
-        connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_S)
+        connection = sqlite3.connect(path, isolation_level=None, timeout=_PATIENCE_S, factory=Connection)
         try:
             if _checked_version(connection, path) == 0:
                 raise unborn  # a first run is about to make the tables
@@ -202,13 +244,17 @@ def connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def exclusive(path: State) -> Iterator[None]:
     """Keep every other process from running the pipeline with this state.
 
     Raises:
         StateInUse: one does already; the message names it.
         Unprepared: the lock file cannot be written.
     """
+    if isinstance(path, PostgresState):
+        with path.exclusive():
+            yield
+        return
     lock = path.with_name(path.name + ".lock")
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -228,10 +274,11 @@ def exclusive(path: Path) -> Iterator[None]:
         yield
 
 
-def lane_counts(connection: sqlite3.Connection) -> list[LaneCount]:
+def lane_counts(connection: AnyConnection) -> list[LaneCount]:
     """A row per lane and state that has items."""
     rows = connection.execute(
-        "SELECT lane, state, count(*), sum(files), sum(bytes) FROM items GROUP BY lane, state ORDER BY lane, state"
+        "SELECT lane, state, count(*), CAST(sum(files) AS BIGINT), CAST(sum(bytes) AS BIGINT) FROM items "
+        "GROUP BY lane, state ORDER BY lane, state"
     )
     return [LaneCount(lane, state_named(state), items, files, size) for lane, state, items, files, size in rows]
 

@@ -9,18 +9,17 @@ Threads     The ledger's one.
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Sequence
 
 from ._items import FileSeen, Payload
-from ._ledger_file import state_named
+from ._ledger_file import AnyConnection, state_named
 from ._lifecycle import ItemState
 
 
 class LedgerMessages:
     """What a ledger keeps of messages. Call it inside the ledger's transactions."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: AnyConnection) -> None:
         self._connection = connection
 
     def state_of(self, lane: str, path: str) -> tuple[ItemState, int] | None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
-from ._ledger_file import LaneCount, connect_read_only, in_sentences, lane_counts
+from ._ledger_file import AnyConnection, LaneCount, State, connect_read_only, in_sentences, lane_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ class Series:
 class LedgerView:
     """A read-only look at the state of a pipeline."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: AnyConnection) -> None:
         self._connection = connection
 
     def counts(self) -> list[LaneCount]:
@@ -96,7 +94,7 @@ class LedgerView:
             SELECT lane, items,
                    max(CASE WHEN place = (items + 1) / 2 THEN wait END),
                    max(CASE WHEN place = (items * 95 + 99) / 100 THEN wait END)
-            FROM waits GROUP BY lane ORDER BY lane
+            FROM waits GROUP BY lane, items ORDER BY lane
             """
         )
         return [Waits(*row) for row in rows]
@@ -128,7 +126,8 @@ class LedgerView:
     def _histogram(self, column: str, step_s: float, slices: int) -> list[int]:
         counts = [0] * slices
         rows = self._connection.execute(
-            f"SELECT min(CAST({column} / ? AS INTEGER), ?), count(*) FROM items WHERE started_s IS NOT NULL GROUP BY 1",
+            f"SELECT {self._connection.SLICE.format(column=column)}, count(*) FROM items "
+            f"WHERE {column} IS NOT NULL GROUP BY 1",
             (step_s, slices - 1),
         )
         for place, count in rows:
@@ -137,7 +136,7 @@ class LedgerView:
 
 
 @contextlib.contextmanager
-def ledger_view(path: Path) -> Iterator[LedgerView]:
+def ledger_view(path: State) -> Iterator[LedgerView]:
     """A look at the state file.
 
     Raises:

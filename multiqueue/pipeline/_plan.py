@@ -21,7 +21,8 @@ from ._config import PipelineConfig
 from ._intake import Intake
 from ._items import Item, Lane, Step
 from ._ledger import Ledger, Scanned, open_ledger
-from ._ledger_file import LaneCount, connect_read_only, in_sentences, state_exists
+from ._ledger_file import LaneCount, State, connect, connect_read_only, in_sentences, state_exists
+from ._ledger_postgres import TABLES
 from ._lifecycle import ItemState
 from ._presence import Lost, lost_directories, require_input
 from ._steps import Steps
@@ -115,15 +116,19 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
             )
 
 
-def _copy_state(state: Path, copy: Path) -> None:
+def _copy_state(state: State, copy: Path) -> None:
     if not state_exists(state):
         return
-    with (
-        in_sentences(state),
-        contextlib.closing(connect_read_only(state)) as source,
-        contextlib.closing(sqlite3.connect(copy)) as target,
-    ):
-        source.backup(target)
+    with in_sentences(state), contextlib.closing(connect_read_only(state)) as source:
+        if isinstance(source, sqlite3.Connection):
+            with contextlib.closing(sqlite3.connect(copy)) as target:
+                source.backup(target)
+            return
+        with contextlib.closing(connect(copy)) as file:
+            for table in TABLES:
+                rows = source.execute(f"SELECT * FROM {table}").fetchall()
+                if rows:
+                    file.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
 
 
 def _read_all(

@@ -127,7 +127,7 @@ class Publisher:
         Raises:
             StateMismatch: there is data that it knows nothing of.
         """
-        ledger.require_output(FILES)
+        ledger.require_output(FILES, str(self.output))
         if ledger.is_empty() and _has_entries(self.data):
             raise StateMismatch(
                 f"{str(self.data)!r} has results that the state knows nothing of; "

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -239,11 +240,29 @@ class StateSection(_Section):
     """`[state]`: what survives."""
 
     path: str | None = None
+    url: str | None = Field(default=None, repr=False)
+    schema_: str = Field(default="multiqueue", alias="schema", min_length=1, max_length=63)
 
     @field_validator("path")
     @classmethod
     def _is_local(cls, value: str | None) -> str | None:
         return None if value is None else local(value)
+
+    @field_validator("url")
+    @classmethod
+    def _is_postgresql(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        value = _VARIABLE.sub(_variable, value)
+        if not value.startswith(("postgresql://", "postgres://")) or not urlsplit(value).path.strip("/"):
+            raise ValueError("must be postgresql://USER@HOST:PORT/DATABASE")  # without the value: it may have a secret
+        return value
+
+    @model_validator(mode="after")
+    def _one_state(self) -> StateSection:
+        if self.path is not None and self.url is not None:
+            raise ValueError("path and url exclude each other: keep one")
+        return self
 
 
 _VARIABLE = re.compile(r"\$\{(\w+)\}")

@@ -58,7 +58,7 @@ class TableOutput:
         self._publisher.require_place()
 
     def check(self, ledger: Ledger) -> None:
-        ledger.require_output(self._kind)
+        ledger.require_output(self._kind, self.tables[""].place)
         for table in self.tables.values():
             table.claim(ledger.identity())
 

@@ -25,7 +25,9 @@ def leaving_nothing_unbegun(config: PipelineConfig) -> Iterator[None]:
     if state_exists(config.state):
         yield
         return
-    places = [config.output, config.state.parent]
+    places = [config.output]
+    if isinstance(config.state, Path):
+        places.append(config.state.parent)
     if config.dead_letters.is_local:
         places.append(config.dead_letters.path)
     missing = [one for place in places for one in (place, *place.parents) if not one.exists()]
@@ -41,7 +43,9 @@ def leaving_nothing_unbegun(config: PipelineConfig) -> Iterator[None]:
 
 
 def _take_away(config: PipelineConfig, own: Path | None, files: list[Path], missing: list[Path]) -> None:
-    for file in (*config.state.parent.glob(f"{config.state.name}*"), *files):
+    state = config.state
+    own_state = state.parent.glob(f"{state.name}*") if isinstance(state, Path) else ()
+    for file in (*own_state, *files):
         with contextlib.suppress(OSError):  # not there
             file.unlink()
     for made in own.iterdir() if own is not None and own.exists() else ():

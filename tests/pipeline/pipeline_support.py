@@ -178,7 +178,7 @@ class Pipeline:
         attempts: int = 3,
         fifo: bool = False,
         publisher: Callable[[Path], Output] = Publisher,
-        ledger: type[Ledger] = Ledger,
+        ledger: Callable[[Path, Path], Ledger] = Ledger,
         on_idle: Callable[[Pipeline], None] | None = None,
         steps: Sequence[Step] = (),
         follow: Callable[[Pipeline], Follow] | None = None,
@@ -191,8 +191,8 @@ class Pipeline:
         self.on_idle = on_idle
         self.ledger = ledger(self.output / "_multiqueue" / "state.sqlite", base)
         self.publisher = publisher(self.output)
-        self.publisher.prepare(self.ledger)
         try:
+            self.publisher.prepare(self.ledger)
             self.recovered = self.ledger.recover(self.publisher.is_published)
         except BaseException:
             self.ledger.close()

@@ -14,17 +14,26 @@ import pytest
 from multiqueue.pipeline import PipelineError, StateInUse, StateMismatch, Unprepared
 from multiqueue.pipeline._errors import IllegalTransition
 from multiqueue.pipeline._items import FileSeen, Item, Payload, item_id
-from multiqueue.pipeline._ledger import Ledger
-from multiqueue.pipeline._ledger_file import exclusive
+from multiqueue.pipeline._ledger import Ledger, open_ledger
+from multiqueue.pipeline._ledger_file import State, exclusive
+from multiqueue.pipeline._ledger_postgres import PostgresState
 from multiqueue.pipeline._ledger_view import ledger_view
 from multiqueue.pipeline._lifecycle import TRANSITIONS, ItemEvent, ItemState, after, before
 
 
+@pytest.fixture(params=["sqlite", "postgres"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> State:
+    """Where a state may be: a file, or a schema of a server."""
+    if request.param == "sqlite":
+        return tmp_path / "state.sqlite"
+    peer = request.getfixturevalue("postgres_peer")
+    return PostgresState(peer.url, peer.schema())
+
+
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / "state.sqlite", tmp_path)
-    yield ledger
-    ledger.close()
+def ledger(tmp_path: Path, state: State) -> Iterator[Ledger]:
+    with exclusive(state), open_ledger(state, tmp_path) as ledger:
+        yield ledger
 
 
 def seen(count: int, size: int = 1) -> list[FileSeen]:
@@ -125,12 +134,12 @@ def test_the_id_of_an_item_is_always_the_same() -> None:
     assert item_id("eu", ["a"]) == item_id("eu", ["a"])
 
 
-def test_waits_and_series(tmp_path: Path, ledger: Ledger) -> None:
+def test_waits_and_series(state: State, ledger: Ledger) -> None:
     """The view gives median and 95th percentile of the waits by nearest rank, and starts and ends per slice."""
     ledger.record_scan("a", seen(20), 1, 0.0)
     for place, item in enumerate(ledger.next_waiting("a", 0.0, 99)):
         ledger.succeed(ledger.submit(item), item.files, float(place), float(place + 1))
-    with ledger_view(tmp_path / "state.sqlite") as view:
+    with ledger_view(state) as view:
         (waits,) = view.waits()
         series = view.series(4)
     assert (waits.items, waits.median_s, waits.p95_s) == (20, 9.0, 18.0)
@@ -212,8 +221,9 @@ def test_no_state_yet(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk(ledger: Ledger) -> None:
+def test_a_full_disk(tmp_path: Path) -> None:
     """When SQLite cannot write, the error says so, nothing of the transaction is there, and the ledger still works."""
+    ledger = Ledger(tmp_path / "state.sqlite", tmp_path)
     (pages,) = ledger._connection.execute("PRAGMA page_count").fetchone()
     ledger._connection.execute(f"PRAGMA max_page_count = {pages}")
 
@@ -229,6 +239,7 @@ def test_a_full_disk(ledger: Ledger) -> None:
     with ledger.transaction():
         ledger.record_scan("a", seen(1), 1, 0.0)
     assert not ledger.is_empty()
+    ledger.close()
 
 
 def test_a_state_that_is_being_made(tmp_path: Path) -> None:
