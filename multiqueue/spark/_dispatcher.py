@@ -2,7 +2,8 @@
 
 Promise     At most `max_running` items run; which starts next is decided by lane, priority and weight. An item's tags,
             group, description, pool and local properties are its own: its thread is new and ends with it.
-State       None of its own: `Dock` has what its items share, each with a lock of its own. All else is the executor's.
+State       None of its own: `DispatcherContext` has the parts that its items share, each with a lock of its own. All
+            else is the executor's.
 Waiting     As the executor. Leaving `with` by an exception waits until Spark has let go of what it was told to cancel.
 Membership  `Running` in `_running.py` and `SparkJob` in `_job.py` say how an item comes and goes.
 """
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from ..core import UNSET, LaneSettings, MultiQueueExecutor, SubQueue, Ticket, Unset
 from ._backend import Backend, is_connect
 from ._future import SparkFuture
-from ._job import Berth, Dock
+from ._job import DispatcherContext, LaneContext
 from ._lane import SparkLane, SparkLaneSettings
 from ._options import JobOptions, Retry
 from ._running import cancel
@@ -49,8 +50,8 @@ class SparkDispatcher(MultiQueueExecutor):
             raise ValueError(f"max_running must be at least 1, not {max_running}")
         super().__init__(max_running)
         self._backend = backend_of(spark)
-        self._dock = Dock(self._backend, self._workers.name)
-        self._running = self._dock.running
+        self._context = DispatcherContext(self._backend, self._workers.name)
+        self._running = self._context.running
 
     def lane(
         self,
@@ -146,7 +147,7 @@ class SparkDispatcher(MultiQueueExecutor):
         """
         super().shutdown(wait, cancel_futures=cancel_futures)
         if wait:
-            self._dock.alarms.join()
+            self._context.alarms.join()
             self._backend.close()
 
     def cancel_running(self) -> int:
@@ -186,7 +187,7 @@ class SparkDispatcher(MultiQueueExecutor):
 
     def _make_lane(self, subqueue: SubQueue[Ticket], settings: LaneSettings) -> SparkLane:
         lane = SparkLane(self._workers, self._keeper, subqueue, settings)
-        lane.berth = Berth(self._dock, self._backend.session_for(lane.pool))
+        lane.context = LaneContext(self._context, self._backend.session_for(lane.pool))
         return lane
 
 

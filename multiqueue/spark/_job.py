@@ -35,7 +35,7 @@ T = TypeVar("T")
 LOGGER = logging.getLogger("multiqueue.spark")
 
 
-class Dock:
+class DispatcherContext:
     """What the items of one dispatcher share."""
 
     def __init__(self, backend: Backend, name: str) -> None:
@@ -44,11 +44,11 @@ class Dock:
         self.alarms: Alarms = Alarms(f"{name}-alarms")
 
 
-class Berth:
+class LaneContext:
     """What the items of one lane share: their dispatcher's, and their own."""
 
-    def __init__(self, dock: Dock, session: SparkSession) -> None:
-        self.dock = dock
+    def __init__(self, dispatcher: DispatcherContext, session: SparkSession) -> None:
+        self.dispatcher = dispatcher
         self.session = session
         self.group: Group = Group()
         self.tally: Tally = Tally()
@@ -57,7 +57,7 @@ class Berth:
 class JobLane(Protocol):
     """The lane of a job, as the job knows it: a `SparkLane`."""
 
-    berth: Berth
+    context: LaneContext
 
     @property
     def key(self) -> Hashable: ...
@@ -70,30 +70,30 @@ class JobLane(Protocol):
 class SparkJob(Job[T]):
     """One item on its way through a lane."""
 
-    __slots__ = ("_begun_at", "_berth", "_function", "_name", "_number", "_options", "_tag")
+    __slots__ = ("_begun_at", "_context", "_function", "_name", "_number", "_options", "_tag")
 
     future: SparkFuture[T]
 
     def __init__(self, lane: JobLane, fn: Callable[..., T], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self._berth = lane.berth
+        self._context = lane.context
         self._options: JobOptions = lane.options
-        self._number = lane.berth.dock.running.number()
+        self._number = lane.context.dispatcher.running.number()
         self._tag = TAG_PREFIX + uuid.uuid4().hex
         function = self._function = getattr(fn, "__qualname__", None) or repr(fn)
         self._name = f"{lane.key}: {function}"
         self._begun_at: float | None = None
         marks = Marks(self._tag, self._name, lane.pool, (label("lane", str(lane.key)), label("function", function)))
-        backend = self._berth.dock.backend
+        backend = self._context.dispatcher.backend
         # Here, in the submitter's thread: what it has set now is what the item inherits.
-        super().__init__(backend.inheriting(_marked(fn, backend, lane.berth.session, marks)), args, kwargs)
-        self.future.add_done_callback(self._berth.tally.ended)
+        super().__init__(backend.inheriting(_marked(fn, backend, lane.context.session, marks)), args, kwargs)
+        self.future.add_done_callback(self._context.tally.ended)
 
     @property
     def name(self) -> str:
         return self._function
 
     def new_future(self) -> SparkFuture[T]:
-        backend = self._berth.dock.backend
+        backend = self._context.dispatcher.backend
         return SparkFuture(self._tag, backend.cancel, backend.progress)
 
     def deadline(self) -> float | None:
@@ -113,8 +113,8 @@ class SparkJob(Job[T]):
     def run(self) -> None:
         future = self.future
         future.withdraw = None
-        running = self._berth.dock.running
-        if not running.enter(future, self._number, self._berth.group):
+        running = self._context.dispatcher.running
+        if not running.enter(future, self._number, self._context.group):
             future.cancel()
         if future.begin():
             deadline = self.deadline()
@@ -129,14 +129,14 @@ class SparkJob(Job[T]):
     def refuse(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.leave(cancelled=False)
-        self._berth.dock.running.leave(self.future)
+        self._context.dispatcher.running.leave(self.future)
         super().refuse(error)
 
     def _call_in_time(self, future: SparkFuture[T]) -> None:
         begun = self._begun_at = monotonic()
-        self._berth.tally.began(begun - future.submitted_at)
+        self._context.tally.began(begun - future.submitted_at)
         timeout = self._options.timeout
-        alarm = None if timeout is None else self._berth.dock.alarms.at(begun + timeout, future.time_out)
+        alarm = None if timeout is None else self._context.dispatcher.alarms.at(begun + timeout, future.time_out)
         try:
             self._call(future)
         finally:
@@ -153,7 +153,7 @@ class SparkJob(Job[T]):
             except BaseException as error:  # noqa: BLE001 - the item's, whatever it is: it belongs to its future
                 pause = self._pause_after(error)
                 if pause is not None and future.pause(pause):
-                    self._berth.tally.retried()
+                    self._context.tally.retried()
                     continue
                 outcome = self._judge(error, asked_in_pause=pause is not None)
                 self._leave(future, cancelled=outcome is None)
@@ -168,12 +168,12 @@ class SparkJob(Job[T]):
     def _leave(self, future: SparkFuture[T], cancelled: bool, returned: bool = False) -> None:
         """The function has left for the last time."""
         if self._begun_at is not None:
-            self._berth.tally.left(monotonic() - self._begun_at)
-        future.leave(cancelled, self._berth.dock.backend.leave(self._tag), returned)
+            self._context.tally.left(monotonic() - self._begun_at)
+        future.leave(cancelled, self._context.dispatcher.backend.leave(self._tag), returned)
 
     def _pause_after(self, error: BaseException) -> float | None:
         """How long to wait before another attempt; None for no other one."""
-        retry, future, backend = self._options.retry, self.future, self._berth.dock.backend
+        retry, future, backend = self._options.retry, self.future, self._context.dispatcher.backend
         if retry is None or future.ask is not Ask.NOT or backend.is_stop(error) or backend.is_cancellation(error):
             return None
         pause = retry.pause(future.attempts)
@@ -187,7 +187,7 @@ class SparkJob(Job[T]):
 
     def _judge(self, error: BaseException, asked_in_pause: bool) -> BaseException | None:
         """What the future ends with when the function has raised `error`; None for cancelled."""
-        backend, ask = self._berth.dock.backend, self.future.ask
+        backend, ask = self._context.dispatcher.backend, self.future.ask
         chain = list(with_causes(error))
         ended = asked_in_pause or any(map(backend.is_cancellation, chain))
         if ask is Ask.CANCEL and (ended or any(map(backend.is_stop, chain))):

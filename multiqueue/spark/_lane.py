@@ -2,7 +2,7 @@
 
 Promise     As `multiqueue.core`'s lane; besides, its jobs are Spark's: with options, and cancelled as a whole.
             A job whose deadline comes while it waits ends then, in a paused lane too.
-State       None of its own: what its items share is in its `Berth`. A lane `with_options` is the same lane.
+State       None of its own: what its items share is in its `LaneContext`. A lane `with_options` is the same lane.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..core import Job, Lane, LaneSettings
 from ..errors import Full
 from ._completed import completed
 from ._future import SparkFuture
-from ._job import Berth, SparkJob
+from ._job import LaneContext, SparkJob
 from ._options import JobOptions, OptionChanges, Retry
 from ._running import cancel
 from ._statistics import SparkLaneStatistics
@@ -42,7 +42,7 @@ class SparkLaneSettings(LaneSettings):
 class SparkLane(Lane):
     """A lane of a `SparkDispatcher`. Made by `dispatcher.lane(key)`."""
 
-    berth: Berth
+    context: LaneContext
     _options: JobOptions | None = None
 
     @property
@@ -136,12 +136,12 @@ class SparkLane(Lane):
 
         The lane goes on and takes new jobs.
         """
-        running = self.berth.dock.running.hold_back(self.berth.group)
+        running = self.context.dispatcher.running.hold_back(self.context.group)
         return self.clear() + cancel(running)
 
     def statistics(self) -> SparkLaneStatistics:
         """What waits, runs and has ended in this lane, with wait and run times: a snapshot."""
-        return self.berth.tally.snapshot(self.key, self.qsize(), self.running, self.paused)
+        return self.context.tally.snapshot(self.key, self.qsize(), self.running, self.paused)
 
     def _make_job(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job[T]:
         return SparkJob(self, fn, args, kwargs)
@@ -161,5 +161,5 @@ class SparkLane(Lane):
         if deadline is None:
             return
         future = cast(SparkFuture[T], job.future)
-        alarm = self.berth.dock.alarms.at(deadline, partial(future.expire, cast(SparkJob[T], job).missed()))
+        alarm = self.context.dispatcher.alarms.at(deadline, partial(future.expire, cast(SparkJob[T], job).missed()))
         future.add_done_callback(alarm.off)  # at once, if the job was faster

@@ -1,4 +1,4 @@
-"""The streaming source: offsets over numbered messages, which a way fetches from broker queues.
+"""The streaming source: offsets over numbered messages, which a backlog fetches from broker queues.
 
 Promise     1. A message is off its queue when it has a number of its own, in the spool, synced, or in the lease. An
                offset is such a number. So every batch reads the same however often, and a crash loses nothing.
@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from ._lease_way import Leased
-from ._source_intake import LINGER, Intake, Supply
-from ._source_way import SourcePartition, Spooled, Way
+from ._lease_backlog import Leased
+from ._queue_reader import LINGER, QueueReader, Supply
+from ._source_backlog import Backlog, SourcePartition, Spooled
 from ._streaming_columns import Decoder, to_payload
 from ._streaming_errors import BadOption, DataLoss, SourceUnavailable
 from ._streaming_options import MOST_PREFETCH, SourceOptions
@@ -52,7 +52,7 @@ STUCK = 30.0  # seconds without a delivery though the broker says that it has so
 class _Opened:
     """What the driver's side has open."""
 
-    way: Way
+    backlog: Backlog
     target: int | None = None  # where the stream ends, for the trigger availableNow
     has_begun: bool = False
 
@@ -75,29 +75,29 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """The oldest message that is held: what no query has committed."""
-        way = self._open().way
-        return _offset(way, way.chunks.first)
+        backlog = self._open().backlog
+        return _offset(backlog, backlog.chunks.first)
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """The end of a batch from `start` on, after reading what the queues have for it."""
         opened = self._open()
-        way = opened.way
+        backlog = opened.backlog
         if start is None:  # a Spark before 4.2: everything that is new is a batch, the first one perhaps the only one
-            new = way.chunks.end
+            new = backlog.chunks.end
             self._collect(opened, new + self._options.max_messages, begin=new, waits=not opened.has_begun)
             opened.has_begun = True
-            return _offset(way, way.chunks.end)
-        begin = self._position(way, start)
+            return _offset(backlog, backlog.chunks.end)
+        begin = self._position(backlog, start)
         if limit is not None and isinstance(limit, ReadAllAvailable):
             self._collect(opened, self._ready(opened), waits=True)
-            return _offset(way, way.chunks.end)
+            return _offset(backlog, backlog.chunks.end)
         messages = getattr(limit, "max_rows", self._options.max_messages)
         if opened.target is None:
             self._collect(opened, begin + messages, begin=begin)
         else:
             messages = min(messages, max(opened.target - begin, 0))
             self._collect(opened, min(begin + messages, opened.target), begin=begin, waits=True)
-        return _offset(way, way.chunks.position(begin, messages, self._options.max_bytes))
+        return _offset(backlog, backlog.chunks.position(begin, messages, self._options.max_bytes))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_messages)
@@ -109,45 +109,45 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The batch in as many parts as the options ask for, each a run of consecutive messages."""
-        way = self._open().way
-        begin, stop = self._position(way, start), self._position(way, end)
+        backlog = self._open().backlog
+        begin, stop = self._position(backlog, start), self._position(backlog, end)
         lossy = self._options.allows_loss
         parts = _bounds(begin, stop, self._options.partitions)
-        return [way.partition(low, high, lossy=lossy) for low, high in parts]
+        return [backlog.partition(low, high, lossy=lossy) for low, high in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark will not ask again for what is below `end`."""
-        way = self._open().way
-        if end.get(way.kind) == way.id:
-            way.trim(end["sequence"])
+        backlog = self._open().backlog
+        if end.get(backlog.kind) == backlog.id:
+            backlog.trim(end["sequence"])
 
     def stop(self) -> None:
         """Give back what has no number. Spark mostly kills the process instead, which does the same."""
         opened, self._opened = self._opened, None
         if opened is not None:
-            opened.way.close()
+            opened.backlog.close()
 
     def _open(self) -> _Opened:
         if self._opened is None:
             self._opened = _Opened((Leased if self._options.spool is None else Spooled)(self._options))
         return self._opened
 
-    def _position(self, way: Way, offset: dict[str, Any]) -> int:
+    def _position(self, backlog: Backlog, offset: dict[str, Any]) -> int:
         """The number that an offset means.
 
         Raises:
             DataLoss: it is of other numbers, or of messages that there never were, and losses are not allowed.
         """
-        identity, number, chunks = offset.get(way.kind), int(offset["sequence"]), way.chunks
-        is_ours = identity == way.id
+        identity, number, chunks = offset.get(backlog.kind), int(offset["sequence"]), backlog.chunks
+        is_ours = identity == backlog.id
         if is_ours and number <= chunks.end:
             return max(number, chunks.first) if self._options.allows_loss else number
         if not self._options.allows_loss:
             have = f"ends at {chunks.end}" if is_ours else "is another one"
-            whose = f"{way.kind} {identity}" if identity else f"a {'lease' if way.kind == 'spool' else 'spool'}"
+            whose = f"{backlog.kind} {identity}" if identity else f"a {'lease' if backlog.kind == 'spool' else 'spool'}"
             raise DataLoss(
-                f"the checkpoint is at message {number} of {whose}, but the {way.where} {have}; restore it, or give "
-                "the query a new checkpoint, or go on without those messages by failOnDataLoss=false"
+                f"the checkpoint is at message {number} of {whose}, but the {backlog.where} {have}; restore it, or "
+                "give the query a new checkpoint, or go on without those messages by failOnDataLoss=false"
             )
         if not is_ours:
             return chunks.first
@@ -156,37 +156,37 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ready(self, opened: _Opened) -> int:
         """Which number would be next if everything that the queues have now had one."""
-        ready = opened.way.ready()
+        ready = opened.backlog.ready()
         if ready is None:
             raise SourceUnavailable("the broker went away before the stream began; start the query again")
-        return opened.way.chunks.end + ready
+        return opened.backlog.chunks.end + ready
 
     def _collect(self, opened: _Opened, end: int, *, begin: int | None = None, waits: bool = False) -> None:
         """Fetch messages until the last one has the number before `end`, or a batch from `begin` on has its bytes.
 
         Without `waits` as far as there are messages; with it as long as there are any to come.
         """
-        way, gave_at = opened.way, time.monotonic()
-        room = math.inf if begin is None else self._options.max_bytes - way.chunks.held(begin)[1]
+        backlog, gave_at = opened.backlog, time.monotonic()
+        room = math.inf if begin is None else self._options.max_bytes - backlog.chunks.held(begin)[1]
         timeout = QUIET if waits else 0.0
-        while way.chunks.end < end and room > 0:
-            most = min(end - way.chunks.end, CHUNK)
-            kept_bytes = way.fetch(most, min(room, self._options.max_bytes), timeout)
+        while backlog.chunks.end < end and room > 0:
+            most = min(end - backlog.chunks.end, CHUNK)
+            kept_bytes = backlog.fetch(most, min(room, self._options.max_bytes), timeout)
             if kept_bytes is not None:
                 room -= kept_bytes
                 timeout = QUIET if waits else LINGER
             elif not waits or self._is_exhausted(opened, gave_at):
                 return
-            if kept_bytes is not None or way.is_away:
+            if kept_bytes is not None or backlog.is_away:
                 gave_at = time.monotonic()
 
     def _is_exhausted(self, opened: _Opened, gave_at: float) -> bool:
         """Do the queues, which gave something last at `gave_at`, have nothing left? Others may have taken it."""
-        left = opened.way.ready()
+        left = opened.backlog.ready()
         if left is None:
             time.sleep(LINGER)  # the broker is away; the supply says when that is too long
         elif left == 0:
-            opened.target = None if opened.target is None else opened.way.chunks.end
+            opened.target = None if opened.target is None else opened.backlog.chunks.end
         elif time.monotonic() - gave_at > STUCK:
             raise SourceUnavailable(
                 f"the queues have {left} messages and gave none for {STUCK:g} s; does another consumer have them alone?"
@@ -211,7 +211,7 @@ class PayloadPartition(InputPartition):
         self.count = count
 
 
-class QueueReader(DataSourceReader):
+class QueueBatchReader(DataSourceReader):
     """A look at what is in the queues, up to one batch's limits: it acknowledges nothing and keeps nothing.
 
     While Spark plans, the messages are taken and given back; afterwards they are flagged as redelivered. Each action
@@ -223,7 +223,7 @@ class QueueReader(DataSourceReader):
         self._decoder = _decoder(options, schema)
 
     def partitions(self) -> list[InputPartition]:  # Spark insists on a list
-        supply = Supply(self._options, Intake)
+        supply = Supply(self._options, QueueReader)
         try:
             taken = self._look(supply)
         finally:
@@ -232,7 +232,7 @@ class QueueReader(DataSourceReader):
         parts = _bounds(0, len(taken), self._options.partitions) or [(0, 0)]
         return [PayloadPartition(to_payload(taken[low:high], low, now), high - low) for low, high in parts]
 
-    def _look(self, supply: Supply[Intake]) -> list[Any]:
+    def _look(self, supply: Supply[QueueReader]) -> list[Any]:
         most = min(supply.ready() or 0, self._options.max_messages)
         taken: list[Any] = []
         room = self._options.max_bytes
@@ -260,5 +260,5 @@ def _decoder(options: SourceOptions, schema: StructType) -> Decoder:
     return Decoder(schema, has_json_bodies=options.has_json_bodies, allows_malformed=options.allows_malformed)
 
 
-def _offset(way: Way, sequence: int) -> dict[str, Any]:
-    return {way.kind: way.id, "sequence": sequence}
+def _offset(backlog: Backlog, sequence: int) -> dict[str, Any]:
+    return {backlog.kind: backlog.id, "sequence": sequence}

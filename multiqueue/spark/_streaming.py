@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 
 from ._environment import warn_of_another_python
 from ._sink import QueueStreamWriter, QueueWriter
-from ._source import QueueReader, QueueStreamReader
+from ._source import QueueBatchReader, QueueStreamReader
 from ._streaming_columns import RAW
 from ._streaming_errors import BadOption
 from ._streaming_options import SinkOptions, SourceOptions
@@ -35,8 +35,8 @@ class QueueDataSource(DataSource):
     def streamReader(self, schema: StructType) -> QueueStreamReader:
         return QueueStreamReader(SourceOptions.parse(self.options), schema)
 
-    def reader(self, schema: StructType) -> QueueReader:
-        return QueueReader(SourceOptions.parse(self.options), schema)
+    def reader(self, schema: StructType) -> QueueBatchReader:
+        return QueueBatchReader(SourceOptions.parse(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> QueueStreamWriter:
         _refuse_overwrite(overwrite)

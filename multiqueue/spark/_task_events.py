@@ -34,7 +34,7 @@ from ..errors import ShutDown
 from ._dispatcher import SparkDispatcher
 from ._errors import TaskEventsError
 from ._future import SparkFuture
-from ._task_events_ledger import Ledger, TaskEvent, TaskProgress, ledger_for
+from ._task_events_ledger import EventLedger, TaskEvent, TaskProgress, ledger_for
 from ._task_events_sender import HEARTBEAT, Route, TaskSender, run_task
 from ._task_events_wire import Chunk, Refused, read, written
 
@@ -214,7 +214,7 @@ class TaskEvents:
 class _Stream:
     """Messages in, values out."""
 
-    def __init__(self, token: str, ledger: Ledger, on_progress: Callable[[TaskProgress], object] | None) -> None:
+    def __init__(self, token: str, ledger: EventLedger, on_progress: Callable[[TaskProgress], object] | None) -> None:
         self._token = token
         self._ledger = ledger
         self._on_progress = on_progress

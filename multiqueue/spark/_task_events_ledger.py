@@ -49,7 +49,7 @@ class TaskProgress:
     is_finished: bool
 
 
-class Ledger(Protocol):
+class EventLedger(Protocol):
     """What both ways to commit have."""
 
     duplicates: int
@@ -65,7 +65,7 @@ class Ledger(Protocol):
         """Drop what was not handed out."""
 
 
-def ledger_for(commit: Literal["task", "row"]) -> Ledger:
+def ledger_for(commit: Literal["task", "row"]) -> EventLedger:
     return RowLedger() if commit == "row" else TaskLedger()
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spark_streaming_support import Engine, depth, numbers, publish, source_reader
 
 from multiqueue.client import Channel, ConnectionClosed, Message, connect
-from multiqueue.spark import LeaseInUse, SourceUnavailable, StreamingError, _lease_return, _lease_way, give_back
+from multiqueue.spark import LeaseInUse, SourceUnavailable, StreamingError, _lease_backlog, _lease_return, give_back
 from multiqueue.spark._lease_properties import properties_as_text, properties_of_text
 
 
@@ -127,7 +127,7 @@ def test_a_query_keeps_its_lease(url: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("is_done", [True, False], ids=["after", "before"])
 def test_it_can_be_interrupted(url: str, monkeypatch: pytest.MonkeyPatch, is_done: bool) -> None:
     """Interrupted in any commit and called again, it has given each message back once (streaming source 11)."""
-    monkeypatch.setattr(_lease_way, "CHUNK_BYTES", 1)
+    monkeypatch.setattr(_lease_backlog, "CHUNK_BYTES", 1)
     publish(url, "orders", *numbers(0, 5))
     leased(url, 1)
     commit, commits = Channel.tx_commit, list[Channel]()

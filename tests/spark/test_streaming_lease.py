@@ -28,10 +28,10 @@ from spark_streaming_support import (
 from multiqueue.amqp import Permissions, User
 from multiqueue.broker import Broker, Transaction
 from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, Inbox, Message, connect
-from multiqueue.spark import BadOption, DataLoss, LeaseInUse, SourceUnavailable, _lease, _lease_reading, _lease_way
+from multiqueue.spark import BadOption, DataLoss, LeaseInUse, SourceUnavailable, _lease, _lease_backlog, _lease_reading
 from multiqueue.spark._lease import Lease
-from multiqueue.spark._lease_way import Leased, LeasedIntake
-from multiqueue.spark._source_intake import Supply
+from multiqueue.spark._lease_backlog import Leased, LeasedQueueReader
+from multiqueue.spark._queue_reader import Supply
 from multiqueue.spark._streaming_options import SourceOptions
 from multiqueue.testing import PATIENCE
 
@@ -44,7 +44,7 @@ def way() -> dict[str, str]:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of two messages of 100 bytes."""
-    monkeypatch.setattr(_lease_way, "CHUNK_BYTES", 150)
+    monkeypatch.setattr(_lease_backlog, "CHUNK_BYTES", 150)
 
 
 def in_full(count: int) -> list[bytes]:
@@ -101,11 +101,11 @@ def test_a_commit_that_outlives_its_reader(url: str, engine: Any, monkeypatch: p
     first.reader.initialOffset()
     monkeypatch.setattr(Transaction, "commit", held)
     monkeypatch.setattr(Supply, "lost", lambda supply, error: supply.close())  # a dead reader does not come back
-    way = first.reader._opened.way
-    moving = threading.Thread(target=way.fetch, args=(1, math.inf, PATIENCE), name="first reader")
+    backlog = first.reader._opened.backlog
+    moving = threading.Thread(target=backlog.fetch, args=(1, math.inf, PATIENCE), name="first reader")
     moving.start()
     assert is_in.wait(PATIENCE)
-    way._supply.intake()._connection._link._stream.shutdown(socket.SHUT_RDWR)
+    backlog._supply.reader()._connection._link._stream.shutdown(socket.SHUT_RDWR)
     told = pytest.raises(LeaseInUse, match=r"lease 's' has been in use .* for 0 s; stop that query")
     try:
         with connect(url) as connection, told:
@@ -185,14 +185,14 @@ def test_a_move_of_several_queues(url: str) -> None:
     """A move takes off the queues what it has moved and nothing else, whatever came first on the connection."""
     publish(url, "returns", *numbers(100, 5))
     publish(url, "orders", *numbers(0, 5))
-    intake = LeasedIntake(SourceOptions.parse({"url": url, "queue": "returns:1,orders", "sourceId": "s"}))
-    intake.consume()
+    reader = LeasedQueueReader(SourceOptions.parse({"url": url, "queue": "returns:1,orders", "sourceId": "s"}))
+    reader.consume()
     deadline = time.monotonic() + PATIENCE
-    while intake.waiting < 10:
+    while reader.waiting < 10:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    intake.move(intake.take(7, math.inf, 0.0), 7)
-    intake.close()
+    reader.move(reader.take(7, math.inf, 0.0), 7)
+    reader.close()
     wait_for_depth(url, "returns", 3)
     wait_for_depth(url, "orders", 0)
 
@@ -200,15 +200,15 @@ def test_a_move_of_several_queues(url: str) -> None:
 def test_a_broker_that_comes_back_in_the_middle(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the broker is away at the first look of a fetch and back at the second, nothing is taken and not moved."""
     publish(url, "orders", *numbers(0, 2))
-    way = Leased(SourceOptions.parse({"url": url, "queue": "orders", "sourceId": "s"}))
-    there, looks = way._supply.intake, iter([None])
-    monkeypatch.setattr(way._supply, "intake", lambda: next(looks, there()))
-    while way.chunks.end < 2:
-        way.fetch(1, math.inf, PATIENCE)
-    payloads = way.partition(0, 2, lossy=False).payloads(way._options)
+    backlog = Leased(SourceOptions.parse({"url": url, "queue": "orders", "sourceId": "s"}))
+    there, looks = backlog._supply.reader, iter([None])
+    monkeypatch.setattr(backlog._supply, "reader", lambda: next(looks, there()))
+    while backlog.chunks.end < 2:
+        backlog.fetch(1, math.inf, PATIENCE)
+    payloads = backlog.partition(0, 2, lossy=False).payloads(backlog._options)
     rows = [row for payload, _, _ in payloads for row in open_stream(payload).read_all().to_pylist()]
     assert bodies(rows) == numbers(0, 2)
-    way.close()
+    backlog.close()
 
 
 def test_numbers_outlive_their_messages(url: str) -> None:

@@ -25,7 +25,7 @@ from spark_streaming_support import (
 from multiqueue.broker import Broker
 from multiqueue.client import ClientError, connect
 from multiqueue.spark import BadOption, MalformedBody, QueueDataSource, SourceUnavailable, _source
-from multiqueue.spark._source_intake import Intake, Supply
+from multiqueue.spark._queue_reader import QueueReader, Supply
 from multiqueue.spark._spool import Spool
 from multiqueue.spark._streaming_options import SourceOptions
 from multiqueue.testing import PATIENCE
@@ -37,12 +37,12 @@ def way(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def intake(url: str) -> Iterator[Callable[[str, int], Intake]]:
-    """A function that makes an intake of some queues and waits until it has so many messages."""
+def reader(url: str) -> Iterator[Callable[[str, int], QueueReader]]:
+    """A function that makes a reader of some queues and waits until it has so many messages."""
     with ExitStack() as stack:
 
-        def make(queue: str, count: int) -> Intake:
-            made = Intake(SourceOptions.parse({"url": url, "queue": queue}))
+        def make(queue: str, count: int) -> QueueReader:
+            made = QueueReader(SourceOptions.parse({"url": url, "queue": queue}))
             stack.callback(made.close)
             made.consume()
             deadline = time.monotonic() + PATIENCE
@@ -54,7 +54,7 @@ def intake(url: str) -> Iterator[Callable[[str, int], Intake]]:
         yield make
 
 
-def test_queues_have_priorities(url: str, intake: Callable[[str, int], Intake]) -> None:
+def test_queues_have_priorities(url: str, reader: Callable[[str, int], QueueReader]) -> None:
     """Of several queues those of the lower number come first, equal ones in turns, each in its own order.
 
     (streaming source 6)
@@ -62,15 +62,15 @@ def test_queues_have_priorities(url: str, intake: Callable[[str, int], Intake]) 
     publish(url, "slow:1", *numbers(0, 3))
     publish(url, "orders", *numbers(100, 3))
     publish(url, "returns", *numbers(200, 3))
-    taken = intake("slow:1:2, orders:-1, returns:-1", 9).take(9, 1000, 0)
+    taken = reader("slow:1:2, orders:-1, returns:-1", 9).take(9, 1000, 0)
     assert [int(message.body) for _, message in taken] == [100, 200, 101, 201, 102, 202, 0, 1, 2]
     assert [queue for queue, _ in taken][-3:] == ["slow:1"] * 3
 
 
-def test_nothing_is_handed_out_after_a_loss(url: str, intake: Callable[[str, int], Intake]) -> None:
+def test_nothing_is_handed_out_after_a_loss(url: str, reader: Callable[[str, int], QueueReader]) -> None:
     """What waits when the connection is lost is the broker's again, and not handed out."""
     publish(url, "orders", *numbers(0, 5))
-    made = intake("orders", 5)
+    made = reader("orders", 5)
     made._connection.close()
     with pytest.raises((ClientError, SourceUnavailable)):
         made.take(5, 1000, 0)

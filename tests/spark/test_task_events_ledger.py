@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multiqueue.spark import TaskEvent, TaskEventsError
-from multiqueue.spark._task_events_ledger import SPOOL_IN_MEMORY, Ledger, ledger_for
+from multiqueue.spark._task_events_ledger import SPOOL_IN_MEMORY, EventLedger, ledger_for
 from multiqueue.spark._task_events_wire import Chunk
 
 Commit = Literal["task", "row"]
@@ -20,9 +20,9 @@ BOTH = pytest.mark.parametrize("commit", ["task", "row"])
 
 @pytest.fixture
 def ledgers() -> Iterator[Any]:
-    made: list[Ledger] = []
+    made: list[EventLedger] = []
 
-    def make(commit: Commit) -> Ledger:
+    def make(commit: Commit) -> EventLedger:
         made.append(ledger_for(commit))
         return made[-1]
 
@@ -40,7 +40,7 @@ def end(run: str, count: int, partition: int = 0) -> Chunk:
     return Chunk("end", partition, run, 0, count)
 
 
-def taken(ledger: Ledger, *chunks: Chunk) -> list[Any]:
+def taken(ledger: EventLedger, *chunks: Chunk) -> list[Any]:
     """The values handed out for some messages, which must have the numbers 0, 1, 2 ... in each partition."""
     events = [event for chunk in chunks for event in ledger.take(chunk)]
     return [event.value for event in events]

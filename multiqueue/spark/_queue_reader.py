@@ -1,4 +1,4 @@
-"""The intake: a connection that holds messages of several broker queues until somebody takes and settles them.
+"""A queue reader: a connection that holds messages of several broker queues until they are taken and settled.
 
 Promise     1. Messages are taken by the priority of their queue, equal ones in turns; each queue's in its order.
             2. Nothing is acknowledged but by `ack`. What was not goes back to its queue with the connection.
@@ -31,7 +31,7 @@ LINGER = 0.02  # seconds from an acknowledgement until the deliveries that it ma
 RETRY = 0.5  # seconds between two attempts to connect
 
 
-class Intake:
+class QueueReader:
     """One connection. `Supply` makes them.
 
     Raises:
@@ -118,11 +118,11 @@ def _put(tail: SubQueue[Message], message: Message) -> None:
         pass  # it goes back with the connection
 
 
-IntakeT = TypeVar("IntakeT", bound=Intake)
+ReaderT = TypeVar("ReaderT", bound=QueueReader)
 
 
-class Supply(Generic[IntakeT]):
-    """Intakes, one after the other: a lost connection is made anew, for as long as the options allow.
+class Supply(Generic[ReaderT]):
+    """Readers, one after the other: a lost connection is made anew, for as long as the options allow.
 
     Every method may block for the attempt to connect, ten seconds for a host that does not answer.
     """
@@ -130,75 +130,75 @@ class Supply(Generic[IntakeT]):
     def __init__(
         self,
         options: SourceOptions,
-        make: Callable[[SourceOptions], IntakeT],
+        make: Callable[[SourceOptions], ReaderT],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
         self._make = make
         self._clock = clock
-        self._intake: IntakeT | None = None
+        self._reader: ReaderT | None = None
         self._lost_at: float | None = None  # None: never connected, or connected
         self._next_attempt = 0.0
 
     @property
     def is_away(self) -> bool:
         """Is the broker away, as far as the last attempt tells?"""
-        return self._intake is None
+        return self._reader is None
 
-    def intake(self) -> IntakeT | None:
+    def reader(self) -> ReaderT | None:
         """The one that is open; None while the broker is away.
 
         Raises:
             SourceUnavailable: it was away too long, or was not there at the first attempt; or a queue is not there.
         """
-        if self._intake is None and self._clock() >= self._next_attempt:
+        if self._reader is None and self._clock() >= self._next_attempt:
             self._next_attempt = self._clock() + RETRY
             try:
-                self._intake = self._make(self._options)
+                self._reader = self._make(self._options)
             except load_client().ClientError as error:
                 self._judge(error)
             else:
                 self._lost_at = None
-        return self._intake
+        return self._reader
 
     def take(self, messages: int, size_bytes: float, timeout: float) -> list[tuple[str, Message]]:
-        """As `Intake.take`; nothing while the broker is away."""
-        intake = self.intake()
-        if intake is None:
+        """As `QueueReader.take`; nothing while the broker is away."""
+        reader = self.reader()
+        if reader is None:
             return []
         try:
-            intake.consume()
-            return intake.take(messages, size_bytes, timeout)
+            reader.consume()
+            return reader.take(messages, size_bytes, timeout)
         except load_client().ClientError as error:
             self.lost(error)
             return []
 
     def ack(self, taken: list[tuple[str, Message]]) -> None:
-        """As `Intake.ack`. What cannot be acknowledged any more comes again."""
+        """As `QueueReader.ack`. What cannot be acknowledged any more comes again."""
         try:
-            if self._intake is not None:
-                self._intake.ack(taken)
+            if self._reader is not None:
+                self._reader.ack(taken)
         except load_client().ClientError as error:
             self.lost(error)
 
     def ready(self) -> int | None:
         """How many messages wait in the queues or here; None while the broker is away."""
-        intake = self.intake()
+        reader = self.reader()
         try:
-            return None if intake is None else intake.ready() + intake.waiting
+            return None if reader is None else reader.ready() + reader.waiting
         except load_client().ClientError as error:
             self.lost(error)
             return None
 
     def close(self) -> None:
         """Give back what was not acknowledged."""
-        if self._intake is not None:
-            self._intake.close()
-            self._intake = None
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def lost(self, error: Exception) -> None:
-        """The intake ended with this error. Raises as `intake`, unless there may be another one."""
+        """The reader ended with this error. Raises as `reader`, unless there may be another one."""
         _log.warning("the source lost its queues and goes on trying for %g s: %s", self._options.reconnect, error)
         self.close()
         self._lost_at = self._clock()

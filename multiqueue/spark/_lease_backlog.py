@@ -1,4 +1,4 @@
-"""The way by leases: messages are moved to a queue of the source's own, and read from there.
+"""The backlog in a lease: messages are moved to a queue of the source's own, and read from there.
 
 Promise     As `_lease.py` says. A message has one number, whatever dies: nothing is in the stream twice.
 State       `_lease` is the last one that was opened, and goes on telling what is held while the broker is away.
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from ._lease import Lease
 from ._lease_reading import payloads
+from ._queue_reader import QueueReader, Supply
+from ._source_backlog import SourcePartition
 from ._source_chunks import ChunkList, Piece
-from ._source_intake import Intake, Supply
-from ._source_way import SourcePartition
 from ._streaming_columns import to_payload
 from ._streaming_errors import SourceUnavailable
 from ._streaming_options import MEBIBYTE, SourceOptions, load_client
@@ -28,8 +28,8 @@ HEARTBEAT = 10.0  # seconds; a broker lets go of a lease two of these after its 
 CHUNK_BYTES = MEBIBYTE  # of bodies, and one message more: small beside a broker's memory, large beside a commit
 
 
-class LeasedIntake(Intake):
-    """An intake whose connection has the lease."""
+class LeasedQueueReader(QueueReader):
+    """A reader whose connection has the lease."""
 
     def __init__(self, options: SourceOptions) -> None:
         assert options.source_id is not None
@@ -81,16 +81,16 @@ class Leased:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._supply = Supply(options, LeasedIntake)
-        intake = self._supply.intake()
-        assert intake is not None, "a first attempt that fails raises"
-        self._lease: Lease = intake.lease
+        self._supply = Supply(options, LeasedQueueReader)
+        reader = self._supply.reader()
+        assert reader is not None, "a first attempt that fails raises"
+        self._lease: Lease = reader.lease
 
-    def _intake(self) -> LeasedIntake | None:
-        intake = self._supply.intake()
-        if intake is not None:
-            self._lease = intake.lease
-        return intake
+    def _reader(self) -> LeasedQueueReader | None:
+        reader = self._supply.reader()
+        if reader is not None:
+            self._lease = reader.lease
+        return reader
 
     @property
     def id(self) -> str:
@@ -109,12 +109,12 @@ class Leased:
         return self._supply.is_away
 
     def ready(self) -> int | None:
-        self._intake()
+        self._reader()
         return self._supply.ready()
 
     def fetch(self, messages: int, size_bytes: float, timeout: float) -> int | None:
-        intake = self._intake()
-        if intake is None:
+        reader = self._reader()
+        if reader is None:
             return None
         # Not before there is one: what is taken and not moved would be acknowledged with the next move.
         taken = self._supply.take(messages, min(size_bytes, CHUNK_BYTES), timeout)
@@ -123,7 +123,7 @@ class Leased:
         client = load_client()
         kept_bytes = sum(len(message.body) for _, message in taken)
         try:
-            intake.move(taken, kept_bytes)
+            reader.move(taken, kept_bytes)
         except client.ChannelClosed as error:
             if error.reply_code:
                 raise SourceUnavailable(f"the broker does not let messages be leased: {error}") from error
@@ -135,10 +135,10 @@ class Leased:
         return kept_bytes
 
     def trim(self, below: int) -> None:
-        intake = self._intake()
+        reader = self._reader()
         try:
-            if intake is not None:
-                intake.lease.trim(below)
+            if reader is not None:
+                reader.lease.trim(below)
         except load_client().ClientError as error:
             self._supply.lost(error)
 

@@ -1,7 +1,7 @@
-"""Ways from a queue to Spark: where messages get numbers, and are read from however often. Here: by a spool.
+"""Backlogs: messages between a queue and Spark, with numbers, to be read however often. Here: in a spool.
 
 A queue gives a message once, Spark wants a batch again. What stands between is a spool on a disk, with any broker, or a
-lease at a broker of ours (`_lease_way.py`). To the source they are the same.
+lease at a broker of ours (`_lease_backlog.py`). To the source they are the same.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Protocol
 
 from pyspark.sql.datasource import InputPartition
 
+from ._queue_reader import QueueReader, Supply
 from ._source_chunks import ChunkList
-from ._source_intake import Intake, Supply
 from ._spool import Slice, Spool
 from ._streaming_columns import to_payload
 from ._streaming_options import SourceOptions
@@ -32,7 +32,7 @@ class SourcePartition(InputPartition, ABC):
         """
 
 
-class Way(Protocol):
+class Backlog(Protocol):
     """What the source's one thread uses. Every method may block for an attempt to connect."""
 
     kind: str
@@ -97,7 +97,7 @@ class Spooled:
     def __init__(self, options: SourceOptions) -> None:
         assert options.spool is not None
         self._spool = Spool.open(options.spool)
-        self._supply = Supply(options, Intake)
+        self._supply = Supply(options, QueueReader)
 
     @property
     def id(self) -> str:
