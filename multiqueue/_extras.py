@@ -16,6 +16,7 @@ _EXTRAS = {
     "pyspark": "spark",
     "s3fs": "s3",
     "starlette": "monitor",
+    "textual": "monitor",
     "uvicorn": "monitor",
 }
 

@@ -31,6 +31,7 @@ _COMMANDS = {
     "publish": ("multiqueue.client.cli:publish", "Publish lines or files to a broker."),
     "consume": ("multiqueue.client.cli:consume", "Write a queue's messages to standard output."),
     "store": ("multiqueue.transfer.cli:store", "Look into a broker's store, check it, dump, load and move it."),
+    "top": ("multiqueue.monitor.cli:top", "Queues, connections and lanes, live."),
     "status": ("multiqueue.monitor.cli:status", "A running broker in figures."),
     "queue": ("multiqueue.monitor.cli:queue", "List, show, declare, purge, move and delete queues."),
     "exchange": ("multiqueue.monitor.cli:exchange", "List, declare and delete exchanges."),

@@ -52,7 +52,8 @@ class Api:
             raise MonitorError(f"{self.url!r} is no URL of a broker's HTTP API; http://USER:PASSWORD@HOST:15672 is one")
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
+        """Where it is, without user and password."""
         parts = urlsplit(self.url)
         host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         return f"{parts.scheme}://{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
@@ -66,7 +67,7 @@ class Api:
         """
         parts = urlsplit(self.url)
         path = "/".join(quote(segment, safe="") for segment in segments)
-        request = urllib.request.Request(f"{self._place}/api/{path}{query and '?' + query}", method=method)
+        request = urllib.request.Request(f"{self.place}/api/{path}{query and '?' + query}", method=method)
         login = f"{unquote(parts.username or 'guest')}:{unquote(parts.password or 'guest')}"
         request.add_header("authorization", "Basic " + base64.b64encode(login.encode()).decode())
         if body is not None:
@@ -81,9 +82,9 @@ class Api:
             with error:
                 raise RequestFailed(self._refusal(error)) from None
         except urllib.error.URLError as error:
-            raise MonitorError(f"no answer from {self._place}: {error.reason}") from None
+            raise MonitorError(f"no answer from {self.place}: {error.reason}") from None
         except (ValueError, OSError, http.client.HTTPException) as error:
-            raise MonitorError(f"what answers at {self._place} is no broker's HTTP API: {error}") from None
+            raise MonitorError(f"what answers at {self.place} is no broker's HTTP API: {error}") from None
 
     def _refusal(self, error: urllib.error.HTTPError) -> str:
         try:
@@ -91,17 +92,18 @@ class Api:
         except (ValueError, KeyError, TypeError):
             reason = error.reason
         if error.code == 401 and reason == "Login failed":
-            return f"{self._place} refuses the user and password of the URL"
-        return f"{self._place} refuses: {error.code} {reason}"
+            return f"{self.place} refuses the user and password of the URL"
+        return f"{self.place} refuses: {error.code} {reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: its title, how to read it, whether it is a number."""
+    """One column of a table: its title, how to read it, whether it is a number, the field that the API sorts by."""
 
     title: str
     read: Callable[[Mapping[str, Any]], Any]
     is_number: bool = False
+    path: str = ""
 
 
 def field(name: str, title: str | None = None, *, is_number: bool = False) -> Column:
@@ -113,12 +115,12 @@ def field(name: str, title: str | None = None, *, is_number: bool = False) -> Co
             value = value.get(part) if isinstance(value, Mapping) else None
         return value
 
-    return Column(title or name, read, is_number)
+    return Column(title or name, read, is_number, name)
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], noun: str) -> Iterable[str]:
     """The lines of a table. In a narrow terminal texts are shortened in the middle; numbers stay whole."""
-    cells = [[_text(column.read(row)) for column in columns] for row in rows]
+    cells = [[text_of(column.read(row)) for column in columns] for row in rows]
     titles = [column.title for column in columns]
     widths = [max(map(len, each)) for each in zip(titles, *cells, strict=True)]
     texts = [place for place, column in enumerate(columns) if not column.is_number]
@@ -130,7 +132,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], noun: st
         widths[widest] -= 1
     for line in [titles, *cells]:
         shown = [
-            cell.rjust(width) if column.is_number else _shortened(cell, width).ljust(width)
+            cell.rjust(width) if column.is_number else shortened(cell, width).ljust(width)
             for cell, width, column in zip(line, widths, columns, strict=True)
         ]
         yield "  ".join(shown).rstrip()
@@ -138,14 +140,16 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], noun: st
         yield counted(0, noun)
 
 
-def _shortened(text: str, width: int) -> str:
+def shortened(text: str, width: int) -> str:
+    """The text in so many columns: without its middle, if it is longer."""
     if len(text) <= width:
         return text
     head = (width - 1) // 2
     return text[:head] + _NARROW + text[len(text) - (width - 1 - head) :]
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value as people read it."""
     if value is None:
         return ""
     if isinstance(value, bool):

@@ -57,6 +57,20 @@ def _object(text: str | None, option: str) -> dict[str, Any]:
     return found
 
 
+# -- top
+
+
+@click.command()
+@_asking
+def top(url: str) -> None:
+    """Queues, connections and lanes, live, in the terminal; `q` ends it."""
+    from ._top import Top
+
+    api = Api(url)
+    api.ask("GET", "whoami")  # a broker that does not answer is told in a sentence, not on a screen
+    Top(api).run()
+
+
 # -- status
 
 

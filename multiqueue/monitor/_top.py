@@ -1,0 +1,203 @@
+"""`multiqueue top`: queues, connections and lanes of a running broker in a terminal, live.
+
+Who runs    Textual's event loop draws; a thread of its own asks the broker, one question at a time, so that a slow
+            answer holds up no key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+from urllib.parse import quote
+
+from rich.text import Text
+from textual import work
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import DataTable, Footer, Input, Static
+
+from .._logs import printable
+from ._errors import MonitorError
+from ._shell import Api, Column, field, shortened, text_of
+
+_EVERY: Final = 1.0  # seconds
+_ROWS: Final = 200  # of one view: more than a terminal shows
+_LEAST_NAME: Final = 8  # columns of a terminal
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one key shows: columns, the first of them names; and the rows, sorted by a column, of a part of a name."""
+
+    noun: str
+    columns: Sequence[Column]
+    rows: Callable[[Api, Column, bool, str], list[Row]]
+
+
+def _paged(path: str) -> Callable[[Api, Column, bool, str], list[Row]]:
+    """Rows that the broker sorts and filters."""
+
+    def rows(api: Api, by: Column, reverse: bool, name: str) -> list[Row]:
+        order = f"sort={by.path}&sort_reverse={str(reverse).lower()}"
+        query = f"page=1&page_size={_ROWS}&use_regex=false&name={quote(name)}&{order}"
+        found: list[Row] = api.ask("GET", path, query=query)["items"]
+        return found
+
+    return rows
+
+
+def _lanes(api: Api, by: Column, reverse: bool, name: str) -> list[Row]:
+    executors = api.ask("GET", "lanes", query="seconds=60")["executors"]
+    rows = [{**lane, "executor": each["name"]} for each in executors for lane in each["lanes"] if name in lane["name"]]
+
+    def key(row: Row) -> tuple[bool, Any]:
+        value = by.read(row)
+        return value is not None, "" if value is None else value
+
+    return sorted(rows, key=key, reverse=reverse)[:_ROWS]
+
+
+_RATE = "message_stats.{}_details.rate"
+VIEWS: Final = {
+    "queues": View(
+        "queues",
+        (
+            field("name"),
+            field("messages_ready", "ready", is_number=True),
+            field("messages_unacknowledged", "unacked", is_number=True),
+            field(_RATE.format("publish"), "in/s", is_number=True),
+            field(_RATE.format("deliver_get"), "out/s", is_number=True),
+            field("consumers", "cons", is_number=True),
+        ),
+        _paged("queues"),
+    ),
+    "connections": View(
+        "connections",
+        (
+            field("name"),
+            field("channels", is_number=True),
+            field("recv_oct_details.rate", "in B/s", is_number=True),
+            field("send_oct_details.rate", "out B/s", is_number=True),
+            field("user"),
+        ),
+        _paged("connections"),
+    ),
+    "lanes": View(
+        "lanes",
+        (
+            field("name"),
+            field("waiting", is_number=True),
+            field("running", is_number=True),
+            field("done", is_number=True),
+            field("failed", is_number=True),
+            field("executor"),
+        ),
+        _lanes,
+    ),
+}
+
+
+class Top(App[None]):
+    """The live tables."""
+
+    TITLE = "multiqueue top"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = "Input { display: none; } Input.shown { display: block; } #told { height: 1; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("1", "view('queues')", "Queues"),
+        Binding("2", "view('connections')", "Connections"),
+        Binding("3", "view('lanes')", "Lanes"),
+        Binding("s", "sort", "Sort"),
+        Binding("r", "reverse", "Reverse"),
+        Binding("slash", "filter", "Filter"),
+        Binding("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, api: Api) -> None:
+        super().__init__()
+        self._api = api
+        self._shown = VIEWS["queues"]
+        self._by = 0
+        self._reverse = False
+        self._part = ""
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="told")
+        yield Input(placeholder="part of a name")
+        yield DataTable(cursor_type="row", zebra_stripes=True)
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self.query_one(DataTable).focus()
+        self.set_interval(_EVERY, self.ask)
+        self.ask()
+
+    @work(thread=True, exclusive=True)
+    def ask(self) -> None:
+        """Ask the broker, and show what it answers."""
+        view, by, reverse, name = self._shown, self._by, self._reverse, self._part
+        try:
+            rows, told = view.rows(self._api, view.columns[by], reverse, name), ""
+        except MonitorError as error:
+            rows, told = [], str(error)
+        if not self._exit:
+            self.call_from_thread(self._show, view, by, rows, told)
+
+    def _show(self, view: View, by: int, rows: list[Row], told: str) -> None:
+        if view is not self._shown or by != self._by:
+            return  # another question is under way
+        mark = "▼" if self._reverse else "▲"
+        titles = [f"{column.title}{mark if place == by else ''}" for place, column in enumerate(view.columns)]
+        cells = [[_cell(column.read(row)) for column in view.columns] for row in rows]
+        widths = [max(map(len, each)) for each in zip(titles, *cells, strict=True)]
+        room = max(_LEAST_NAME, self.size.width - sum(widths[1:]) - 2 * len(widths) - 2)
+        table = self.query_one(DataTable)
+        cursor = table.cursor_row
+        table.clear(columns=True)
+        for place, title in enumerate(titles):
+            table.add_column(Text(title, justify="right" if view.columns[place].is_number else "left"))
+        for line in cells:
+            first, *rest = line
+            numbers = [
+                Text(text, justify="right" if column.is_number else "left")
+                for text, column in zip(rest, view.columns[1:], strict=True)
+            ]
+            table.add_row(Text(shortened(first, room)), *numbers)
+        table.move_cursor(row=min(cursor, max(0, len(cells) - 1)))
+        self.query_one("#told", Static).update(Text(told or f"{len(rows)} {view.noun} of {self._api.place}"))
+
+    def action_view(self, name: str) -> None:
+        """Show another view, in the order of its names."""
+        self._shown, self._by, self._reverse = VIEWS[name], 0, False
+        self.ask()
+
+    def action_sort(self) -> None:
+        """Sort by the next column; numbers begin with the largest."""
+        self._by = (self._by + 1) % len(self._shown.columns)
+        self._reverse = self._shown.columns[self._by].is_number
+        self.ask()
+
+    def action_reverse(self) -> None:
+        """Turn the order round."""
+        self._reverse = not self._reverse
+        self.ask()
+
+    def action_filter(self) -> None:
+        """Ask for a part of a name."""
+        box = self.query_one(Input)
+        box.add_class("shown")
+        box.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Show what has this in its name."""
+        self._part = event.value
+        event.input.remove_class("shown")
+        self.query_one(DataTable).focus()
+        self.ask()
+
+
+def _cell(value: Any) -> str:
+    return f"{value:,.0f}" if isinstance(value, float) else printable(text_of(value))
