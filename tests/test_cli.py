@@ -157,6 +157,16 @@ def test_a_missing_extra(module: str, command: str, sentence: str) -> None:
     assert (answer.returncode, answer.stderr) == (2, sentence)
 
 
+def test_a_store_is_looked_into_without_the_client() -> None:
+    """`multiqueue store info` needs no pamqp; `store move`, which has a client, says what to install."""
+    code = HIDING + "hide('pamqp'); from multiqueue.cli import main; main(['store', 'info', '--help'])"
+    assert in_process(code).returncode == 0
+    code = HIDING + "hide('pamqp'); from multiqueue.cli import main; main(['store', 'move', '.', 'amqp://host'])"
+    answer = in_process(code)
+    assert (answer.returncode, answer.stderr.count("\n")) == (2, 1)
+    assert "pip install 'blocking-multiqueue[amqp]'" in answer.stderr
+
+
 def test_the_help_of_a_suite_that_cannot_run() -> None:
     """`bench amqp --help` says what is missing where it lists its workloads."""
     code = HIDING + "hide('pamqp'); from multiqueue.cli import main; main(['bench', 'amqp', '--help'])"

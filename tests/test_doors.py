@@ -30,7 +30,6 @@ NEEDS = {
     ".client": "pamqp",
     ".pipeline": "rich",
     ".spark": "pyspark",
-    ".transfer": "pamqp",
 }
 
 

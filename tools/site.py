@@ -30,7 +30,6 @@ ROOMS = (
     "spark",
     "pipeline",
     "monitor",
-    "transfer",
     "testing",
     "testing.contracts",
 )

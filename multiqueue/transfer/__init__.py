@@ -2,10 +2,5 @@
 
 Promises that a message leaves here once the other broker has confirmed it, in the order of its queue, and that a move
 which was broken off goes on where it was. It knows `broker`, `client` and `store`; the command line alone knows it.
+The door imports nothing: `multiqueue store info` needs no client.
 """
-
-from ._move import Moved as Moved
-from ._move import NotMoved as NotMoved
-from ._move import move as move
-
-__all__ = ["Moved", "NotMoved", "move"]

@@ -14,7 +14,7 @@ from multiqueue.amqp import ServerSettings
 from multiqueue.broker import Broker
 from multiqueue.cli import main
 from multiqueue.client import Channel, connect
-from multiqueue.transfer import NotMoved, move
+from multiqueue.transfer._move import NotMoved, move
 
 PERSISTENT = 2
 
