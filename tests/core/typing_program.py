@@ -12,7 +12,6 @@ from collections import deque
 from concurrent.futures import Executor, Future
 from typing import assert_type
 
-import multiqueue
 from multiqueue import (
     Full,
     Lane,
@@ -125,7 +124,3 @@ def of_an_executor(executor: MultiQueueExecutor) -> None:
     assert_type(lane.submit_within(1.0, len, "abc"), Future[int])
     assert_type(list(lane.map(str, [1, 2])), list[str])
     lane.submit(len, 3)  # type: ignore[arg-type]
-
-
-def of_the_module() -> None:
-    print(multiqueue.annotations)  # type: ignore[attr-defined]
