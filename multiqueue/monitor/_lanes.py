@@ -39,13 +39,13 @@ class Record:
     __slots__ = ("began", "ended", "error", "future", "lane", "name", "number", "retries", "state", "submitted", "tag")
 
     def __init__(self, number: int, lane: str, job: Job[Any], at: float) -> None:
-        self.number = number
-        self.lane = lane
-        self.name = job.name[:200]
-        self.submitted = at
+        self.number: int = number
+        self.lane: str = lane
+        self.name: str = job.name[:200]
+        self.submitted: float = at
         self.began: float | None = None
         self.ended: float | None = None
-        self.state = "waiting"
+        self.state: str = "waiting"
         self.error: str | None = None
         self.tag: str | None = getattr(job.future, "tag", None)  # of a Spark job
         self.retries: list[float] = []  # when attempts after the first began; `attempts` has those up to now
@@ -69,8 +69,8 @@ class Book:
         self, name: str, executor: MultiQueueExecutor, progress: Progress | None, clock: Callable[[], float]
     ) -> None:
         self.name = name
-        self.kind = type(executor).__name__
-        self.executor = weakref.ref(executor)
+        self.kind: str = type(executor).__name__
+        self.executor: weakref.ref[MultiQueueExecutor] = weakref.ref(executor)
         self.progress = progress
         self._clock = clock
         self._lock = threading.RLock()  # the garbage collector may end a future in a thread that holds it

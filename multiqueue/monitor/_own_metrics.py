@@ -65,7 +65,7 @@ class Figures(Collector):
         """Those of what is added, and of the executors that `lanes` shows."""
         self._lanes = lanes
         self._added: dict[str, weakref.ref[Any]] = {}
-        self.registry = CollectorRegistry(auto_describe=False)
+        self.registry: CollectorRegistry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
 
     def add(self, name: str, thing: LinkedBlockingMultiQueue[Any] | MultiQueueExecutor | Any) -> None:

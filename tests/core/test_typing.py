@@ -32,7 +32,7 @@ def run(*command: str, cwd: Path = ROOT, **variables: str) -> subprocess.Complet
 @pytest.fixture
 def with_rooms(need_module: Callable[[str, str], None]) -> None:
     """What the rooms' types are made of."""
-    for module in ("pamqp", "pydantic", "pyspark"):
+    for module in ("pamqp", "prometheus_client", "pydantic", "pyspark", "starlette"):
         need_module(module, f"{module} is not installed: pip install -e '.[test]'")
 
 
@@ -71,19 +71,20 @@ def test_the_type_of_each_public_name_is_known(
 ) -> None:
     """Pyright knows the type of every public name, and of whatever its type names, from annotations alone.
 
-    PySpark's `py.typed` says that it is typed in part, and pyright then takes its classes for unknown. Here they stand
-    in a package that says nothing of the kind.
+    Pyright takes classes of PySpark for unknown here, whose `py.typed` says that it is typed in part, and those of
+    packages that stand elsewhere. Both stand beside ours, then, in packages that are typed.
     """
     need_module("pyright", "pyright is not installed: pip install -e '.[test]'")
     (tmp_path / "multiqueue").symlink_to(ROOT / "multiqueue")
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    (tmp_path / "pyspark").mkdir()
-    for path in Path(spec.origin).parent.iterdir():
-        if path.name != "py.typed":
-            (tmp_path / "pyspark" / path.name).symlink_to(path)
-    (tmp_path / "pyspark" / "py.typed").touch()
+    for name in ("prometheus_client", "pyspark"):
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.origin is not None
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "py.typed").touch()
+        for path in Path(spec.origin).parent.iterdir():
+            if path.name != "py.typed":
+                (tmp_path / name / path.name).symlink_to(path)
     done = run(
         "pyright",
         *("--pythonpath", sys.executable, "--verifytypes", "multiqueue", "--ignoreexternal", "--outputjson"),

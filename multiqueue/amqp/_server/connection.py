@@ -45,14 +45,14 @@ from .frame_reader import FrameReader
 from .handshake import Claim, RefusedLogin, claim, common_name
 from .io_thread import IoThread
 from .newcomers import Newcomer, network_of
-from .offloaded import Offloaded
+from .offloaded import Offload, Offloaded, OffloadLong
 from .ports import ServerPort
 from .read_gate import ReadGate
 from .writer import FrameWriter
 
 if TYPE_CHECKING:
-    from ...broker import BrokerError, BrokerQueue
-    from .._session.effects import Served
+    from ...broker import BrokerError, BrokerQueue, Run
+    from .._session.effects import Puller, Served
 
 _log = logging.getLogger("multiqueue.amqp")
 _numbers = itertools.count(1)
@@ -67,7 +67,7 @@ class Owner:
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        self.name: str = name
 
     def __repr__(self) -> str:
         return f"<connection {self.name}>"
@@ -84,22 +84,25 @@ class ServerConnection(asyncio.Protocol):
         self.server = server
         self.settings = settings
         self.io = io
-        self.post = io.post
-        self.notify = io.turns.notify
-        self.machine = ConnectionMachine()
+        self.post: Callable[..., None] = io.post
+        self.notify: Callable[[Puller], None] = io.turns.notify
+        self.machine: ConnectionMachine = ConnectionMachine()
         self._monitor = HeartbeatMonitor()
         self.sessions: dict[int, Session] = {}
         behind = partial(self._pause, "replies")
-        self.writer = FrameWriter(self, settings.frame_max, settings.write_buffer_bytes, self._monitor, behind)
-        self.flush = self.writer.flush
-        self.gate = ReadGate(self.sessions, self._process, self.writer.flush)
-        self.reader = FrameReader(self, self.machine, self.gate, self.writer, self._monitor)
-        self.offloaded = Offloaded(server, self, self.gate)
-        self.offload, self.offload_long = self.offloaded.offload, self.offloaded.offload_long
-        self.postpone = self.offloaded.postpone
-        self.piecework = Piecework(io.do_piece, self.flush)
+        self.writer: FrameWriter = FrameWriter(
+            self, settings.frame_max, settings.write_buffer_bytes, self._monitor, behind
+        )
+        self.flush: Callable[[], None] = self.writer.flush
+        self.gate: ReadGate = ReadGate(self.sessions, self._process, self.writer.flush)
+        self.reader: FrameReader = FrameReader(self, self.machine, self.gate, self.writer, self._monitor)
+        self.offloaded: Offloaded = Offloaded(server, self, self.gate)
+        self.offload: Offload = self.offloaded.offload
+        self.offload_long: OffloadLong = self.offloaded.offload_long
+        self.postpone: Callable[[Served, bytes, Run], None] = self.offloaded.postpone
+        self.piecework: Piecework = Piecework(io.do_piece, self.flush)
         self.client_properties: dict[str, object] = {}
-        self.is_lost = False
+        self.is_lost: bool = False
         self._has_published = False  # something that the publisher may not have handed in yet
         self._transport = cast(asyncio.Transport, None)  # until connection_made
         self._newcomer = newcomer  # until it has logged in
@@ -114,8 +117,8 @@ class ServerConnection(asyncio.Protocol):
         self._is_tls = False
         self._mechanism = ""
         self._connected_at = time.time()
-        self.name = f"#{next(_numbers)}"
-        self.owner = Owner(self.name)
+        self.name: str = f"#{next(_numbers)}"
+        self.owner: Owner = Owner(self.name)
 
     # -- the transport
 

@@ -58,7 +58,7 @@ class ConnectionMachine:
     __slots__ = ("state",)
 
     def __init__(self) -> None:
-        self.state = _S.HEADER
+        self.state: ConnectionState = _S.HEADER
 
     def started(self) -> None:
         """The protocol header has come and start was sent."""
@@ -157,8 +157,8 @@ class HeartbeatMonitor:
     __slots__ = ("_silent", "heard", "said")
 
     def __init__(self) -> None:
-        self.heard = True  # something came since the last tick
-        self.said = True  # something was sent since the last tick
+        self.heard: bool = True  # something came since the last tick
+        self.said: bool = True  # something was sent since the last tick
         self._silent = 0
 
     def tick(self, *, listening: bool) -> tuple[bool, bool]:

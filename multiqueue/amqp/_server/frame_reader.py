@@ -55,8 +55,8 @@ class FrameReader:
         self._writer = writer
         self._monitor = monitor
         self._sessions = connection.sessions
-        self.received_bytes = 0
-        self.is_deaf = False  # what comes from now on cannot be read as frames
+        self.received_bytes: int = 0
+        self.is_deaf: bool = False  # what comes from now on cannot be read as frames
         self._splitter = FrameSplitter(MIN_FRAME_MAX)
         self._beginning: bytes | None = b""  # of the protocol header; None once it has come
         self._tail = b""

@@ -30,9 +30,9 @@ class IoThread:
     """A named thread that runs an event loop until `stop`."""
 
     def __init__(self, name: str) -> None:
-        self.loop = new_event_loop()
+        self.loop: asyncio.AbstractEventLoop = new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.turns = Turns(self._schedule)
+        self.turns: Turns = Turns(self._schedule)
         # Invariant: if it is not empty, `_do_first_piece` is scheduled or running. This thread's.
         self._pieces: deque[Callable[[], object]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()

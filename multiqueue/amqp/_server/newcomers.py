@@ -20,8 +20,8 @@ class Newcomer:
     __slots__ = ("cut", "network")
 
     def __init__(self, address: str, cut: Callable[[], object]) -> None:
-        self.network = network_of(address)
-        self.cut = cut  # ends it; any thread may call
+        self.network: str = network_of(address)
+        self.cut: Callable[[], object] = cut  # ends it; any thread may call
 
 
 class _Crowd:
@@ -45,7 +45,7 @@ class Newcomers:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.most_of_one = max(1, most // 2)
+        self.most_of_one: int = max(1, most // 2)
         self._lock = threading.Lock()
         self._crowds: dict[str, _Crowd] = {}
         self._count = 0

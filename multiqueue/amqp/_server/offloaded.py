@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .._session.effects import Result, Served
 from .ports import ConnectionPort, ServerPort
@@ -26,6 +26,20 @@ _log = logging.getLogger("multiqueue.amqp")
 _COMMIT = "commit"
 
 
+class Offload(Protocol):
+    """The type of `Offloaded.offload`, which keeps how `work` and `then` fit."""
+
+    def __call__(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None: ...
+
+
+class OffloadLong(Protocol):
+    """The type of `Offloaded.offload_long`."""
+
+    def __call__(
+        self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes
+    ) -> None: ...
+
+
 class Offloaded:
     """The work of other threads for one connection."""
 
@@ -33,7 +47,7 @@ class Offloaded:
         self._server = server
         self._connection = connection
         self._gate = gate
-        self.is_under_way = False  # a commit
+        self.is_under_way: bool = False  # a commit
         self.session: Served | None = None  # whose commit it is; it is that thread's meanwhile
         self.fault: tuple[AmqpError | BrokerError, bytes] | None = None  # waits for the commit
         self.postponed: dict[Served, bytes] = {}  # methods that wait for commits

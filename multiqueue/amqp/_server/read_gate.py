@@ -36,7 +36,7 @@ class ReadGate:
         self._flush = flush
         self._transport: asyncio.Transport | None = None  # while there is one to read from
         self.reasons: dict[object, bool] = {}  # to do nothing further; True: but to read on for a while
-        self.pending_bytes = 0  # of frames that wait, about
+        self.pending_bytes: int = 0  # of frames that wait, about
         self._pending: deque[Frame] = deque()
         self._is_reading = True
         self._is_passing = False  # the soft reasons do not hold the frames that are dealt with now

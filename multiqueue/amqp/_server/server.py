@@ -77,7 +77,7 @@ class Server:
         self.broker = broker
         self.settings = settings
         self.access = access
-        self.properties = server_properties(_version())
+        self.properties: dict[str, object] = server_properties(_version())
         self.alarms: frozenset[str] = frozenset()
         self._tls = tls
         self._measure = measure or (lambda: low_resources(settings, data))
@@ -89,9 +89,9 @@ class Server:
         self._turn = 0
         self._listeners: list[_Listener] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self.strangers = QuietLog(_log)
-        self.newcomers = Newcomers(max(8, min(settings.max_connections, open_files_limit()) // 4))
-        self.logins = Logins(self.access)
+        self.strangers: QuietLog = QuietLog(_log)
+        self.newcomers: Newcomers = Newcomers(max(8, min(settings.max_connections, open_files_limit()) // 4))
+        self.logins: Logins = Logins(self.access)
         self._commits = ThreadPoolExecutor(_COMMIT_THREADS, thread_name_prefix="multiqueue-amqp-commits")
         self._long = ThreadPoolExecutor(2, thread_name_prefix="multiqueue-amqp-long")
         self._threads = [IoThread(f"multiqueue-amqp-{number}") for number in range(settings.io_threads)]
@@ -120,7 +120,9 @@ class Server:
             for listener in self._listeners:
                 listener.socket.close()
             raise
-        self.host, self.port = self._listeners[0].socket.getsockname()[:2]
+        at, port = self._listeners[0].socket.getsockname()[:2]
+        self.host: str = at
+        self.port: int = port
         with_tls = [listener.socket.getsockname()[1] for listener in self._listeners if listener.tls is not None]
         self.tls_port: int | None = with_tls[0] if with_tls else None
         for thread in self._threads:

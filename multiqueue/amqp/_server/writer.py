@@ -38,8 +38,8 @@ class FrameWriter:
         self.frame_max = frame_max
         self.pieces: list[bytes] = []  # to be written; always the same list
         self.confirming: dict[Confirms, None] = {}
-        self.is_held_back = False  # the peer reads too slowly: its consumers want nothing
-        self.sent_bytes = 0
+        self.is_held_back: bool = False  # the peer reads too slowly: its consumers want nothing
+        self.sent_bytes: int = 0
         self._transport: asyncio.Transport | None = None  # while there is one to write to
         self._most_unread_bytes = _REPLIES * buffer_bytes
         self._monitor = monitor

@@ -21,8 +21,8 @@ class Confirms:
     __slots__ = ("_acked", "_nacked", "_open", "number", "published")
 
     def __init__(self, number: int) -> None:
-        self.number = number
-        self.published = 0  # the number of the last publish
+        self.number: int = number
+        self.published: int = 0  # the number of the last publish
         # Invariants: rising, because numbers are given in order; no number is in two of the three.
         self._open: dict[int, None] = {}
         self._acked: list[int] = []

@@ -56,17 +56,17 @@ class SessionConsumer:
         window: Window | None,
         is_reply: bool = False,
     ) -> None:
-        self.tag = tag
-        self.queue = queue
+        self.tag: str = tag
+        self.queue: BrokerQueue = queue
         self.sender: Sender = effects
         self._effects = effects
         self._deliver = deliver
         self._cancelled = cancelled
-        self.no_ack = no_ack
-        self.window = window  # None: no limit, without acks there is nothing to count
-        self.prefix = deliver_prefix(tag)
-        self.pull = queue.deliver_messages
-        self.is_reply = is_reply  # of direct reply-to: its queue is its own, and goes with it
+        self.no_ack: bool = no_ack
+        self.window: Window | None = window  # None: no limit, without acks there is nothing to count
+        self.prefix: bytes = deliver_prefix(tag)
+        self.pull: Callable[[QueueConsumer, int, int], list[Entry]] = queue.deliver_messages
+        self.is_reply: bool = is_reply  # of direct reply-to: its queue is its own, and goes with it
 
     def deliver(self, most: int) -> int:
         """Pull up to `most` messages and deliver them; returns how many, 0 when there is none for it now."""

@@ -41,9 +41,9 @@ class Deliveries:
         self._out = out
         self._send = out.deliver
         self._consumers = consumers
-        self.window = ChannelWindow()
+        self.window: ChannelWindow = ChannelWindow()
         self.unacked: dict[int, Held] = {}  # by delivery tag, rising
-        self.last_tag = 0
+        self.last_tag: int = 0
 
     # -- delivering
 

@@ -99,7 +99,7 @@ class ChannelMachine:
     __slots__ = ("_body", "_left", "_max", "_method", "_properties", "state")
 
     def __init__(self, max_message_bytes: int) -> None:
-        self.state = _S.CLOSED
+        self.state: ChannelState = _S.CLOSED
         self._max = max_message_bytes
         self._method = b""
         self._properties = b""

@@ -43,10 +43,10 @@ class Session:
         self.client = client
         self.out = out
         self.effects = effects
-        self.machine = ChannelMachine(client.max_message_bytes)
+        self.machine: ChannelMachine = ChannelMachine(client.max_message_bytes)
         self.consumers: dict[str, SessionConsumer] = {}
-        self.deliveries = Deliveries(number, out, self.consumers)
-        self.publishing = Publishing(number, client, out, effects)
+        self.deliveries: Deliveries = Deliveries(number, out, self.consumers)
+        self.publishing: Publishing = Publishing(number, client, out, effects)
         self.transaction: SessionTransaction | None = None
         self.prefetch: int | None = None  # of consumers that start from now on
         self.last_queue = ""  # what an empty queue name means

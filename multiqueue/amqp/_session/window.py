@@ -18,7 +18,7 @@ class ChannelWindow:
 
     def __init__(self) -> None:
         self.limit: int | None = None
-        self.taken = 0
+        self.taken: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -35,7 +35,7 @@ class Window(Credit):
         super().__init__()
         self._limit = limit
         self._channel = channel
-        self.taken = 0
+        self.taken: int = 0
 
     @property
     def limit(self) -> int | None:

@@ -61,7 +61,7 @@ class FrameError(ConnectionFault):
 
     def __init__(self, detail: str, frames: list[tuple[int, int, bytes]] | None = None) -> None:
         super().__init__(501, detail)
-        self.frames = frames or []
+        self.frames: list[tuple[int, int, bytes]] = frames or []
 
 
 class MalformedFrame(ConnectionFault):

@@ -85,7 +85,7 @@ class NotAllowed(BrokerError):
 
     reply_code = 530
     reply_name = "NOT_ALLOWED"
-    closes = "connection"
+    closes: ClassVar[Scope] = "connection"
 
 
 class MessageTooLarge(PreconditionFailed):
@@ -104,7 +104,7 @@ class NotImplementedByBroker(BrokerError):
 
     reply_code = 540
     reply_name = "NOT_IMPLEMENTED"
-    closes = "connection"
+    closes: ClassVar[Scope] = "connection"
 
 
 class BrokerClosed(BrokerError):
@@ -112,7 +112,7 @@ class BrokerClosed(BrokerError):
 
     reply_code = 320
     reply_name = "CONNECTION_FORCED"
-    closes = "connection"
+    closes: ClassVar[Scope] = "connection"
 
 
 class Undeliverable(BrokerError):

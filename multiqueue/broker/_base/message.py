@@ -34,8 +34,8 @@ class WireForm:
     kept: bytes | None
 
     def __init__(self, block: bytes, bcc: tuple[str, ...] = ()) -> None:
-        self.block = block
-        self.bcc = bcc
+        self.block: bytes = block
+        self.bcc: tuple[str, ...] = bcc
         self.kept = block
 
 

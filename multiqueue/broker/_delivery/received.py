@@ -48,8 +48,8 @@ class Received:
     __slots__ = ("delivery", "holder")
 
     def __init__(self, holder: Holder, delivery: HeldDelivery) -> None:
-        self.holder = holder
-        self.delivery = delivery
+        self.holder: Holder = holder
+        self.delivery: HeldDelivery = delivery
 
     @property
     def message(self) -> Message:
@@ -121,9 +121,9 @@ class Got:
     __slots__ = ("consumer", "delivery_count", "entry")
 
     def __init__(self, entry: Entry, getter: Getter) -> None:
-        self.entry = entry
+        self.entry: Entry = entry
         self.consumer: object = getter
-        self.delivery_count = entry.delivery_count
+        self.delivery_count: int = entry.delivery_count
 
     @property
     def message(self) -> Message:

@@ -43,12 +43,12 @@ class Delivery:
     __slots__ = ("consumer", "delivery_count", "entry", "message", "redelivered")
 
     def __init__(self, consumer: QueueConsumer, entry: Entry) -> None:
-        self.consumer = consumer
-        self.entry = entry
+        self.consumer: QueueConsumer = consumer
+        self.entry: Entry = entry
         self.message: Message = entry.message
         # As of this delivery; the entry itself goes on living.
-        self.delivery_count = entry.delivery_count
-        self.redelivered = entry.delivery_count > 1 or entry.maybe_delivered
+        self.delivery_count: int = entry.delivery_count
+        self.redelivered: bool = entry.delivery_count > 1 or entry.maybe_delivered
 
     @property
     def queue(self) -> ConsumerQueue:
@@ -74,7 +74,7 @@ class ConsumerTarget:
         on_ready: Callable[[ConsumerTarget], object] | None = None,
     ) -> None:
         self.name = name
-        self.credit = credit or Credit()
+        self.credit: Credit = credit or Credit()
         self._on_ready = on_ready
         self._ready: LinkedBlockingMultiQueue[QueueConsumer] = LinkedBlockingMultiQueue()
         self._lock = Lock()

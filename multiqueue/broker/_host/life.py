@@ -16,8 +16,8 @@ class Life:
 
     def __init__(self, name: str, journal: Journal | None) -> None:
         self._name = name
-        self.journal = journal
-        self.is_closed = False
+        self.journal: Journal | None = journal
+        self.is_closed: bool = False
 
     def check(self) -> None:
         """Return when the virtual host can be used.

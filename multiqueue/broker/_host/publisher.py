@@ -49,7 +49,7 @@ class Run:
         self._submissions: list[Submission] = []
         self._tags: list[object] = []  # of each its own; None for what nobody wants to be told of
         self._commit: Commit | None = None  # of the last of them, once it is handed in
-        self.room = room  # bytes that it still takes
+        self.room: float = room  # bytes that it still takes
 
     def __len__(self) -> int:
         return len(self._submissions)

@@ -39,7 +39,7 @@ class Receiving:
     """Who consumes in one virtual host."""
 
     def __init__(self) -> None:
-        self.getter = Getter()
+        self.getter: Getter = Getter()
         self._lock = threading.Lock()
         self._subscriptions: dict[Subscription, None] = {}
 

@@ -37,15 +37,15 @@ class PagingBudget:
         self.limit = limit
         self.entry_bytes = entry_bytes
         # Invariants: used is the sum of amounts; amounts[PENDING] and [HEAD] are those of the areas' caches.
-        self.amounts = [0] * len(Account)
-        self.used = 0
+        self.amounts: list[int] = [0] * len(Account)
+        self.used: int = 0
         self.lists: list[TargetList] = []
-        self.high_water = int(limit * HIGH_WATER_SHARE)  # bytes of direct references that each list should have
+        self.high_water: int = int(limit * HIGH_WATER_SHARE)  # bytes of direct references that each list should have
         self.with_pending: OrderedDict[Area, None] = OrderedDict()  # Invariant: the areas whose cache is not empty
         self.with_head: OrderedDict[Area, None] = OrderedDict()
         self.dispatched: OrderedDict[Slot, None] = OrderedDict()  # Invariant: the slots charged to DISPATCHED
-        self.in_flight = 0
-        self.unused = 0  # Invariant: the sum of what the lists' shares have not used
+        self.in_flight: int = 0
+        self.unused: int = 0  # Invariant: the sum of what the lists' shares have not used
         # Numbers of what is settled: the store shows them until it has committed that.
         self.deleting: dict[int, Area] = {}
         # Lists that have something new to give: whoever waits there is to be told.
@@ -56,7 +56,7 @@ class PagingBudget:
         self.leaving: dict[TargetList, None] = {}
         # Invariant: the areas that were closed and have something in memory still. No list names any of it.
         self.closing: dict[Area, None] = {}
-        self.stirred = False  # something happened since the last plan that may let a load go ahead
+        self.stirred: bool = False  # something happened since the last plan that may let a load go ahead
 
     @property
     def free(self) -> int:

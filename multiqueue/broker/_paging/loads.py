@@ -61,13 +61,17 @@ class Load(Look):
 
     def __init__(self, target: TargetList, kind: LoadKind, positions: list[int]) -> None:
         super().__init__(target.area)
-        self.target = target
-        self.kind = kind
-        self.positions = positions  # of BODIES and ASK: what to read
-        self.reserved = 0
+        self.target: TargetList = target
+        self.kind: LoadKind = kind
+        self.positions: list[int] = positions  # of BODIES and ASK: what to read
+        self.reserved: int = 0
         # Of a PAGE: up to `limit` headers of `level` after position `after`, none beyond `through`; and the bodies
         # of the first of them, while they cost `body_bytes` at most.
-        self.level = self.after = self.through = self.limit = self.body_bytes = 0
+        self.level: int = 0
+        self.after: int = 0
+        self.through: int = 0
+        self.limit: int = 0
+        self.body_bytes: int = 0
         # Of a PAGE and of ASK: what belongs to it and was not in the store when this was planned.
         self.unbacked: list[Slot] = []
 
@@ -97,14 +101,14 @@ class Paging(PagingLists):
 
     def __init__(self, limit: int, entry_bytes: int = 96) -> None:
         super().__init__(limit, entry_bytes)
-        self.loads = 0
+        self.loads: int = 0
         self._refills: dict[Area, _Refill] = {}
 
     # -- planning
 
     def next_load(self) -> Load | None:
         """The load that is needed most and for which there is room; None when there is none."""
-        self.stirred = False
+        self.stirred: bool = False
         for target in sorted(self.wanting, key=_urgency):
             load = None if target.loading else self._plan(target)
             if load is not None:

@@ -114,12 +114,14 @@ class MemoryManager:
         self._work = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)  # a load or a commit has ended
         self._paging = Paging(limit, ENTRY_BYTES)
-        self.largest_body = _largest_body(self._paging)  # bytes; what is more is refused, for others could not go on
+        self.largest_body: int = _largest_body(
+            self._paging
+        )  # bytes; what is more is refused, for others could not go on
         self._readers: dict[Area, AreaReader] = {}
         self._numbers: dict[int, AreaReader] = {}  # by the queue's number in the store
         self._threads: list[threading.Thread] = []
         self._closed = False
-        self.reservations = Reservations(self)
+        self.reservations: Reservations = Reservations(self)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
         self._telling = 0  # lists that were served, and whose consumers are not told yet

@@ -41,8 +41,8 @@ class Share:
     __slots__ = ("credit", "held")
 
     def __init__(self, credit: int) -> None:
-        self.credit = credit  # 0 for one whose credit has no bound, or that has left its list
-        self.held = 0  # records of the messages that it has
+        self.credit: int = credit  # 0 for one whose credit has no bound, or that has left its list
+        self.held: int = 0  # records of the messages that it has
 
     @property
     def unused(self) -> int:
@@ -56,15 +56,15 @@ class Slot:
     __slots__ = ("account", "area", "cost", "direct", "in_flight", "is_backed", "lists", "payload", "position", "share")
 
     def __init__(self, area: Area, position: int, cost: int) -> None:
-        self.area = area
-        self.position = position
-        self.cost = cost  # bytes that the payload takes in memory
+        self.area: Area = area
+        self.position: int = position
+        self.cost: int = cost  # bytes that the payload takes in memory
         self.payload: Any = None
-        self.account = Account.NOWHERE  # Invariant: NOWHERE if and only if payload is None.
-        self.lists = 0  # Invariant: how many lists name it, to serve or to ask about.
-        self.direct = 0  # Invariant: how many lists name it before their watermark.
-        self.in_flight = False  # Invariant: then no list names it.
-        self.is_backed = True  # the store has it, so the payload can be let go
+        self.account: Account = Account.NOWHERE  # Invariant: NOWHERE if and only if payload is None.
+        self.lists: int = 0  # Invariant: how many lists name it, to serve or to ask about.
+        self.direct: int = 0  # Invariant: how many lists name it before their watermark.
+        self.in_flight: bool = False  # Invariant: then no list names it.
+        self.is_backed: bool = True  # the store has it, so the payload can be let go
         self.share: Share | None = None  # of the consumer that has it; None for whom nothing can be set aside
 
     @property
@@ -97,24 +97,24 @@ class TargetList:
     )
 
     def __init__(self, area: Area, label: str, *, selector: Callable[[Any], bool] | None, browses: bool) -> None:
-        self.area = area
-        self.label = label
-        self.selector = selector  # which only a load may ask; None takes everything
-        self.browses = browses  # does not see what comes back
+        self.area: Area = area
+        self.label: str = label
+        self.selector: Callable[[Any], bool] | None = selector  # which only a load may ask; None takes everything
+        self.browses: bool = browses  # does not see what comes back
         self.shares: dict[Share, None] = {}  # of its consumers
-        self.credit = 0  # Invariant: the sum of its shares' credit
-        self.entries = Positions()
+        self.credit: int = 0  # Invariant: the sum of its shares' credit
+        self.entries: Positions = Positions()
         # The watermark. Invariant: END, or the position of the first entry that is a cache reference.
-        self.mark = END
-        self.direct = 0  # Invariants: how many entries stand before the mark, and their costs.
-        self.direct_bytes = 0
+        self.mark: int = END
+        self.direct: int = 0  # Invariants: how many entries stand before the mark, and their costs.
+        self.direct_bytes: int = 0
         # scans[level]: every message of the level up to this position was looked at. The tail is closed when
         # that is the level's last, and open otherwise: then the rest is found by scanning.
-        self.scans = [level << LEVEL_SHIFT for level in range(len(area.last))]
-        self.asked_again = Positions()  # came back behind the scan; the selector is to be asked (again)
-        self.hungry = False  # a consumer of this list has credit and wants work
-        self.loading = False  # a load for it is under way
-        self.is_closed = False
+        self.scans: list[int] = [level << LEVEL_SHIFT for level in range(len(area.last))]
+        self.asked_again: Positions = Positions()  # came back behind the scan; the selector is to be asked (again)
+        self.hungry: bool = False  # a consumer of this list has credit and wants work
+        self.loading: bool = False  # a load for it is under way
+        self.is_closed: bool = False
 
     @property
     def selective(self) -> bool:
@@ -164,7 +164,7 @@ class Look:
     __slots__ = ("area", "gone")
 
     def __init__(self, area: Area) -> None:
-        self.area = area
+        self.area: Area = area
         self.gone: set[int] = set()  # numbers of messages
 
 
@@ -188,20 +188,20 @@ class Area:
     )
 
     def __init__(self, name: str, levels: int = 1) -> None:
-        self.name = name
+        self.name: str = name
         self.slots: dict[int, Slot] = {}
         self.lists: list[TargetList] = []
-        self.last = [level << LEVEL_SHIFT for level in range(levels)]  # of each level, the last that arrived
-        self.pending = Positions()  # the PendingCache: slots charged to PENDING
-        self.head = Positions()  # the HeadQueueCache: slots charged to HEAD
+        self.last: list[int] = [level << LEVEL_SHIFT for level in range(levels)]  # of each level, the last that arrived
+        self.pending: Positions = Positions()  # the PendingCache: slots charged to PENDING
+        self.head: Positions = Positions()  # the HeadQueueCache: slots charged to HEAD
         # Invariant: whatever is ready up to here and named by no list is in `head`: so that is a prefix.
-        self.head_end = -1
-        self.unbacked = Positions()  # slots that the store does not have yet
+        self.head_end: int = -1
+        self.unbacked: Positions = Positions()  # slots that the store does not have yet
         self.writing: set[int] = set()  # those of them that are on their way to it
         self.kept: set[int] = set()  # those of them that no store can keep
         self.looks: list[Look] = []
         self.unreadable: set[int] = set()  # positions of rows that are no messages
-        self.is_closed = False
+        self.is_closed: bool = False
 
     def positions_of(self, number: int) -> list[int]:
         """Where a message of this number may stand: on one of the levels."""

@@ -124,29 +124,29 @@ class QueueConsumer(Reader):
         lock_deliveries: bool,
     ) -> None:
         super().__init__(start)
-        self.queue = queue
+        self.queue: ConsumerQueue = queue
         self.number = number
-        self.tag = tag
+        self.tag: str = tag
         self._on_work = on_work
         self._on_cancelled = on_cancelled
-        self.credit = credit
-        self.selector = selector
-        self.priority = priority
+        self.credit: Credit | None = credit
+        self.selector: Predicate | None = selector
+        self.priority: int = priority
         self.acquires = acquires
-        self.auto_accept = auto_accept
-        self.exclusive = exclusive
+        self.auto_accept: bool = auto_accept
+        self.exclusive: bool = exclusive
         self.no_local = no_local
         self.connection = connection
-        self.lock_deliveries = lock_deliveries
-        self.moves = ACQUIRING_MOVES if acquires else BROWSER_MOVES
+        self.lock_deliveries: bool = lock_deliveries
+        self.moves: Moves = ACQUIRING_MOVES if acquires else BROWSER_MOVES
 
-        self.state = ConsumerState.REMOVED
-        self.is_willing = False  # Invariant: True in the lists of those that may be given entries.
+        self.state: ConsumerState = ConsumerState.REMOVED
+        self.is_willing: bool = False  # Invariant: True in the lists of those that may be given entries.
         self.lists: PriorityLists | None = None  # Invariant: None if and only if state is REMOVED.
-        self.desired = False  # what the target last said
-        self.active = True  # False while it waits behind the limit of active consumers
-        self.pulling = False  # a thread is in deliver_single_message for it
-        self.at_end = False  # its last pull found nothing further for it
+        self.desired: bool = False  # what the target last said
+        self.active: bool = True  # False while it waits behind the limit of active consumers
+        self.pulling: bool = False  # a thread is in deliver_single_message for it
+        self.at_end: bool = False  # its last pull found nothing further for it
 
     def notify_work(self) -> None:
         """There may be something to take. Called by the queue, on any thread, under no lock."""
@@ -181,7 +181,7 @@ class PriorityLists:
     __slots__ = ("all", "interested", "notified", "priority")
 
     def __init__(self, priority: int) -> None:
-        self.priority = priority
+        self.priority: int = priority
         self.all: ConsumerList = OrderedDict()
         self.interested: ConsumerList = OrderedDict()
         self.notified: ConsumerList = OrderedDict()

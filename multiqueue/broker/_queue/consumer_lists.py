@@ -33,9 +33,9 @@ class QueueConsumerManager:
         self._by_priority: dict[int, PriorityLists] = {}
         self.non_acquiring: ConsumerList = OrderedDict()
         self.not_interested: ConsumerList = OrderedDict()
-        self.total = 0
+        self.total: int = 0
         # Invariant: how many are INTERESTED or NON_ACQUIRING, that is, may have to be told of a new entry.
-        self.idle = 0
+        self.idle: int = 0
 
     def __len__(self) -> int:
         return self.total

@@ -74,15 +74,24 @@ class Counters:
     def __init__(self) -> None:
         # Invariants: depth counts the entries; ready those of them that nobody has; held those of the ready that wait
         # for their time. The _bytes are the sums of the same entries' sizes.
-        self.depth = self.depth_bytes = 0
-        self.ready = self.ready_bytes = 0
-        self.held = 0
-        self.enqueued = self.enqueued_bytes = 0
-        self.expired = self.dead_lettered = self.rejected = self.redelivered = 0
-        self.delivered = self.acked = 0
+        self.depth: int = 0
+        self.depth_bytes: int = 0
+        self.ready: int = 0
+        self.ready_bytes: int = 0
+        self.held: int = 0
+        self.enqueued: int = 0
+        self.enqueued_bytes: int = 0
+        self.expired: int = 0
+        self.dead_lettered: int = 0
+        self.rejected: int = 0
+        self.redelivered: int = 0
+        self.delivered: int = 0
+        self.acked: int = 0
         # Invariants: none of these is lower than its gauge.
-        self.highest_depth = self.highest_depth_bytes = 0
-        self.highest_ready = self.highest_ready_bytes = 0
+        self.highest_depth: int = 0
+        self.highest_depth_bytes: int = 0
+        self.highest_ready: int = 0
+        self.highest_ready_bytes: int = 0
 
     @property
     def available(self) -> int:

@@ -34,7 +34,7 @@ class ReturnLog:
         # Invariant: end == _base + len(_positions). Both only grow.
         self._positions: list[Position] = []
         self._base = 0
-        self.end = 0
+        self.end: int = 0
 
     def add(self, position: Position) -> None:
         """Tell every reader that has passed this position."""
@@ -65,13 +65,13 @@ class Reader:
         self.cursor: Position = start
         # A heap of positions at or before the cursor that are to be looked at (again).
         self.revisits: list[Position] = []
-        self.returns_seen = 0
+        self.returns_seen: int = 0
         # The rules about what it may have; a consumer sets its own.
-        self.acquires = True
-        self.number = -1
-        self.no_local = False
+        self.acquires: bool = True
+        self.number: int = -1
+        self.no_local: bool = False
         self.connection: object = None
-        self.owner_of_get = owner_of_get
+        self.owner_of_get: object = owner_of_get
 
     @property
     def owner(self) -> object:

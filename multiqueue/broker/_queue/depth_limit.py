@@ -26,17 +26,19 @@ class DepthLimit:
         self._counters = counters
         # Asked for every message, so asked of the settings once.
         self._refuses_at_limit = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
-        self.may_refuse = self._refuses_at_limit  # Invariant: True while short_of_memory, and while the queue pages
-        self.may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
-        self.throttled = False
+        self.may_refuse: bool = (
+            self._refuses_at_limit
+        )  # Invariant: True while short_of_memory, and while the queue pages
+        self.may_overflow: bool = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
+        self.throttled: bool = False
         # Invariant: empty unless throttled.
         self.room_waiters: list[Callable[[], object]] = []
 
         self._reservations: MemoryReservations | None = None  # None where no one counts what the queue has in memory
         # Bytes that may be in use before more must be asked for. Guarded by the memory manager's lock as well.
-        self.reserved = sys.maxsize
+        self.reserved: int = sys.maxsize
         self._page_out: Callable[[], bool] | None = None  # None where no store could have what is on the queue
-        self.short_of_memory = False  # there is no more memory. Invariant: implies throttled
+        self.short_of_memory: bool = False  # there is no more memory. Invariant: implies throttled
         # Of a queue that pages: whether what no store can keep has filled the memory.
         self._is_overfull: Callable[[], bool] | None = None
 

@@ -72,7 +72,7 @@ class Enqueuer:
         settings = self._settings = state.settings
         self._has_keys = settings.kind is not QueueKind.STANDARD
         # An entry of this queue is more than a message and its size.
-        self.needs_more = (
+        self.needs_more: bool = (
             self._has_keys or settings.has_groups or alerts is not None or settings.message_ttl is not None
         )
 

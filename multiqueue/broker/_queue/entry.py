@@ -83,13 +83,13 @@ class Move:
     __slots__ = ("acquires", "bits", "code", "keeps_owner", "owners_only", "steps", "targets")
 
     def __init__(self, *steps: Step) -> None:
-        self.steps = steps
-        self.targets = [_target(state, steps) for state in EntryState]
-        self.bits = _STEP_BITS * len(steps)
-        self.code = sum(step << _STEP_BITS * place for place, step in enumerate(reversed(steps)))
-        self.owners_only = steps[0] in OWNERS_STEPS
-        self.acquires = steps[0] is Step.ACQUIRE
-        self.keeps_owner = steps[-1] in (Step.LOCK, Step.UNLOCK)
+        self.steps: tuple[Step, ...] = steps
+        self.targets: list[EntryState | None] = [_target(state, steps) for state in EntryState]
+        self.bits: int = _STEP_BITS * len(steps)
+        self.code: int = sum(step << _STEP_BITS * place for place, step in enumerate(reversed(steps)))
+        self.owners_only: bool = steps[0] in OWNERS_STEPS
+        self.acquires: bool = steps[0] is Step.ACQUIRE
+        self.keeps_owner: bool = steps[-1] in (Step.LOCK, Step.UNLOCK)
 
 
 def _target(state: EntryState, steps: tuple[Step, ...]) -> EntryState | None:
@@ -175,28 +175,30 @@ class Entry:
     position: Position
 
     def __init__(self, queue: EntryQueue, message: Message, size: int) -> None:
-        self.queue = queue
-        self.message = message
-        self.size = size
+        self.queue: EntryQueue = queue
+        self.message: Message = message
+        self.size: int = size
         self.state = EntryState.AVAILABLE
         self.owner = None
-        self.steps = 1  # Step.PUT
-        self.delivery_count = 0
+        self.steps: int = 1  # Step.PUT
+        self.delivery_count: int = 0
         self.expires_at: float | None = None
         self.held_until: float | None = None
-        self.arrived_at = 0.0  # kept only where an alert asks for the oldest entry's age
+        self.arrived_at: float = 0.0  # kept only where an alert asks for the oldest entry's age
         self.group: Key = None
         self.key: Key = None  # what the entry list orders or finds the entry by, made before it is added
         self.refused_by: set[int] | None = None  # numbers of the consumers that do not want it again
-        self.was_stolen = False  # it was once taken away from a consumer, which may still try to settle it
-        self.superseded = False  # a last-value queue has a later one of its key
+        self.was_stolen: bool = False  # it was once taken away from a consumer, which may still try to settle it
+        self.superseded: bool = False  # a last-value queue has a later one of its key
 
         # Of a queue that a store knows: `number` and `level` are given before the entry joins, in rising numbers.
-        self.number = 0  # the store's id, which is the order of arrival; 0 until it has one
-        self.level = 0  # of a priority queue, 0 the highest: where the store pages it
-        self.is_stored = False  # whoever takes it out owes the store a delete
-        self.is_settled_elsewhere = False  # its dead letter and its delete are committed already, by a transaction
-        self.maybe_delivered = False  # a process that crashed may have delivered it
+        self.number: int = 0  # the store's id, which is the order of arrival; 0 until it has one
+        self.level: int = 0  # of a priority queue, 0 the highest: where the store pages it
+        self.is_stored: bool = False  # whoever takes it out owes the store a delete
+        self.is_settled_elsewhere: bool = (
+            False  # its dead letter and its delete are committed already, by a transaction
+        )
+        self.maybe_delivered: bool = False  # a process that crashed may have delivered it
 
     def apply(self, move: Move, consumer: object | None = None) -> None:
         """Move as the table says; the queue's lock must be held.

@@ -44,7 +44,7 @@ class EntryLog:
         self._chunks: dict[int, _Chunk] = {0: self._tail}
         self._numbers: list[int] = [0]
         self._size = 0
-        self.next_number = 0
+        self.next_number: int = 0
 
     def __len__(self) -> int:
         return self._size

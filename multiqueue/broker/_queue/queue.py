@@ -101,14 +101,15 @@ class BrokerQueue:
         self.name = name
         self.vhost = vhost
         self.journal = journal
-        self.settings = settings = settings or QueueSettings()
+        settings = settings or QueueSettings()
+        self.settings: QueueSettings = settings
         self._clock = clock
         self._on_deleted = on_deleted
         self._lock = Lock()
         # When housekeeping is to come next, as far as it was asked to. Guarded by the lock.
         self._next_visit = AT_ONCE
         self._request: Callable[[Any, float], object] | None = None
-        self.callbacks = Callbacks(partial(on_error, self))
+        self.callbacks: Callbacks = Callbacks(partial(on_error, self))
         self._act = self.callbacks.act
         self._alerts: AlertMonitor | None = None
         if settings.alerts is not None and on_alert is not None:
@@ -116,12 +117,13 @@ class BrokerQueue:
             self._alerts = AlertMonitor(
                 name, settings.alerts, clock, lambda alert: guard("alert callback", partial(on_alert, alert))
             )
-        self.state = state = QueueState(self, settings, clock, self._lock)
+        state = QueueState(self, settings, clock, self._lock)
+        self.state: QueueState = state
         send = None if dead_letter is None else partial(dead_letter, self)
-        self.dead_letters = DeadLetters(self, journal, send, self.callbacks, lambda: state.deleted)
-        self.entry_dropped = self.dead_letters.entry_dropped
+        self.dead_letters: DeadLetters = DeadLetters(self, journal, send, self.callbacks, lambda: state.deleted)
+        self.entry_dropped: Callable[[Entry, DeadLetterReason | None], None] = self.dead_letters.entry_dropped
         self.keep_in_memory()
-        self.joining = Enqueuer(self, state, self._lock, self.callbacks, journal, self._alerts)
+        self.joining: Enqueuer = Enqueuer(self, state, self._lock, self.callbacks, journal, self._alerts)
         self._administration = Administration(self, state, self._lock, self.callbacks, self.dead_letters)
         self._pager = self.joining.pager = None if pager_of is None else pager_of(self)
 

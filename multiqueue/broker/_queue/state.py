@@ -40,7 +40,7 @@ from .cursor import Reader
 from .depth_limit import DepthLimit
 from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState
 from .entry_source import EntrySource
-from .message_groups import make_groups
+from .message_groups import GroupManager, make_groups
 from .ports import Walk
 
 _SLICES_A_VISIT: Final = 128  # some 70 ms, in which other queues are not visited
@@ -124,13 +124,13 @@ class QueueState:
         self.lock = lock
         self.settings = settings
         self.clock = clock
-        self.visit_by = calls.visit_by
-        self.counters = Counters()
-        self.limit = DepthLimit(settings, self.counters)
-        self.groups = make_groups(settings.groups)
-        self.consumers = QueueConsumerManager()
-        self.last_used = clock()
-        self.deleted = False
+        self.visit_by: Callable[[float], None] = calls.visit_by
+        self.counters: Counters = Counters()
+        self.limit: DepthLimit = DepthLimit(settings, self.counters)
+        self.groups: GroupManager | None = make_groups(settings.groups)
+        self.consumers: QueueConsumerManager = QueueConsumerManager()
+        self.last_used: float = clock()
+        self.deleted: bool = False
         self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
         self._consumer_numbers = 0
         self._is_to_evict = False  # a ring may have more above its limit than was dropped at once

@@ -34,7 +34,7 @@ class Selector:
     __slots__ = ("_evaluate", "text")
 
     def __init__(self, text: str) -> None:
-        self.text = text
+        self.text: str = text
         self._evaluate = parse(text)
 
     def __call__(self, message: Message) -> bool:

@@ -100,7 +100,7 @@ class Channel(Closing):
         self._rpc = Rpc(life, buffer, settings.call_timeout, self.abort)
         self._settlements = Settlements(life, tags)
         self._publishing = Publishing(life, buffer, lambda: connection.blocked_reason)
-        self.inbound = Inbound(self, life, tags, connection.callbacks, buffer, connection.to_flush)
+        self.inbound: Inbound = Inbound(self, life, tags, connection.callbacks, buffer, connection.to_flush)
         self._consumers = Consumers(life, self._rpc, tags, self.inbound, buffer, self._current_name)
         self._qos: dict[bool, int] = {}  # the prefetch count, by whether it holds for the channel as a whole
         self.on_returned: Callable[[Returned], object] | None = None

@@ -56,7 +56,7 @@ class Inbound:
         self._to_flush = to_flush
         self._lane = callbacks.add_lane(self)
         self._batch: list[tuple[Runner, Message]] = []
-        self.queued = 0  # deliveries that no callback has begun with
+        self.queued: int = 0  # deliveries that no callback has begun with
         self.running_since: float | None = None
 
     # ---- on the way to the pool -------------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ class Lifecycle:
         self.label = label
         self.number = number
         self._recovers = recovers
-        self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
-        self.ended = threading.Event()
-        self.state = State.OPENING
+        self.lock: threading.Lock = threading.Lock()
+        self.changed: threading.Condition = threading.Condition(self.lock)
+        self.ended: threading.Event = threading.Event()
+        self.state: State = State.OPENING
         # Invariant: not None while the state is OPEN; None while INTERRUPTED, until recovery has reopened the channel.
         self.link: Link | None = None
         self.error: Exception | None = None  # why it ends

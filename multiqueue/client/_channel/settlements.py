@@ -24,7 +24,7 @@ class DeliveryTags:
         # Invariant: in rising order, all above _offset and not above _highest.
         self._unsettled: dict[int, None] = {}
         # Settled in the transaction that is open, and in the one whose end the server was asked for.
-        self.is_transacted = False
+        self.is_transacted: bool = False
         self._pending: dict[int, None] = {}
         self._ending: dict[int, None] = {}
 

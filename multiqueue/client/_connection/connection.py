@@ -57,11 +57,11 @@ class Connection(Closing):
     ) -> None:
         self.settings = settings
         self.name: str = settings.name
-        self.receive_buffer = ReceiveBuffer(settings.buffer_bytes, settings.name)
-        self.topology = RecordedTopology()
+        self.receive_buffer: ReceiveBuffer = ReceiveBuffer(settings.buffer_bytes, settings.name)
+        self.topology: RecordedTopology = RecordedTopology()
         self._connector = connector
         self._recover = recover
-        self.callbacks = Callbacks(settings, self._executor_broke)
+        self.callbacks: Callbacks = Callbacks(settings, self._executor_broke)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._ended = threading.Event()
