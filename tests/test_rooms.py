@@ -59,9 +59,7 @@ FOLDERS: dict[str, list[str]] = {
 UPWARD: set[tuple[str, str]] = set()
 
 # Modules that import each other in a circle, imports for types included.
-CIRCLES: list[set[str]] = [
-    {"client._link.direct_channel", "client._link.direct_declaring", "client._link.direct_link"},
-]
+CIRCLES: list[set[str]] = []
 
 # Classes of more than two bases of our own, counted over the whole line of descent. Three kinds may have more:
 # exceptions, whose tree says whose fault it is; entry lists, which are kinds of one thing; the core.

@@ -1,12 +1,11 @@
 """The frames of AMQP 0-9-1, for those who speak them and serve none: the client's room.
 
-Promises that any bytes are either frames or one `ConnectionFault`. `multiqueue.amqp` shows these names too; this door
-loads no broker.
+Promises that any bytes are either frames or one `ConnectionFault`. This door loads no broker.
 """
 
 from ._wire.delivery_splitter import DeliverySplitter, WholeDelivery
-from ._wire.errors import AmqpError, ChannelFault, ConnectionFault, FrameError, MalformedFrame
-from ._wire.fields import decode_table, encode_short_string, encode_table, shortened
+from ._wire.errors import REPLY_NAMES, AmqpError, ChannelFault, ConnectionFault, FrameError, MalformedFrame
+from ._wire.fields import decode_short_string, decode_table, encode_short_string, encode_table, shortened
 from ._wire.frames import (
     DEFAULT_FRAME_MAX,
     FRAME_BODY,
@@ -36,6 +35,7 @@ from ._wire.hot import (
     encode_get_ok,
     encode_nack,
     encode_publish,
+    encode_publish_method,
     encode_reject,
     encode_return,
 )
@@ -52,6 +52,7 @@ __all__ = [
     "MIN_FRAME_MAX",
     "NO_PROPERTIES",
     "PROTOCOL_HEADER",
+    "REPLY_NAMES",
     "Ack",
     "AmqpError",
     "ChannelFault",
@@ -74,6 +75,7 @@ __all__ = [
     "decode_hot",
     "decode_method",
     "decode_properties",
+    "decode_short_string",
     "decode_table",
     "deliver_prefix",
     "encode_ack",
@@ -83,6 +85,7 @@ __all__ = [
     "encode_nack",
     "encode_properties",
     "encode_publish",
+    "encode_publish_method",
     "encode_reject",
     "encode_return",
     "encode_short_string",

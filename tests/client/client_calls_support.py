@@ -317,6 +317,7 @@ CALLS: dict[str, Callable[[Desk], object]] = {
     "ask and answer": _answered,
     "cancel what is not there": lambda d: d.channel.basic_cancel("nobody") or d.done(),
     "delete a queue under its consumer": _ended,
+    "get within a prefetch for all": lambda d: _prefetch_and_get(d, global_=True),
     "get within a prefetch": lambda d: _prefetch_and_get(d, global_=False),
     "consume within a prefetch for all": _served_in_turn,
     # settling

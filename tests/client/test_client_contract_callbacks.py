@@ -303,22 +303,22 @@ def _get(channel: Channel, queue: str) -> Message:
     return found[0]
 
 
-def test_a_delivery_that_meets_the_end_of_its_channel(broker: brokers.Broker) -> None:
-    """In process: it was on its way when the channel closed, is back in its queue, and the connection goes on."""
+def test_a_turn_that_meets_the_end_of_its_channel(broker: brokers.Broker) -> None:
+    """In process: a consumer's turn that comes after its channel's end leaves the message in its queue."""
     with connect(broker) as connection:
         channel = connection.channel()
         name = channel.queue_declare().queue
         channel.basic_consume(name, Seen())
         held, gate, link = threading.Event(), threading.Event(), connection._link
         assert isinstance(link, DirectLink)
-        link.later(held.set)
-        link.later(gate.wait)
+        link._post(held.set)
+        link._post(gate.wait)
         wait_until_blocked(lambda: held.is_set() and not link._outbox._pieces)  # what comes now is behind the gate
         channel.abort()
         broker.publish(brokers.Message(b"late", routing_key=name))
-        wait_until_blocked(lambda: any(piece.func == link._deliver for piece in list(link._outbox._pieces)))  # type: ignore[attr-defined]
+        wait_until_blocked(lambda: len(link._outbox._pieces) == 2)  # the close, and the turn
         gate.set()
         other = connection.channel()
         returned = other.basic_get(name)
         assert returned is not None
-        assert (returned.body, returned.redelivered) == (b"late", True)
+        assert (returned.body, returned.redelivered) == (b"late", False)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from ...broker import NotAllowed
-from .._session.figures import ConnectionFigures
+from .._session.figures import ConnectionFigures, host_figures
 from .._wire.errors import ServerError
 from .access import Access, User, guest
 from .catching_up import catch_up
@@ -182,7 +182,7 @@ class Server:
             "alarms": sorted(self.alarms),
             "connections": len(connections),
             "channels": sum(len(each.sessions) for each in connections),
-            "virtual_hosts": {host.name: _host_status(host) for host in hosts},
+            "virtual_hosts": {host.name: host_figures(host) for host in hosts},
         }
 
     def status_json(self) -> bytes:
@@ -436,16 +436,6 @@ def listening_socket(host: str, port: int, option: str = "--port") -> socket.soc
         )
         raise ServerError(f"cannot listen on {host}: port {port} {what}") from error
     return listener
-
-
-def _host_status(host: VirtualHost) -> dict[str, Any]:
-    figures = host.statistics()
-    return {
-        "queues": {
-            name: {"ready": each.available, "unacked": each.unacked, "consumers": each.consumers}
-            for name, each in figures.queues.items()
-        }
-    }
 
 
 def _version() -> str:

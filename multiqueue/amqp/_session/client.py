@@ -23,6 +23,13 @@ class Rights(Protocol):
         """
 
 
+class AllRights:
+    """The rights of a client in the broker's own process: all."""
+
+    def check(self, operation: Operation, kind: Literal["queue", "exchange"], name: str) -> None:
+        """Nothing: it is permitted."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Client:
     """One connection's end: where it is at work, as whom, and what it shares between its sessions."""

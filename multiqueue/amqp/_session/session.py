@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._wire.errors import ConnectionFault
 from .._wire.fields import shortened
-from .._wire.hot import ACK, NACK, REJECT, decode_hot
+from .._wire.hot import ACK, NACK, REJECT, Ack, Nack, Reject, decode_hot
 from .._wire.methods import commands, decode_method, method_name
 from .client import Client
 from .consumer import SessionConsumer
@@ -66,9 +66,8 @@ class Session:
         if not isinstance(effect, bytes):
             self._publish(effect, self.transaction)
             return
-        method = effect[:4]
-        if method in SETTLING:
-            self._settle(method, decode_hot(effect))
+        if effect[:4] in SETTLING:
+            self._settle(decode_hot(effect))  # type: ignore[arg-type] # one of the three
             return
         last = self.publishing.last_run
         if last is not None and not last.is_done:
@@ -84,13 +83,18 @@ class Session:
         if self.machine.takes(len(content[2])):
             self._publish(content, self.transaction)
 
-    def _settle(self, method: bytes, settled: Any) -> None:
-        if method != REJECT and settled.multiple:
-            how = accept if method == ACK else release if settled.requeue else reject
+    def settle(self, settled: Ack | Nack | Reject) -> None:
+        """A settlement that stands in no frame. Raises as `receive`."""
+        if self.machine.takes(0):
+            self._settle(settled)
+
+    def _settle(self, settled: Ack | Nack | Reject) -> None:
+        if not isinstance(settled, Reject) and settled.multiple:
+            how = accept if isinstance(settled, Ack) else release if settled.requeue else reject
             rest = self.deliveries.settle_all(settled.delivery_tag, how, self.transaction)
             if rest is not None:
-                self.effects.do_in_pieces(rest, self, method)
-        elif method == ACK:
+                self.effects.do_in_pieces(rest, self, ACK if isinstance(settled, Ack) else NACK)
+        elif isinstance(settled, Ack):
             self.deliveries.ack(settled, self.transaction)
         else:
             self.deliveries.settle_tag(settled.delivery_tag, release if settled.requeue else reject, self.transaction)

@@ -247,9 +247,16 @@ def encode_publish(
     Raises:
         ValueError: a name of more than 255 bytes.
     """
-    names = encode_short_string(exchange) + encode_short_string(routing_key)
-    payload = PUBLISH + b"\x00\x00" + names + bytes((mandatory | immediate << 1,))
+    payload = encode_publish_method(exchange, routing_key, mandatory=mandatory, immediate=immediate)
     return b"".join((_method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
+
+
+def encode_publish_method(
+    exchange: str, routing_key: str, *, mandatory: bool = False, immediate: bool = False
+) -> bytes:
+    """The payload of a publish's method frame. Raises as `encode_publish`."""
+    names = encode_short_string(exchange) + encode_short_string(routing_key)
+    return PUBLISH + b"\x00\x00" + names + bytes((mandatory | immediate << 1,))
 
 
 def deliver_prefix(consumer_tag: str) -> bytes:
