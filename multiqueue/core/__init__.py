@@ -17,6 +17,7 @@ from ._lane import LaneSettings as LaneSettings
 from ._lane import Unset as Unset
 from ._lane_waiting import Ticket as Ticket
 from ._multi_queue import LinkedBlockingMultiQueue as LinkedBlockingMultiQueue
+from ._notebook import notebook_table as notebook_table
 from ._protocols import Offerable as Offerable
 from ._protocols import Pollable as Pollable
 from ._queue import Queue as Queue
@@ -45,4 +46,5 @@ __all__ = [
     "Taken",
     "Ticket",
     "Unset",
+    "notebook_table",
 ]

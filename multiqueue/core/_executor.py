@@ -22,7 +22,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar
 from . import _sync
 from ._executor_job import JobWatcher
 from ._executor_workers import Keeper, Workers
-from ._lane import UNSET, Lane, LaneSettings, Unset
+from ._lane import UNSET, Lane, LaneSettings, Unset, lanes_table
 from ._lane_waiting import Ticket
 from ._sub_queue import SubQueue
 
@@ -138,6 +138,10 @@ class MultiQueueExecutor(Executor):
             self._workers.cancel_waiting()
         if wait:
             self._workers.join()
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its lanes."""
+        return lanes_table(f"{type(self).__name__}, {self.max_workers} workers", self.lanes.values())
 
     # For the kinds of executors made from this one
 

@@ -23,6 +23,7 @@ from ._executor_job import Job
 from ._executor_workers import Ending, Keeper, Workers
 from ._lane_map import ordered_results
 from ._lane_waiting import Ticket
+from ._notebook import notebook_table
 from ._sub_queue import SubQueue
 
 P = ParamSpec("P")
@@ -39,6 +40,24 @@ class Unset(enum.Enum):
 
 
 UNSET = Unset.UNSET
+
+
+def lanes_table(title: str, lanes: Iterable[Lane]) -> str:
+    """Lanes for a notebook."""
+    columns = ("lane", "waiting", "running", "priority", "weight", "at most running", "paused")
+    rows = (
+        (
+            lane.key,
+            lane.qsize(),
+            lane.running,
+            lane.settings.priority,
+            lane.settings.weight,
+            lane.settings.max_in_flight,
+            "paused" if lane.paused else None,
+        )
+        for lane in lanes
+    )
+    return notebook_table(title, columns, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +85,10 @@ class Lane(Executor):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.key!r}: {self.qsize()} waiting, {self.running} running>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what waits and runs, and its settings."""
+        return lanes_table(repr(self), [self])
 
     @property
     def key(self) -> Hashable:

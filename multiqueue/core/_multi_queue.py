@@ -21,6 +21,7 @@ from ..errors import Empty, ShutDown, SubQueueExists
 from . import _sync
 from ._draining import DrainTarget, drain_to, get_many
 from ._fork import renew_after_fork
+from ._notebook import notebook_table
 from ._parking import wake_all
 from ._priority_groups import Tail
 from ._put_side import WITH_GIL
@@ -429,6 +430,11 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} subqueues={len(self._subqueues)} size={self.qsize()}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its sub-queues in figures."""
+        rows = ((s.key, s.size, s.capacity, s.in_flight, s.put, s.taken) for s in self.statistics().subqueues)
+        return notebook_table(repr(self), ("sub-queue", "size", "capacity", "in flight", "put", "taken"), rows)
 
 
 class _SubQueuesView(Mapping[Hashable, SubQueue[T]]):

@@ -28,6 +28,7 @@ import logging
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import wait
+from html import escape
 from time import monotonic
 from typing import TypeVar
 
@@ -129,6 +130,16 @@ class SparkFuture(LaneFuture[T]):
             told = last if told is None else told
             self._progress = told.returned() if self._returned else told.going_on(last.share)
             return self._progress
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its state, and a bar for the progress that Spark has told last."""
+        share = self._progress.share
+        state = {Phase.ENDED: "done"}.get(self._phase, self._phase.name.lower())
+        if self.done() and not self.cancelled() and self.exception() is not None:
+            state = f"failed: {self.exception()!r}"
+        bar = f'<progress value="{share:.3f}" aria-label="progress"></progress> {share:.0%}'
+        attempts = f", attempt {self.attempts}" if self.attempts > 1 else ""
+        return f"<div>{escape(state[:500])}{attempts} {bar}</div>"
 
     def watch(self, every: float = 0.5) -> Generator[Progress, None, None]:
         """Its progress whenever that is seen to have changed, asked every so many seconds, up to that at its end.

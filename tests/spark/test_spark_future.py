@@ -239,3 +239,21 @@ def test_a_finished_job_is_forgotten() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_a_notebook_shows_how_far_a_job_is() -> None:
+    """Its state, a bar, and the error of one that failed, as text."""
+    with dispatcher(FakeSpark()) as dock:
+
+        def fail(session: FakeSpark) -> None:
+            raise ValueError("<b>")
+
+        lane = dock.lane("acme")
+        lane.pause()
+        failing, done = lane.submit(fail), lane.submit(lambda session: 1)
+        assert failing._repr_html_().startswith("<div>waiting <progress")
+        lane.resume()
+        wait([failing, done], PATIENCE)
+        assert "failed: ValueError(&#x27;&lt;b&gt;&#x27;)" in failing._repr_html_()
+        assert done._repr_html_().startswith('<div>done <progress value="1.000"')
+        assert "acme" in dock._repr_html_()

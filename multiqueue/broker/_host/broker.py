@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from multiqueue.core import notebook_table
 from multiqueue.store import Durability, MessageStore
 
 from .._base.alerts import Alert
@@ -168,6 +169,15 @@ class Broker(Verbs):
         if self._closed:
             raise BrokerClosed("the broker is closed")
         self._life.check()
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its queues."""
+        rows = (
+            (host, name, its.available + its.held, its.unacked, its.consumers)
+            for host, figures in self.statistics().items()
+            for name, its in figures.queues.items()
+        )
+        return notebook_table("broker", ("virtual host", "queue", "ready", "unacked", "consumers"), rows)
 
     @property
     def is_closed(self) -> bool:

@@ -36,6 +36,8 @@ from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
 from typing import TYPE_CHECKING, Any, Final
 
+from multiqueue.core import notebook_table
+
 from .._base.alerts import Alert, AlertMonitor
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed
 from .._base.outcome import DeadLetterReason, PutOutcome
@@ -872,6 +874,14 @@ class BrokerQueue:
 
     def __repr__(self) -> str:
         return f"<broker {self.label}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: its figures."""
+        its = self.statistics()
+        columns = ("ready", "unacked", "consumers", "bytes", "in", "out", "acked", "redelivered")
+        ready = its.available + its.held
+        row = (ready, its.unacked, its.consumers, its.depth_bytes, its.enqueued, its.delivered, its.acked)
+        return notebook_table(f"broker {self.label}", columns, [(*row, its.redelivered)])
 
 
 def _slices_of(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
