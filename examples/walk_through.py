@@ -44,7 +44,7 @@ show("walk-through-1.svg", turns("In the order in which they were taken", taken)
 # %% [markdown]
 # ## 2. Back-pressure
 #
-# A bounded sub-queue blocks its own producers, and nobody else. One that is paused is passed over.
+# A bounded sub-queue blocks its own producers, and no others. One that is paused is passed over.
 
 # %%
 small = inbox.add_subqueue("small", capacity=3)

@@ -292,7 +292,7 @@ def test_progress_and_cancel_find_jobs_of_another_group_or_tag(spark: SparkSessi
         for function in (in_a_group, without_tags):
             future = dock.submit(function)
             wait_for_active_jobs(spark, 1)
-            assert future.progress().tasks == 2
+            wait_until_blocked(lambda job=future: job.progress().tasks == 2)  # Spark begins a stage after its job
             future.cancel()
             with pytest.raises(CancelledError):
                 future.result(PATIENCE)
