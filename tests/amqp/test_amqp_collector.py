@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from multiqueue.amqp._server.collector import patient_collector
+from multiqueue.amqp import patient_collector
 
 
 class _Knot:

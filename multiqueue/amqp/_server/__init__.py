@@ -7,6 +7,7 @@ from .._session.routing import routed, with_reply_address
 from .._wire.errors import ConfigError, FixedUser, ServerError
 from .._wire.message import Digests, properties_of, wire_message
 from .access import RABBITMQ_HASH, Access, Permissions, Rights, User, check_hash, guest, hash_password, is_loopback
+from .collector import patient_collector
 from .logins import Logins
 from .server import Server, listening_socket, memory_used_bytes, open_files_limit, serve
 from .settings import ServerSettings
@@ -38,6 +39,7 @@ __all__ = [
     "listening_socket",
     "memory_used_bytes",
     "open_files_limit",
+    "patient_collector",
     "properties_of",
     "reply_queues",
     "routed",
