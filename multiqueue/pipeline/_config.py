@@ -19,6 +19,7 @@ from ._graph import in_order, mistakes
 from ._items import ALLOW, ERROR, Lane, Step
 from ._ledger_file import State
 from ._ledger_postgres import PostgresState
+from ._pace import CHUNK_BYTES, CHUNK_FILES
 from ._place import Place, joined, place_of
 from ._scan import PassedOver
 from ._sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
@@ -225,8 +226,7 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place
         expect=section.expect,
         corrupt=_corrupt(section),
         allow_empty=section.allow_empty,
-        batch=section.batch,
-        batch_bytes=section.batch_bytes,
+        **_batch(section),
         batch_s=section.batch_seconds,
         priority=section.priority,
         capacity=section.capacity,
@@ -235,6 +235,20 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place
         pool=section.pool,
         timeout_s=section.timeout,
     )
+
+
+def _batch(section: LaneSection) -> dict[str, Any]:
+    if section.batch != "auto":
+        return {"batch": section.batch, "batch_bytes": section.batch_bytes}
+    if section.source is not None:
+        return {"batch": 1, "batch_bytes": section.batch_bytes}
+    chunk_bytes = min(CHUNK_BYTES, section.batch_bytes or CHUNK_BYTES)
+    return {
+        "batch": CHUNK_FILES,
+        "batch_bytes": chunk_bytes,
+        "target_s": section.target_seconds,
+        "most_bytes": section.batch_bytes,
+    }
 
 
 def _corrupt(section: LaneSection) -> str:

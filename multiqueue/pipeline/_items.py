@@ -83,6 +83,11 @@ class Lane:
     """The most files of an item."""
     batch_bytes: int | None = None
     """The most bytes of an item of several files."""
+    target_s: float | None = None
+    """How long a job of it is to take: its items are joined and divided for that (`batch = "auto"`); None for items as
+    the scan has made them."""
+    most_bytes: int | None = None
+    """With `target_s`: the most bytes of an item of several files."""
     batch_s: float = 0.0
     """While following: how long files wait for others to fill a batch."""
     priority: int = 0

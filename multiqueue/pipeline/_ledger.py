@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,10 +31,17 @@ from ._items import MESSAGE, STEP, FileSeen, Item, item_id, place_seen
 from ._ledger_file import LaneCount, State, connect, in_sentences, lane_counts, state_named, told
 from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
+from ._pace import Fits, Measured
 from ._storage import Storage
 
 FILES = "files"
 """The kind of an output of directories; others have the names of tables."""
+
+# Items that are looked at to make the next ones of a lane: more are joined when these have gone.
+_LOOKED_AT = 256
+
+# A look at the end of a long state: enough for the lanes of today.
+_LAST_MEASURED = 20_000
 
 _ITEM_COLUMNS = "seq, id, lane, attempt, tries"
 
@@ -160,6 +168,83 @@ class Ledger:
         ).fetchall()
         return [self._item(row) for row in rows]
 
+    def regroup(self, lane: str, now_s: float, most: int | None, fits: Fits) -> int:
+        """Join and divide the next items of the lane that were never submitted, so that `most`, or all, fit.
+
+        How many more items there are now. Call it inside a transaction.
+        """
+        rows = self._connection.execute(
+            "SELECT seq, files, bytes, attempt + tries FROM items WHERE state = 'waiting' AND lane = ? "
+            "AND retry_s <= ? ORDER BY retry_s, seq LIMIT ?",
+            (lane, now_s, sys.maxsize if most is None else _LOOKED_AT),
+        ).fetchall()
+        groups: list[list[int]] = []
+        held_files = held_bytes = more = 0
+        for seq, files, size_bytes, tried in rows:
+            if held_files and not tried and fits(held_files + files, held_bytes + size_bytes):
+                groups[-1].append(seq)
+                held_files, held_bytes, more = held_files + files, held_bytes + size_bytes, more - 1
+                continue
+            if len(groups) == most:
+                break
+            groups.append([seq])
+            if not tried and files > 1 and not fits(files, size_bytes):
+                more += self._divide(seq, fits)
+                held_files = 0
+            else:
+                held_files, held_bytes = (0, 0) if tried else (files, size_bytes)
+        for group in groups:
+            if len(group) > 1:
+                self._join(group)
+        return more
+
+    def _join(self, group: Sequence[int]) -> None:
+        """Make one item of several, in this order; it is the first, with another id."""
+        first, *others = group
+        files = [one for seq in group for one in self._files(seq)]
+        self._connection.executemany("DELETE FROM files WHERE item = ?", [(seq,) for seq in group])
+        self._connection.executemany("DELETE FROM items WHERE seq = ?", [(seq,) for seq in others])
+        self._fill(first, files)
+
+    def _divide(self, seq: int, fits: Fits) -> int:
+        """Make several items of one, so that each fits; how many more there are. The first has the place of the old."""
+        lane, known_s = self._connection.execute("SELECT lane, known_s FROM items WHERE seq = ?", (seq,)).fetchone()
+        parts: list[list[FileSeen]] = []
+        for one in self._files(seq):
+            if parts and fits(len(parts[-1]) + 1, sum(file.size_bytes for file in parts[-1]) + one.size_bytes):
+                parts[-1].append(one)
+            else:
+                parts.append([one])
+        self._connection.execute("DELETE FROM files WHERE item = ?", (seq,))
+        self._fill(seq, parts[0])
+        for part in parts[1:]:
+            self.add(lane, part, known_s)
+        return len(parts) - 1
+
+    def _fill(self, seq: int, files: Sequence[FileSeen]) -> None:
+        """Give an item that has no files these."""
+        (lane,) = self._connection.execute("SELECT lane FROM items WHERE seq = ?", (seq,)).fetchone()
+        self._connection.execute(
+            "UPDATE items SET id = ?, path = ?, files = ?, bytes = ? WHERE seq = ?",
+            (
+                item_id(lane, [one.path for one in files]),
+                files[0].path,
+                len(files),
+                sum(one.size_bytes for one in files),
+                seq,
+            ),
+        )
+        self._add_files(lane, seq, files)
+
+    def measured(self) -> list[Measured]:
+        """What the jobs of each lane have taken that ended last, those of all lanes by their number in the ledger."""
+        rows = self._connection.execute(
+            "SELECT lane, count(*), sum(files), sum(bytes), sum(ended_s - started_s) FROM items "
+            "WHERE state = 'done' AND seq > (SELECT max(seq) FROM items) - ? AND ended_s > started_s GROUP BY lane",
+            (_LAST_MEASURED,),
+        )
+        return [Measured(lane, items, int(files), int(size), float(took)) for lane, items, files, size, took in rows]
+
     def next_of_any_lane(self, now_s: float, limit: int) -> list[Item]:
         """Up to `limit` items whose retry time has come, in the order of their ids: mixed, and always alike."""
         rows = self._connection.execute(
@@ -246,17 +331,20 @@ class Ledger:
         )
         return {path: (size, mtime_ns, item) for path, size, mtime_ns, item in rows}
 
-    def add(self, lane: str, files: Sequence[FileSeen], now_s: float, tries: int = 0) -> None:
+    def add(self, lane: str, files: Sequence[FileSeen], now_s: float, tries: int = 0, attempt: int = 0) -> None:
         """Make an item of these files, which no item has yet."""
         identity = item_id(lane, [one.path for one in files])
         size_bytes = sum(one.size_bytes for one in files)
         number = self._connection.insert(
-            "INSERT INTO items (id, lane, path, files, bytes, known_s, tries) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (identity, lane, files[0].path, len(files), size_bytes, now_s, tries),
+            "INSERT INTO items (id, lane, path, files, bytes, known_s, tries, attempt) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (identity, lane, files[0].path, len(files), size_bytes, now_s, tries, attempt),
         )
+        self._add_files(lane, number, files)
+
+    def _add_files(self, lane: str, seq: int, files: Sequence[FileSeen]) -> None:
         self._connection.executemany(
             "INSERT INTO files (lane, path, size, mtime_ns, item, place) VALUES (?, ?, ?, ?, ?, ?)",
-            [(lane, one.path, one.size_bytes, one.mtime_ns, number, place) for place, one in enumerate(files)],
+            [(lane, one.path, one.size_bytes, one.mtime_ns, seq, place) for place, one in enumerate(files)],
         )
 
     def _reopen(self, seq: int, now_s: float) -> ItemState | None:
@@ -322,7 +410,8 @@ class Ledger:
         self._connection.execute("DELETE FROM items WHERE seq = ?", (item.seq,))
         parts = halves(item.files)
         for files in parts:
-            self.add(item.lane, files, now_s, tries if len(files) > 1 else 0)
+            # As after an attempt, so that nothing joins them with others again.
+            self.add(item.lane, files, now_s, tries if len(files) > 1 else 0, attempt=1)
         return len(parts)
 
     def hand_back(self, item: Item) -> None:

@@ -24,6 +24,7 @@ from ._ledger import Ledger, Scanned, open_ledger
 from ._ledger_file import LaneCount, State, connect, connect_read_only, in_sentences, state_exists
 from ._ledger_postgres import TABLES
 from ._lifecycle import ItemState
+from ._pace import Pace
 from ._presence import Lost, lost_directories, require_input
 from ._steps import Steps
 from ._tables import output_of
@@ -46,6 +47,8 @@ class LanePlan:
     """To run: done or set aside before, and a file has changed."""
     files: int = 0
     size_bytes: int = 0
+    batch: int = 1
+    """The most files of an item; with `batch = "auto"` as its jobs so far show, and other files like those."""
 
     @property
     def to_run(self) -> int:
@@ -105,8 +108,11 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
             planned = Steps(steps, lanes, ledger)
             planned.incomplete = {one.name for one in intake.lost}
             planned.take_in(0.0, lambda name, scanned: None)
+            pace = Pace.of(ledger.measured())
+            for lane in lanes:
+                _regroup(lane, ledger, pace, known, found[lane.name])
             counts = {(count.lane, count.state): count for count in ledger.counts()}
-            plans = [_lane_plan(lane, known.get(lane.name, 0), found[lane.name], counts) for lane in lanes]
+            plans = [_lane_plan(lane, known.get(lane.name, 0), found[lane.name], counts, pace) for lane in lanes]
             return Plan(
                 sorted(plans, key=lambda plan: plan.lane.priority),
                 _step_plans(steps, plans, planned, ledger),
@@ -147,12 +153,24 @@ def _read_all(
     return intake, found
 
 
+def _regroup(lane: Lane, ledger: Ledger, pace: Pace, known: dict[str, int], found: Counter[str]) -> None:
+    """Join and divide the lane's items as a run would, were all of its jobs like those before."""
+    if lane.target_s is None:
+        return
+    with ledger.transaction():
+        more = ledger.regroup(lane.name, 0.0, None, pace.fits(lane))
+    found["new"] += more
+    if found["new"] < 0:  # what was joined was known before
+        known[lane.name] = known.get(lane.name, 0) + found["new"]
+        found["new"] = 0
+
+
 def _by_lane(counts: Sequence[LaneCount], state: ItemState) -> dict[str, int]:
     return {count.lane: count.items for count in counts if count.state is state}
 
 
 def _lane_plan(
-    lane: Lane, known: int, found: Counter[str], counts: Mapping[tuple[str, ItemState], LaneCount]
+    lane: Lane, known: int, found: Counter[str], counts: Mapping[tuple[str, ItemState], LaneCount], pace: Pace
 ) -> LanePlan:
     done, failed, waiting = (
         counts.get((lane.name, state)) for state in (ItemState.DONE, ItemState.FAILED, ItemState.WAITING)
@@ -166,7 +184,14 @@ def _lane_plan(
         changed=found["changed"],
         files=waiting.files if waiting else 0,
         size_bytes=waiting.size_bytes if waiting else 0,
+        batch=lane.batch if lane.target_s is None else pace.files(lane, _mean_bytes(done, waiting)),
     )
+
+
+def _mean_bytes(*counts: LaneCount | None) -> float:
+    """Of a file of the lane."""
+    known = [count for count in counts if count is not None]
+    return sum(count.size_bytes for count in known) / max(sum(count.files for count in known), 1)
 
 
 def _step_plans(steps: Sequence[Step], lanes: Sequence[LanePlan], planned: Steps, ledger: Ledger) -> list[StepPlan]:

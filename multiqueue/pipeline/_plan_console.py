@@ -56,11 +56,12 @@ def _lanes(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("lane")
     table.add_column("by")
-    for name in ("priority", "weight", "to run", "new", "changed", "files", "bytes", "done", "failed"):
+    for name in ("priority", "weight", "a job", "to run", "new", "changed", "files", "bytes", "done", "failed"):
         table.add_column(name, justify="right")
     for lane in plan.lanes:
         counts = (lane.to_run, lane.new, lane.changed, lane.files, lane.size_bytes, lane.done, lane.failed)
-        scheduling = (str(lane.lane.priority), str(lane.lane.weight))
+        by_itself = "auto, " if lane.lane.target_s is not None else ""
+        scheduling = (str(lane.lane.priority), str(lane.lane.weight), f"{by_itself}{lane.batch:,}")
         table.add_row(escape(lane.lane.name), planned_way(lane.lane), *scheduling, *(f"{count:,}" for count in counts))
     return table
 
@@ -80,6 +81,8 @@ def _lane_values(plan: LanePlan) -> dict[str, Any]:
         "by": planned_way(plan.lane),
         "priority": plan.lane.priority,
         "weight": plan.lane.weight,
+        "batch": "auto" if plan.lane.target_s is not None else plan.batch,
+        "files_per_item": plan.batch,
         "to_run": plan.to_run,
         "new": plan.new,
         "changed": plan.changed,

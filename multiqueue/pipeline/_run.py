@@ -25,6 +25,7 @@ from ._ledger import Ledger, open_ledger
 from ._ledger_file import exclusive
 from ._mailbox import Mailbox, StopRequested
 from ._output import Output
+from ._pace import Pace
 from ._presence import lost_directories, require_input
 from ._progress import Reporter
 from ._queues import Queues
@@ -126,6 +127,7 @@ def run_pipeline(
             reporter,
             fifo,
             work.add,
+            Pace.of(ledger.measured()),
         )
         try:
             snapshot = runner.run()

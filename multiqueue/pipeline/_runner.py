@@ -31,6 +31,7 @@ from ._items import Item, Lane
 from ._ledger import Ledger, Scanned
 from ._lifecycle import ItemState
 from ._mailbox import Ended, Mailbox, Message, Started, StopRequested, ended
+from ._pace import QUEUED, Measured, Pace
 from ._progress import AttemptEnded, Reporter
 from ._queues import Queues
 from ._retry import Verdict, verdict
@@ -88,6 +89,7 @@ class Runner:
     """Everything in one lane, the lanes mixed as if their items had arrived at random: the rival in the demo."""
     on_new_lane: Callable[[Lane], None] = lambda lane: None
     """Told, while following, of a lane that was not there before, ahead of its items."""
+    pace: Pace = field(default_factory=Pace)
     _tally: Tally = field(init=False)
     _feeds: dict[str, _LaneFeed] = field(init=False)
     _flights: dict[int, _Flight] = field(init=False, default_factory=dict)
@@ -210,19 +212,29 @@ class Runner:
 
     def _choose(self, feed: _LaneFeed) -> list[Item]:
         """Items for the lane's free places; a lane that is still half full is left alone, to ask in batches."""
-        room = feed.lane.capacity - feed.queued
+        by_itself = feed.lane.target_s is not None
+        capacity = min(feed.lane.capacity, QUEUED) if by_itself else feed.lane.capacity
+        room = capacity - feed.queued
         now_s = self.clock()
-        half_full = room < feed.lane.capacity and 2 * room <= feed.lane.capacity
-        if half_full or feed.dry_until_s > now_s or self.intake.is_gone(feed.lane.name):
+        half_full = room < capacity and 2 * room <= capacity and not by_itself
+        if room <= 0 or half_full or feed.dry_until_s > now_s or self.intake.is_gone(feed.lane.name):
             return []
         if self.fifo:
             items = self.ledger.next_of_any_lane(now_s, room)
         else:
+            if by_itself:
+                self._regroup(feed.lane, now_s, room)
             items = self.ledger.next_waiting(feed.lane.name, now_s, room)
         if len(items) < room:
             due_s = self.ledger.next_retry_s(None if self.fifo else feed.lane.name, now_s)
             feed.dry_until_s = math.inf if due_s is None else due_s
         return items
+
+    def _regroup(self, lane: Lane, now_s: float, room: int) -> None:
+        """Make the lane's next items, at most so many, as large as its jobs have shown to be right."""
+        with self.ledger.transaction():
+            more = self.ledger.regroup(lane.name, now_s, room, self.pace.fits(lane))
+        self._tally.regrouped(lane.name, more)
 
     def _submit(self, live: Dispatcher, feed: _LaneFeed, item: Item) -> None:
         flight = self._flights[item.seq] = _Flight(item, feed)
@@ -289,6 +301,8 @@ class Runner:
         item = flight.item
         started_s = message.at_s if flight.started_s is None else flight.started_s
         outcome = self.settlement.settle(item, message.future, started_s, message.at_s)
+        if outcome.state is ItemState.DONE and outcome.took_s > 0:
+            self.pace.note(Measured(item.lane, 1, len(item.files), item.size_bytes, outcome.took_s))
         self._corrupt += outcome.corrupt
         self._tally.ended(
             item.lane,

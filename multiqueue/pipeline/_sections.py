@@ -67,7 +67,8 @@ class LaneSection(_Section):
     schema_: str | None = Field(default=None, alias="schema")
     expect: str | None = None
     corrupt: Literal["error", "set aside", "allow"] | None = None
-    batch: int = Field(default=1, ge=1, le=10_000)
+    batch: Literal["auto"] | int = "auto"
+    target_seconds: float = Field(default=10.0, gt=0, strict=False)
     batch_bytes: int | None = Field(default=None, ge=1)
     batch_seconds: float = Field(default=0.0, ge=0, strict=False)
     priority: int = 0
@@ -76,6 +77,13 @@ class LaneSection(_Section):
     max_in_flight: int | None = Field(default=None, ge=1)
     pool: str | None = None
     timeout: float | None = Field(default=None, gt=0, strict=False)
+
+    @field_validator("batch")
+    @classmethod
+    def _is_a_number_of_files(cls, value: str | int) -> str | int:
+        if isinstance(value, int) and not 1 <= value <= 10_000:
+            raise ValueError(f'must be "auto" or a number of files from 1 to 10000, not {value}')
+        return value
 
     @field_validator("files")
     @classmethod

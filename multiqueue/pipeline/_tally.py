@@ -78,6 +78,10 @@ class Tally:
         progress.done -= scanned.reopened[ItemState.DONE]
         progress.failed -= scanned.reopened[ItemState.FAILED]
 
+    def regrouped(self, lane: str, more: int) -> None:
+        """So many more items wait, of the same files."""
+        self.lanes[lane].waiting += more
+
     def started(self, lane: str) -> None:
         self.lanes[lane].waiting -= 1
         self.lanes[lane].running += 1

@@ -6,6 +6,7 @@ assignment into a dict, and an item's lane is there before the item is.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from ._items import Item, Lane, Step
 from ._job import INPUT, Job, check_queries, job_of, ship_modules
 from ._json_input import check_expected
 from ._output import Output
+from ._pace import MOST_FILES
 from ._publish import Places, beside
 from ._put_out import note_columns, require_alike, require_free
 from ._read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
@@ -25,6 +27,8 @@ from ._schema import Schemas
 from ._sections import OutputSection, StepSection
 from ._storage import Storage
 from ._table_output import TableOutput, TableSink, set_up
+
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 
 DataFrame = Any
 SparkSession = Any
@@ -219,6 +223,7 @@ def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> Non
     """
     if config.settings.output.table is not None:
         set_up(spark)
+    _list_in_the_driver(spark)
     ship_modules(spark, config)
     check_queries(spark, config)
     for place, ddl in _read_schemas(config):
@@ -228,6 +233,16 @@ def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> Non
     for place, expect in expected.items():
         if expect is not None:
             work.schemas.check(spark, expect, place)
+
+
+def _list_in_the_driver(spark: SparkSession) -> None:
+    """Have Spark look at an item's files by itself: above 32 it would start a job with a task for each of them.
+
+    A session that says how many paths are too many for its driver is left alone, and one that takes no settings.
+    """
+    with contextlib.suppress(Exception):
+        if spark.conf.get(_LISTING) == "32":
+            spark.conf.set(_LISTING, str(MOST_FILES))
 
 
 def _read_schemas(config: PipelineConfig) -> Iterator[tuple[str, str]]:

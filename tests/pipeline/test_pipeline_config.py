@@ -34,7 +34,7 @@ def test_defaults(tmp_path: Path) -> None:
     path.write_text(GOOD)
     config = load_config(path)
     (lane,) = config.lanes()
-    assert (lane.name, lane.priority, lane.capacity, lane.weight, lane.batch) == ("eu", 0, 16, 1, 1)
+    assert (lane.name, lane.priority, lane.capacity, lane.weight, lane.target_s) == ("eu", 0, 16, 1, 10.0)
     assert config.output == tmp_path / "out"
     assert config.state == tmp_path / "out" / "_multiqueue" / "state.sqlite"
     assert config.settings.retry.attempts == 3
@@ -92,7 +92,11 @@ def test_two_lanes_of_one_name(tmp_path: Path) -> None:
         ('format = "csv"', 'format = "cvs"', "not 'cvs'; did you mean 'csv'?"),
         ('format = "csv"', 'format = "csv"\ncapacity = 0', "4: lanes.eu.capacity: must be at least 1, not 0"),
         ('format = "csv"', 'format = "csv"\nweight = "2"', "4: lanes.eu.weight: must be a whole number, not '2'"),
-        ('format = "csv"', 'format = "csv"\nbatch = 99999', "4: lanes.eu.batch: must be at most 10000, not 99999"),
+        (
+            'format = "csv"',
+            'format = "csv"\nbatch = 99999',
+            '4: lanes.eu.batch: must be "auto" or a number of files from 1 to 10000, not 99999',
+        ),
         ('format = "csv"', 'format = "csv"\ndirectories = "**"', "4: lanes.eu.directories: `**` has no place here"),
         ('files = "eu/*.csv"', "files = 7", "2: lanes.eu.files: must be a string or an array of strings, not 7"),
         ('files = "eu/*.csv"', "files = []", "2: lanes.eu.files: must not be empty"),

@@ -21,13 +21,16 @@ TOML = """\
 [lanes.big]
 files = "big/*.txt"
 format = "text"
+batch = 1
 [lanes.small]
 files = ["small/*.txt", "small/**/*.log"]
 format = "text"
+batch = 1
 [lanes.customers]
 directories = "inbox/*"
 files = "*.txt"
 format = "text"
+batch = 1
 [job]
 sql = "SELECT 1"
 [steps.totals]

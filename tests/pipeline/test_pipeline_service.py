@@ -38,6 +38,7 @@ format = "text"
 [lanes.files]
 files = "drop/*.txt"
 format = "text"
+batch = 1
 [job]
 python = "service_job:values"
 [output]

@@ -52,15 +52,18 @@ max_running = 4
 [lanes.csv]
 files = "in/*.csv"
 format = "csv"
+batch = 1
 options = { header = true }
 schema = "a INT, b STRING"
 pool = "tables"
 [lanes.json]
 files = "in/*.json"
 format = "json"
+batch = 1
 [lanes.jsonl]
 files = "in/*.jsonl"
 format = "jsonl"
+batch = 1
 [lanes.text]
 files = "in/*.txt"
 format = "text"
@@ -68,13 +71,16 @@ batch = 2
 [lanes.binary]
 files = "in/*.bin"
 format = "binary"
+batch = 1
 [lanes.paths]
 files = "in/*.any"
 format = "paths"
+batch = 1
 timeout = 60
 [lanes.stuck]
 files = "in/*.stuck"
 format = "paths"
+batch = 1
 timeout = 0.5
 [job]
 python = "formats_job:describe"
@@ -164,6 +170,7 @@ conf = { "spark.sql.execution.pythonUDF.arrow.enabled" = false }
 [lanes.a]
 files = "in/*.txt"
 format = "text"
+batch = 1
 [job]
 python = "slow_job:wait"
 [output]

@@ -23,6 +23,7 @@ TOML = """\
 [lanes.small]
 files = "small/*.txt"
 format = "text"
+batch = 1
 [job]
 sql = "SELECT 1"
 [output]

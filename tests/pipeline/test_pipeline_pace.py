@@ -1,0 +1,159 @@
+"""`batch = "auto"`: items are as large as their jobs have shown to be right, and what was submitted stays as it is."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in
+from test_pipeline_batches import without
+
+from multiqueue.pipeline import parse_config, plan_of
+from multiqueue.pipeline._items import FileSeen, Lane
+from multiqueue.pipeline._ledger import Ledger
+from multiqueue.pipeline._pace import MOST_FILES, QUEUED, Measured, Pace
+
+AUTO = {"target_s": 10.0, "batch": 4}
+
+
+def lane(**more: float) -> Lane:
+    return Lane("a", Path("/"), (), target_s=10.0, **more)  # type: ignore[arg-type]
+
+
+def test_items_grow_and_shrink_with_what_jobs_take() -> None:
+    """A lane whose jobs end sooner than they should gets larger items, one whose jobs take longer smaller ones; a lane
+    that has run nothing follows the others."""
+    pace, other = Pace(), Lane("b", Path("/"), (), target_s=10.0)
+    first = pace.files(lane(), 1000)
+    assert 500 < first < 1500
+    for _ in range(8):
+        pace.note(Measured("a", 1, 100, 100_000, 0.13))
+    assert pace.files(lane(), 1000) == MOST_FILES
+    assert first < pace.files(other, 1000) <= MOST_FILES
+    for _ in range(8):
+        pace.note(Measured("a", 1, 10, 10_000, 40.0))
+    assert 1 <= pace.files(lane(), 1000) < 10
+    pace.note(Measured("a", 1, 1, 1000, 3600.0))
+    assert pace.files(lane(), 1000) == 1
+
+
+def test_large_files_count_by_their_bytes() -> None:
+    """Some files of 50 MB are an item where a thousand small ones are; `batch_bytes` still bounds it."""
+    assert 3 <= Pace().files(lane(), 50e6) <= 10
+    assert Pace().files(lane(most_bytes=100_000), 1000) == 100
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), max_size=8),
+    st.integers(1, 9),
+    st.integers(1, 60),
+    st.none() | st.integers(1, 4),
+)
+def test_joined_and_divided(chunks: list[list[int]], most_files: int, most_bytes: int, most: int | None) -> None:
+    """Whatever the scan has made, the next items fit or have one file; no file is lost, doubled or out of order among
+    those that were joined, and the count of what was gained is right. (pipeline 1)"""
+
+    def fits(files: int, size_bytes: int) -> bool:
+        return files <= most_files and size_bytes <= most_bytes
+
+    with tempfile.TemporaryDirectory() as scratch:
+        ledger = Ledger(Path(scratch) / "state.sqlite", Path(scratch))
+        with ledger.transaction():
+            for number, sizes in enumerate(chunks):
+                files = [FileSeen(f"{number:02}-{place:02}", size, 1) for place, size in enumerate(sizes)]
+                ledger.add("a", files, 0.0)
+        before = ledger.next_waiting("a", 0.0, 1000)
+        with ledger.transaction():
+            more = ledger.regroup("a", 0.0, most, fits)
+        after = ledger.next_waiting("a", 0.0, 1000)
+        counted = sum(count.items for count in ledger.counts())
+        ledger.close()
+    assert len(after) == len(before) + more == counted
+    assert sorted(one.path for item in after for one in item.files) == sorted(
+        one.path for item in before for one in item.files
+    )
+    for item in after[:most]:
+        assert len(item.files) == 1 or fits(len(item.files), item.size_bytes)
+        assert [one.path for one in item.files] == sorted(one.path for one in item.files)
+    assert len({item.id for item in after}) == len(after)
+
+
+def test_a_bad_file_is_set_aside_alone(tmp_path: Path) -> None:
+    """The files of all small items go in one job; when that fails it is halved, its halves are joined with nothing
+    again, and the bad file is set aside alone. (pipeline 5)"""
+    make_tree(tmp_path, {"a": 30})
+    run = Pipeline(tmp_path, [lane_of(tmp_path, "a", **AUTO)], work=without("a-17"), attempts=1)
+    snapshot = run.run()
+    assert (snapshot.total.failed, snapshot.total.waiting, snapshot.total.running) == (1, 0, 0)
+    assert rows_in(run.output) == [row for row in contents({"a": 30}) if row != "a-17"]
+    first, *others = run.reporter.attempts
+    assert len(first.item.files) == 30
+    assert len(others) == 10  # two a level of halves
+
+
+def test_what_was_submitted_stays_as_it_is(tmp_path: Path) -> None:
+    """An item that was submitted is never joined or divided: its output has its name. (pipeline 1)"""
+    ledger = Ledger(tmp_path / "state.sqlite", tmp_path)
+    with ledger.transaction():
+        for number in range(4):
+            ledger.add("a", [FileSeen(f"{number}-{place}", 1, 1) for place in range(3)], 0.0)
+        second = ledger.next_waiting("a", 0.0, 2)[1]
+        ledger.hand_back(ledger.submit(second))
+        ledger.regroup("a", 0.0, None, lambda files, size_bytes: files < 100)
+    assert [(item.id == second.id, len(item.files)) for item in ledger.next_waiting("a", 0.0, 9)] == [
+        (False, 3),
+        (True, 3),
+        (False, 6),
+    ]
+    with ledger.transaction():
+        ledger.regroup("a", 0.0, None, lambda files, size_bytes: files < 2)
+    assert [len(item.files) for item in ledger.next_waiting("a", 0.0, 99) if item.attempt] == [3]
+    ledger.close()
+
+
+def test_a_small_lane_beside_a_large_one(tmp_path: Path) -> None:
+    """Of a lane with many files no more than some items wait in memory, so that a lane that comes later is not behind
+    them, and the sizes of those behind can still change."""
+    make_tree(tmp_path, {"big": 60, "small": 1})
+    most = 0
+
+    def watch(run: Pipeline) -> None:
+        nonlocal most
+        most = max([most, *(feed.queued for feed in run.runner._feeds.values())])
+
+    lanes = [lane_of(tmp_path, "big", target_s=0.35, batch=4), lane_of(tmp_path, "small", **AUTO)]
+    run = Pipeline(tmp_path, lanes, on_idle=watch)
+    assert run.run().total.done > 5
+    assert most == QUEUED
+    assert rows_in(run.output) == contents({"big": 60, "small": 1})
+
+
+def test_a_later_run_knows_the_pace(tmp_path: Path) -> None:
+    """What the jobs of earlier runs have taken is in the state, and the next run's items begin with it."""
+    ledger = Ledger(tmp_path / "state.sqlite", tmp_path)
+    with ledger.transaction():
+        for number in range(3):
+            ledger.add("a", [FileSeen(str(number), 100, 1)], 0.0)
+        for item in ledger.next_waiting("a", 0.0, 9):
+            ledger.succeed(ledger.submit(item), item.files, 1.0, 6.0)
+    assert ledger.measured() == [Measured("a", 3, 3, 300, 15.0)]
+    assert Pace.of(ledger.measured()).files(lane(), 100) < 100
+    ledger.close()
+
+
+def test_the_plan_says_what_was_chosen(tmp_path: Path) -> None:
+    """`batch` is auto by default, for lanes of files, and a plan joins items as a run would."""
+    make_tree(tmp_path, {"in": 200})
+    lanes = {
+        "in": {"files": "in/*", "format": "text"},
+        "set": {"files": "in/*", "format": "text", "batch": 7},
+        "one": {"files": "in/*", "format": "text", "batch_bytes": 1},
+    }
+    values = {"lanes": lanes, "job": {"sql": "SELECT 1"}, "output": {"path": "out"}}
+    found = {plan.lane.name: (plan.to_run, plan.batch) for plan in plan_of(parse_config(values, tmp_path)).lanes}
+    assert found["in"][0] == 1
+    assert 500 < found["in"][1] <= MOST_FILES
+    assert (found["set"], found["one"]) == ((29, 7), (200, 1))
