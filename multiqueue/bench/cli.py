@@ -33,6 +33,7 @@ _MODULES = {
     "amqp": "._amqp",
     "amqp-load": "._amqp_load",
     "spark": "._spark",
+    "pipeline": "._pipeline",
 }
 
 
@@ -169,6 +170,21 @@ def spark(**options: Any) -> None:
     Exits with 1 if a job or a row was lost, or a rival raised or got stuck: the table says which.
     """
     suite = _load("spark")
+    _check_installed(suite, options["only"])
+    _check_spark()
+    _measure_suite(suite, _Options(**options))
+
+
+@_suite
+def pipeline(**options: Any) -> None:
+    """A pipeline with its defaults, beside one Spark job over all files and Spark's own file stream.
+
+    Needs pyspark and Java; starts one session on local[2]. 20,000 files and 40 of 50 MB take minutes and 2 GB of the
+    directory for temporary files: --only and --scale make it less.
+
+    Exits with 1 if a row was lost, or a rival raised or got stuck: the table says which.
+    """
+    suite = _load("pipeline")
     _check_installed(suite, options["only"])
     _check_spark()
     _measure_suite(suite, _Options(**options))
