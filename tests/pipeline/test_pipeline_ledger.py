@@ -13,12 +13,13 @@ import pytest
 
 from multiqueue.pipeline import PipelineError, StateInUse, StateMismatch, Unprepared
 from multiqueue.pipeline._errors import IllegalTransition
-from multiqueue.pipeline._items import FileSeen, Item, Payload, item_id
+from multiqueue.pipeline._items import FileSeen, Item, Lane, Payload, item_id
 from multiqueue.pipeline._ledger import Ledger, open_ledger
 from multiqueue.pipeline._ledger_file import State, exclusive
 from multiqueue.pipeline._ledger_postgres import PostgresState
 from multiqueue.pipeline._ledger_view import ledger_view
 from multiqueue.pipeline._lifecycle import TRANSITIONS, ItemEvent, ItemState, after, before
+from multiqueue.pipeline._pace import Measured, Pace
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -254,3 +255,32 @@ def test_an_item_names_its_files(tmp_path: Path) -> None:
     item = Item("i1", "eu", (FileSeen("a.csv", 3, 0), FileSeen("/b.csv", 4, 0)), tmp_path)
     assert item.paths == (tmp_path / "a.csv", Path("/b.csv"))
     assert (item.name, item.size_bytes) == ("a.csv (+1)", 7)
+
+
+def test_what_was_submitted_stays_as_it_is(ledger: Ledger) -> None:
+    """An item that was submitted is never joined or divided: its output has its name. (pipeline 1)"""
+    with ledger.transaction():
+        for number in range(4):
+            ledger.add("a", [FileSeen(f"{number}-{place}", 1, 1) for place in range(3)], 0.0)
+        second = ledger.next_waiting("a", 0.0, 2)[1]
+        ledger.hand_back(ledger.submit(second))
+        ledger.regroup("a", 0.0, None, lambda files, size_bytes: files < 100)
+    assert [(item.id == second.id, len(item.files)) for item in ledger.next_waiting("a", 0.0, 9)] == [
+        (False, 3),
+        (True, 3),
+        (False, 6),
+    ]
+    with ledger.transaction():
+        ledger.regroup("a", 0.0, None, lambda files, size_bytes: files < 2)
+    assert [len(item.files) for item in ledger.next_waiting("a", 0.0, 99) if item.attempt] == [3]
+
+
+def test_a_later_run_knows_the_pace(ledger: Ledger) -> None:
+    """What the jobs of earlier runs have taken is in the state, and the next run's items begin with it."""
+    with ledger.transaction():
+        for number in range(3):
+            ledger.add("a", [FileSeen(str(number), 100, 1)], 0.0)
+        for item in ledger.next_waiting("a", 0.0, 9):
+            ledger.succeed(ledger.submit(item), item.files, 1.0, 6.0)
+    assert ledger.measured() == [Measured("a", 3, 3, 300, 15.0)]
+    assert Pace.of(ledger.measured()).files(Lane("a", Path("/"), (), target_s=10.0), 100) < 100

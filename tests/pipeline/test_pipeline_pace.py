@@ -94,29 +94,9 @@ def test_a_bad_file_is_set_aside_alone(tmp_path: Path) -> None:
     assert len(others) == 10  # two a level of halves
 
 
-def test_what_was_submitted_stays_as_it_is(tmp_path: Path) -> None:
-    """An item that was submitted is never joined or divided: its output has its name. (pipeline 1)"""
-    ledger = Ledger(tmp_path / "state.sqlite", tmp_path)
-    with ledger.transaction():
-        for number in range(4):
-            ledger.add("a", [FileSeen(f"{number}-{place}", 1, 1) for place in range(3)], 0.0)
-        second = ledger.next_waiting("a", 0.0, 2)[1]
-        ledger.hand_back(ledger.submit(second))
-        ledger.regroup("a", 0.0, None, lambda files, size_bytes: files < 100)
-    assert [(item.id == second.id, len(item.files)) for item in ledger.next_waiting("a", 0.0, 9)] == [
-        (False, 3),
-        (True, 3),
-        (False, 6),
-    ]
-    with ledger.transaction():
-        ledger.regroup("a", 0.0, None, lambda files, size_bytes: files < 2)
-    assert [len(item.files) for item in ledger.next_waiting("a", 0.0, 99) if item.attempt] == [3]
-    ledger.close()
-
-
 def test_a_small_lane_beside_a_large_one(tmp_path: Path) -> None:
     """Of a lane with many files no more than some items wait in memory, so that a lane that comes later is not behind
-    them, and the sizes of those behind can still change."""
+    them, and the sizes of those behind can still change. (pipeline 23)"""
     make_tree(tmp_path, {"big": 60, "small": 1})
     most = 0
 
@@ -129,19 +109,6 @@ def test_a_small_lane_beside_a_large_one(tmp_path: Path) -> None:
     assert run.run().total.done > 5
     assert most == QUEUED
     assert rows_in(run.output) == contents({"big": 60, "small": 1})
-
-
-def test_a_later_run_knows_the_pace(tmp_path: Path) -> None:
-    """What the jobs of earlier runs have taken is in the state, and the next run's items begin with it."""
-    ledger = Ledger(tmp_path / "state.sqlite", tmp_path)
-    with ledger.transaction():
-        for number in range(3):
-            ledger.add("a", [FileSeen(str(number), 100, 1)], 0.0)
-        for item in ledger.next_waiting("a", 0.0, 9):
-            ledger.succeed(ledger.submit(item), item.files, 1.0, 6.0)
-    assert ledger.measured() == [Measured("a", 3, 3, 300, 15.0)]
-    assert Pace.of(ledger.measured()).files(lane(), 100) < 100
-    ledger.close()
 
 
 def test_the_plan_says_what_was_chosen(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ TOML = """\
 [lanes.small]
 files = "small/*.txt"
 format = "text"
-batch = 1
 [job]
 sql = "SELECT 1"
 [output]
