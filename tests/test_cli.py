@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from pipeline_parts_support import ItemState, LaneCount, Ledger, exclusive
 from rich.console import Console
 
 from multiqueue import __version__
 from multiqueue.cli import main
-from multiqueue.pipeline._ledger import Ledger
-from multiqueue.pipeline._ledger_file import LaneCount, exclusive
-from multiqueue.pipeline._lifecycle import ItemState
 from multiqueue.pipeline.cli import lanes_table
 
 CONFIG = """\

@@ -72,6 +72,11 @@ MANY_BASES: dict[str, int] = {
 STUBS: set[str] = set()
 
 
+# How many modules behind a room's door the tests name, each file's counted, but for the one support file of each room
+# that has their parts: `tests/ROOM_parts_support.py`. The number may only fall.
+PRIVATE_IMPORTS = 75
+
+
 def modules() -> list[Path]:
     return sorted(HOUSE.rglob("*.py"))
 
@@ -225,6 +230,15 @@ def test_no_new_stub_for_a_sibling() -> None:
     assert found == STUBS
 
 
+def test_tests_use_doors() -> None:
+    """Tests name no more private modules than they did: a door, or the room's support file, has what they need."""
+    found = []
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        if not path.name.endswith("_parts_support.py"):
+            found += [f"{path.name}: {module}" for module in private_modules(path)]
+    assert len(found) <= PRIVATE_IMPORTS, "\n".join(found)
+
+
 def test_a_circle_is_found() -> None:
     """Circles of two and of three are found, a chain and a module that stands alone are none."""
     graph = {"a": {"b"}, "b": {"a", "c"}, "c": set(), "d": {"e"}, "e": {"f"}, "f": {"d", "a"}}
@@ -256,6 +270,23 @@ def imported_names(path: Path) -> Iterator[tuple[str, str, str]]:
                 continue
             for alias in node.names:
                 yield alias.asname or alias.name, ".".join(base), alias.name
+
+
+def private_modules(path: Path) -> set[str]:
+    """The modules of the house with an underscore that a file imports, or imports from."""
+    found = set()
+    for node in ast.walk(tree(path)):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+        base = f"{node.module}." if isinstance(node, ast.ImportFrom) and node.level == 0 else ""
+        for full in (f"{base}{name}" for name in names):
+            private = [
+                place
+                for place, part in enumerate(full.split("."))
+                if part.startswith("_") and not part.startswith("__")
+            ]
+            if full.startswith("multiqueue.") and private:
+                found.add(base.rstrip(".") if base.count("._") else full)
+    return found
 
 
 def imported_modules() -> dict[str, set[str]]:

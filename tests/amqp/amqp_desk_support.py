@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
+from amqp_parts_support import ConnectionState, IoThread, ServerConnection
 from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import Server
-from multiqueue.amqp._server.connection import ServerConnection
-from multiqueue.amqp._server.connection_machine import ConnectionState
-from multiqueue.amqp._server.io_thread import IoThread
 
 
 class PaperTransport:

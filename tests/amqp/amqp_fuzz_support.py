@@ -6,10 +6,10 @@ import logging
 from typing import Any
 
 from amqp_desk_support import Desk
+from amqp_parts_support import IoThread
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp._server.io_thread import IoThread
 from multiqueue.broker import Broker
 
 _METHODS: list[Any] = [method for method in commands.INDEX_MAPPING.values() if method.index >> 16 != 10]

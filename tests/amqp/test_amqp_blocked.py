@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 import pika
 import pytest
 from amqp_desk_support import Desk
+from amqp_parts_support import IoThread
 from amqp_raw_support import RawClient
 from pamqp import commands
 
 from multiqueue import amqp, client
 from multiqueue.amqp import Server, ServerSettings
-from multiqueue.amqp._server.io_thread import IoThread
 from multiqueue.broker import Broker, Overflow, QueueSettings
 from multiqueue.testing import wait_until_blocked
 

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("pamqp")
+from amqp_parts_support import hot as _hot
+from amqp_parts_support import methods as _methods
 from pamqp import body as pamqp_body
 from pamqp import commands, frame, header
 
 from multiqueue import amqp
-from multiqueue.amqp._wire import hot as _hot
-from multiqueue.amqp._wire import methods as _methods
 
 channels = st.integers(0, 65535)
 tags = st.integers(0, 2**63 - 1)

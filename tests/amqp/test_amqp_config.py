@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from amqp_parts_support import RANGES, SECTIONS, LimitsSection, fetch_status, load_config
 from amqp_raw_support import RawClient
 from amqp_tls_support import TlsClient, trusting
 from click.testing import CliRunner
@@ -23,9 +24,6 @@ from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import ConfigError, Permissions, ServerError, ServerSettings, hash_password
-from multiqueue.amqp._server.config import SECTIONS, LimitsSection, load_config
-from multiqueue.amqp._server.settings import RANGES
-from multiqueue.amqp._server.status import fetch_status
 from multiqueue.amqp.cli import broker as command
 from multiqueue.broker import Broker
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from amqp_parts_support import ServerConnection
 from amqp_raw_support import Closed, RawClient
 from amqp_stored_support import StoredBroker
 from pamqp import commands
 
 from multiqueue import amqp, client
 from multiqueue.amqp import Server
-from multiqueue.amqp._server.connection import ServerConnection
 from multiqueue.broker import Broker, BrokerQueue, IllegalStep, Message
 from multiqueue.testing import PATIENCE, Threads, switch_interval, wait_until_blocked
 

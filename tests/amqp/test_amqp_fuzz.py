@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from amqp_fuzz_support import Target, seeds
+from amqp_parts_support import HANDLERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from multiqueue.amqp._session.session import HANDLERS
 
 
 @pytest.fixture(scope="module")

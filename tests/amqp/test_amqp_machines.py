@@ -8,25 +8,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amqp_parts_support import (
+    CLOSE,
+    DROPS_WHAT_IT_DOES_NOT_KNOW,
+    HANDLERS,
+    SETTLING,
+    ChannelEvent,
+    ChannelMachine,
+    ChannelState,
+    ChannelWindow,
+    Confirms,
+    ConnectionMachine,
+    ConnectionState,
+    HeartbeatMonitor,
+    Tuning,
+    Window,
+    tuned,
+)
+from amqp_parts_support import MOVES as CONNECTION_MOVES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp._server.connection_machine import (
-    CLOSE,
-    DROPS_WHAT_IT_DOES_NOT_KNOW,
-    ConnectionMachine,
-    ConnectionState,
-    HeartbeatMonitor,
-    Tuning,
-    tuned,
-)
-from multiqueue.amqp._server.connection_machine import MOVES as CONNECTION_MOVES
-from multiqueue.amqp._session.confirms import Confirms
-from multiqueue.amqp._session.machine import MOVES, ChannelEvent, ChannelMachine, ChannelState
-from multiqueue.amqp._session.session import HANDLERS, SETTLING
-from multiqueue.amqp._session.window import ChannelWindow, Window
+from multiqueue.amqp._session.machine import MOVES
 
 HEADER = b"\0\x3c\0\0" + (3).to_bytes(8) + b"\0\0"
 EVENTS = {

@@ -6,12 +6,13 @@ import dataclasses
 from typing import Any
 
 import pytest
+from amqp_parts_support import WireMessage, body_of, digest, names_of
+from amqp_parts_support import message as _message
 from amqp_strategies_support import properties
 from hypothesis import given
 
 from multiqueue import amqp
-from multiqueue.amqp._wire import message as _message
-from multiqueue.amqp._wire.message import Digests, WireMessage, body_of, digest, names_of, properties_of, wire_message
+from multiqueue.amqp import Digests, properties_of, wire_message
 from multiqueue.broker import Message
 
 NAMES = amqp.encode_short_string("e") + amqp.encode_short_string("k")

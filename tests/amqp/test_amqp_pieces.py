@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pytest
+from amqp_parts_support import IoThread, Piecework, deliveries, transaction
 from amqp_raw_support import PATIENCE, RawClient
 from amqp_stored_support import StoredBroker
 from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import Server
-from multiqueue.amqp._server.io_thread import IoThread
-from multiqueue.amqp._session import deliveries, transaction
-from multiqueue.amqp._session.piecework import Piecework
 from multiqueue.broker import Broker, BrokerQueue, Message
 from multiqueue.testing import Threads, wait_until_blocked
 

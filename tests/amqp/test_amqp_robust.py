@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amqp_parts_support import SessionTransaction
 from amqp_raw_support import Closed, RawClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,6 @@ from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import Server, ServerSettings
-from multiqueue.amqp._session.transaction import SessionTransaction
 from multiqueue.broker import Broker, Message
 from multiqueue.testing import wait_until_blocked
 

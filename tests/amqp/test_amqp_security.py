@@ -9,24 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amqp_parts_support import Newcomers
+from amqp_parts_support import access as _access
+from amqp_parts_support import connection as _connection
 from amqp_raw_support import Closed, RawClient
 from amqp_tls_support import TlsClient, trusting
 from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import (
+    Access,
     Permissions,
     Server,
     ServerError,
     ServerSettings,
     User,
+    check_hash,
+    guest,
     hash_password,
+    is_loopback,
     server_tls,
 )
-from multiqueue.amqp._server import access as _access
-from multiqueue.amqp._server import connection as _connection
-from multiqueue.amqp._server.access import Access, check_hash, guest, is_loopback
-from multiqueue.amqp._server.newcomers import Newcomers
 from multiqueue.broker import Broker
 
 MINE = {"/": Permissions(configure="^mine", write="^(mine|amq\\.default)", read="^(mine|amq\\.direct)")}

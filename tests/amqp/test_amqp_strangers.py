@@ -9,20 +9,16 @@ from collections.abc import Iterator
 
 import pytest
 from amqp_desk_support import Desk
+from amqp_parts_support import LINES, PERIOD, IoThread, Newcomer, Newcomers, QuietLog, network_of
+from amqp_parts_support import access as _access
+from amqp_parts_support import connection as _connection
 from amqp_raw_support import RawClient
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp import Server, ServerSettings, User, hash_password
-from multiqueue.amqp._server import access as _access
-from multiqueue.amqp._server import connection as _connection
-from multiqueue.amqp._server.access import Access
-from multiqueue.amqp._server.io_thread import IoThread
-from multiqueue.amqp._server.logins import Logins
-from multiqueue.amqp._server.newcomers import Newcomer, Newcomers, network_of
-from multiqueue.amqp._server.quiet_log import LINES, PERIOD, QuietLog
+from multiqueue.amqp import Access, Logins, Server, ServerSettings, User, hash_password
 from multiqueue.broker import Broker
 from multiqueue.testing import FakeClock, wait_until_blocked
 

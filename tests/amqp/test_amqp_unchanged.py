@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from amqp_parts_support import digest, with_reply_to, without_header
 from amqp_raw_support import RawClient
+from broker_parts_support import dead_letter, decode_message, encode_message
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp._wire.message import digest, properties_of, with_reply_to, without_header
+from multiqueue.amqp import properties_of
 from multiqueue.broker import Broker, DeadLetterReason, Message
-from multiqueue.broker._base.message_codec import decode_message, encode_message
-from multiqueue.broker._routing.dead_letter import dead_letter
 
 
 def _long(kind: bytes, content: bytes) -> bytes:

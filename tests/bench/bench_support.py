@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from multiqueue.bench._contenders import Contender, Ends
-from multiqueue.bench._model import Figures, Metric, Rival, Suite, Workload
+from bench_parts_support import Contender, Ends, Figures, Metric, Rival, Suite, Workload
 
 WIDGETS = Metric("rate", "widgets/s")
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from multiqueue.bench import _store_backlog
-from multiqueue.bench._harness import run_workload
-from multiqueue.bench._model import ItemsLost
-from multiqueue.bench._store import SUITE
+from bench_parts_support import SUITE, ItemsLost, _store_backlog, run_workload
 
 
 def test_the_backlog_has_a_figure_for_every_metric() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench_parts_support import Goal, ItemsLost
 from bench_support import scripted_rival, suite_of
 from click.testing import CliRunner, Result
 
 from multiqueue.bench import cli
-from multiqueue.bench._model import Goal, ItemsLost
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
-
-from multiqueue.bench._crew import Crew, Elapsed
-from multiqueue.bench._model import Stuck
+from bench_parts_support import Crew, Elapsed, Stuck
 
 
 def test_all_bodies_run_and_the_clock_runs_with_them() -> None:

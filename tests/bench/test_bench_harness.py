@@ -5,10 +5,8 @@ from __future__ import annotations
 import gc
 
 import pytest
+from bench_parts_support import BEST_RIVAL, Figures, Goal, ItemsLost, Rival, run_attempt, run_suite, run_workload
 from bench_support import scripted_rival, suite_of, workload_of
-
-from multiqueue.bench._harness import run_attempt, run_suite, run_workload
-from multiqueue.bench._model import BEST_RIVAL, Figures, Goal, ItemsLost, Rival
 
 
 def test_each_round_starts_with_the_next_rival() -> None:

@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from bench_parts_support import (
+    LOADS,
+    OURS,
+    THEIRS,
+    BenchError,
+    Server,
+    Suite,
+    compiled,
+    measured_suite,
+    run_workload,
+    suite,
+)
 from click.testing import CliRunner
 
-from multiqueue.bench._amqp_load import LOADS, compiled, measured_suite, suite
-from multiqueue.bench._amqp_servers import OURS, THEIRS, Server
-from multiqueue.bench._harness import run_workload
-from multiqueue.bench._model import BenchError, Suite
 from multiqueue.bench.cli import bench
 
 

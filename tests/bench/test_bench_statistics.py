@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from multiqueue.bench._statistics import Summary, paired_ratio, percentile, summarize
+from bench_parts_support import Summary, paired_ratio, percentile, summarize
 
 
 def test_a_summary_is_the_median_and_the_quartiles() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
+from bench_parts_support import as_markdown, facts, quantity, run_suite
 from bench_support import scripted_rival, suite_of
-
-from multiqueue.bench._harness import run_suite
-from multiqueue.bench._table import as_markdown, facts, quantity
 
 
 @pytest.mark.parametrize(

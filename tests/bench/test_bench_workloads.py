@@ -5,16 +5,27 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from bench_parts_support import (
+    Contender,
+    Ends,
+    ItemsLost,
+    Workload,
+    batches,
+    check_arrivals,
+    check_order,
+    deal,
+    forwarding_threads,
+    idling,
+    one_of_many,
+    poll_loop,
+    producers_to_consumers,
+    put_and_get,
+    run_workload,
+    tag_in_one,
+)
 from bench_support import lossy
 
-from multiqueue.bench._arrivals import check_arrivals, check_order, deal
-from multiqueue.bench._contenders import Contender, Ends
 from multiqueue.bench._core_suite import SUITE
-from multiqueue.bench._harness import run_workload
-from multiqueue.bench._model import ItemsLost, Workload
-from multiqueue.bench._transfer import batches, producers_to_consumers, put_and_get
-from multiqueue.bench._waiting import idling, one_of_many
-from multiqueue.bench._workarounds import forwarding_threads, poll_loop, tag_in_one
 
 TINY = 0.002
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from multiqueue.broker._routing.exchange import Binding, Exchange
-from multiqueue.broker._routing.topology import DeclaredQueue, Topology
+from broker_parts_support import Topology
+
+from multiqueue.broker import Binding, DeclaredQueue, Exchange
 
 if TYPE_CHECKING:
     from multiqueue.broker._queue.queue import BrokerQueue

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._base.outcome import DeadLetterReason
-from multiqueue.broker._base.settings import QueueSettings
-from multiqueue.broker._queue.consumer import QueueConsumer
-from multiqueue.broker._queue.entry import Entry
-from multiqueue.broker._queue.queue import BrokerQueue
+from multiqueue.broker import BrokerQueue, DeadLetterReason, Entry, Message, QueueConsumer, QueueSettings
 from multiqueue.testing import FakeClock
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from multiqueue.broker import Message, VirtualHost
-from multiqueue.broker._paging.paged_entries import PagedEntries
-from multiqueue.broker._queue.queue import BrokerQueue
+from broker_parts_support import PagedEntries
+
+from multiqueue.broker import BrokerQueue, Message, VirtualHost
 from multiqueue.store import MemoryStore
 from multiqueue.testing import PATIENCE, FakeClock
 

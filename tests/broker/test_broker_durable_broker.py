@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from broker_durable_support import bodies, persistent, take_all
+from broker_parts_support import directory_name, virtual_host_name
 from hypothesis import given
 from hypothesis import strategies as st
 
 from multiqueue.broker import Broker, BrokerClosed, Message, NotAllowed, Received
-from multiqueue.broker._durable.data_directory import directory_name, virtual_host_name
 from multiqueue.store import StoreDamaged, StoreLocked
 from multiqueue.testing import PATIENCE
 

@@ -9,12 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from broker_parts_support import decode_message, decode_stored, dump, encode_message, load
 from hypothesis import given
 from hypothesis import strategies as st
 
 from multiqueue.broker import Message
-from multiqueue.broker._base.json_values import dump, load
-from multiqueue.broker._base.message_codec import decode_message, decode_stored, encode_message
 
 zones = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 scalars = (

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multiqueue.broker import Message, Received, VirtualHost
-from multiqueue.broker._delivery.subscription import PullSubscription
+from multiqueue.broker import Message, PullSubscription, Received, VirtualHost
 from multiqueue.errors import Empty, ShutDown
 from multiqueue.store import SqliteStore, StoreDamaged
 from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from broker_durable_support import Keeper, bodies, holding, keepers, persistent
+from broker_parts_support import definition_of, frozen, queue_from
 
 from multiqueue.broker import (
     AlertThresholds,
@@ -24,8 +25,6 @@ from multiqueue.broker import (
     QueueSettings,
     VirtualHost,
 )
-from multiqueue.broker._durable.definitions import definition_of, queue_from
-from multiqueue.broker._routing.binding import frozen
 from multiqueue.store import Define, Definition, MemoryStore, StoreDamaged, StoreFailed, StoreFull, Undefine
 from multiqueue.testing import PATIENCE, wait_until_blocked
 

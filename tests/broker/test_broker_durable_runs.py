@@ -12,11 +12,11 @@ from multiqueue.broker import (
     MessageRefused,
     NotFound,
     Overflow,
+    Publisher,
     QueueSettings,
     Unroutable,
     VirtualHost,
 )
-from multiqueue.broker._host.publisher import Publisher
 from multiqueue.store import MemoryStore, StoreClosed, StoreFailed, StoreFull
 from multiqueue.testing import wait_until_blocked
 

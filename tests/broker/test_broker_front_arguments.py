@@ -5,8 +5,16 @@ from __future__ import annotations
 import re
 
 import pytest
+from broker_parts_support import (
+    alternate_exchange,
+    assert_same,
+    assert_same_arguments,
+    assert_same_settings,
+    queue_settings,
+)
 
 from multiqueue.broker import (
+    AlertThresholds,
     MessageGroups,
     Overflow,
     PreconditionFailed,
@@ -14,15 +22,7 @@ from multiqueue.broker import (
     QueueSettings,
     Selector,
     SelectorError,
-)
-from multiqueue.broker._base.settings import AlertThresholds
-from multiqueue.broker._routing.arguments import (
-    alternate_exchange,
-    assert_same,
-    assert_same_arguments,
-    assert_same_settings,
     consumer_arguments,
-    queue_settings,
 )
 
 WHERE = "queue 'x' in vhost '/'"

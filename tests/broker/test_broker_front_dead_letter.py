@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
+from broker_parts_support import dead_letter, is_cycle
 
-from multiqueue.broker import Broker, Message, WireForm
-from multiqueue.broker._base.outcome import DeadLetterReason
-from multiqueue.broker._routing.dead_letter import dead_letter, deaths_of, is_cycle
+from multiqueue.broker import Broker, DeadLetterReason, Message, WireForm, deaths_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 EXPIRED, REJECTED = DeadLetterReason.EXPIRED, DeadLetterReason.REJECTED

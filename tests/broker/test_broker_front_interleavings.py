@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 from broker_front_support import bodies
+from core_parts_support import _sync
 
 from multiqueue.broker import (
     BrokerClosed,
@@ -20,7 +21,6 @@ from multiqueue.broker import (
     Scheduler,
     VirtualHost,
 )
-from multiqueue.core import _sync
 from multiqueue.testing import Run, explore
 
 # Where the broker and the core look up their locks: some modules say `threading.Lock()`, some `Lock()`.

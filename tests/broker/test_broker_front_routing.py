@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 from broker_front_support import RoutingPlan
+from broker_parts_support import frozen, headers_condition
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from multiqueue.broker import AccessRefused, Message, NotFound, PreconditionFailed
-from multiqueue.broker._routing.binding import frozen
-from multiqueue.broker._routing.exchange import Binding, Exchange
-from multiqueue.broker._routing.headers import headers_condition
+from multiqueue.broker import AccessRefused, Binding, Exchange, Message, NotFound, PreconditionFailed
 
 
 def reached(plan: RoutingPlan, exchange: str, key: str = "", **headers: object) -> list[str]:

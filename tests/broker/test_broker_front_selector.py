@@ -6,12 +6,11 @@ import pickle
 import re
 
 import pytest
+from broker_parts_support import MAX_DEPTH, MAX_LENGTH
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiqueue.broker import Message, Selector, SelectorError
-from multiqueue.broker._selector.parser import MAX_DEPTH, MAX_LENGTH
-from multiqueue.broker._selector.selector import compile_selector
+from multiqueue.broker import Message, Selector, SelectorError, compile_selector
 
 ORDER = Message(
     b"twelve bytes",

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 from broker_front_support import named_queue
+from broker_parts_support import TopicTree, words_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multiqueue.broker._routing.exchange import Binding, Exchange
-from multiqueue.broker._routing.topic import TopicTree, words_of
+from multiqueue.broker import Binding, Exchange
 
 SOURCE = Exchange("topics", "topic")
 QUEUE = named_queue("q")

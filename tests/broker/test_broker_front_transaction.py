@@ -11,8 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from multiqueue.broker import Broker, Message, MessageRefused, NotFound, Received, Unroutable, VirtualHost
-from multiqueue.broker._queue.entry import IllegalStep
+from multiqueue.broker import Broker, IllegalStep, Message, MessageRefused, NotFound, Received, Unroutable, VirtualHost
 
 
 @pytest.fixture

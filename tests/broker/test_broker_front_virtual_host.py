@@ -25,8 +25,8 @@ from multiqueue.broker import (
     SelectorError,
     Unroutable,
     VirtualHost,
+    deaths_of,
 )
-from multiqueue.broker._routing.dead_letter import deaths_of
 from multiqueue.testing import FakeClock
 
 LOCKED = (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from bench_parts_support import Rival, Workload
 
 from multiqueue.bench._broker import SUITE
-from multiqueue.bench._model import Rival, Workload
 
 ATTEMPTS = [(workload, rival) for workload in SUITE.workloads for rival in workload.rivals]
 

@@ -7,24 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from broker_parts_support import ACQUIRE, DELIVER, OWNERS_STEPS, RELEASE, SEIZE, SETTLE, STEAL, TRANSITIONS, Move, Step
 
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._queue.entry import (
-    ACQUIRE,
-    DELIVER,
-    OWNERS_STEPS,
-    RELEASE,
-    SEIZE,
-    SETTLE,
-    STEAL,
-    TRANSITIONS,
-    Entry,
-    EntryState,
-    IllegalStep,
-    Move,
-    Step,
-)
-from multiqueue.broker._queue.queue import BrokerQueue
+from multiqueue.broker import BrokerQueue, Entry, EntryState, IllegalStep, Message
 
 QUEUE = BrokerQueue("q")
 OWNER, OTHER = "owner", "other"

@@ -7,15 +7,21 @@ from typing import Any
 
 import pytest
 from broker_kernel_support import Bench
+from broker_parts_support import AlertKind, Housekeeping
 
-from multiqueue.broker._base.alerts import AlertKind
-from multiqueue.broker._base.credit import Credit
-from multiqueue.broker._base.errors import AccessRefused, NotFound, PreconditionFailed
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._base.outcome import PutOutcome
-from multiqueue.broker._base.settings import AlertThresholds, Overflow, QueueKind, QueueSettings
-from multiqueue.broker._delivery.housekeeping import Housekeeping
-from multiqueue.broker._queue.queue import BrokerQueue
+from multiqueue.broker import (
+    AccessRefused,
+    AlertThresholds,
+    BrokerQueue,
+    Credit,
+    Message,
+    NotFound,
+    Overflow,
+    PreconditionFailed,
+    PutOutcome,
+    QueueKind,
+    QueueSettings,
+)
 from multiqueue.testing import FakeClock
 
 # -- limits

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from broker_parts_support import AT_ONCE, Housekeeping, Kept
 
 from multiqueue.broker import AlertThresholds, Message, QueueSettings, VirtualHost
-from multiqueue.broker._base.ports import AT_ONCE, Kept
-from multiqueue.broker._delivery.housekeeping import Housekeeping
 from multiqueue.testing import FakeClock
 
 

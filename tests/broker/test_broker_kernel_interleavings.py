@@ -6,18 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_parts_support import credit as _credit
+from broker_parts_support import queue as _queue_module
+from broker_parts_support import target as _target
+from core_parts_support import _sync
 
-from multiqueue.broker._base import credit as _credit
-from multiqueue.broker._base.credit import Credit
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._base.outcome import PutOutcome
-from multiqueue.broker._base.settings import MessageGroups, Overflow, QueueKind, QueueSettings
-from multiqueue.broker._delivery import target as _target
-from multiqueue.broker._delivery.target import ConsumerTarget
-from multiqueue.broker._queue import queue as _queue_module
-from multiqueue.broker._queue.consumer import QueueConsumer
-from multiqueue.broker._queue.queue import BrokerQueue
-from multiqueue.core import _sync
+from multiqueue.broker import (
+    BrokerQueue,
+    ConsumerTarget,
+    Credit,
+    Message,
+    MessageGroups,
+    Overflow,
+    PutOutcome,
+    QueueConsumer,
+    QueueKind,
+    QueueSettings,
+)
 from multiqueue.errors import ShutDown
 from multiqueue.testing import Exploration, FakeClock, Run, explore
 

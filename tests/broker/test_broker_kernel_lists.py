@@ -6,15 +6,9 @@ import random
 from typing import Any
 
 import pytest
+from broker_parts_support import KINDS, EntryLog, Reader, ReturnLog, amqp_level, plain_key
 
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._base.settings import QueueKind, QueueSettings
-from multiqueue.broker._queue.cursor import Reader, ReturnLog
-from multiqueue.broker._queue.entry import Entry
-from multiqueue.broker._queue.entry_list import EntryList
-from multiqueue.broker._queue.entry_list_kinds import KINDS, amqp_level, plain_key
-from multiqueue.broker._queue.entry_list_log import EntryLog
-from multiqueue.broker._queue.queue import BrokerQueue
+from multiqueue.broker import BrokerQueue, Entry, EntryList, Message, QueueKind, QueueSettings
 
 QUEUE = BrokerQueue("q")
 SETTINGS: dict[QueueKind, dict[str, Any]] = {

@@ -10,12 +10,17 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from multiqueue.broker._base.credit import Credit
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._base.settings import MessageGroups, Overflow, QueueKind, QueueSettings
-from multiqueue.broker._queue.consumer import QueueConsumer
-from multiqueue.broker._queue.entry import Entry
-from multiqueue.broker._queue.queue import BrokerQueue
+from multiqueue.broker import (
+    BrokerQueue,
+    Credit,
+    Entry,
+    Message,
+    MessageGroups,
+    Overflow,
+    QueueConsumer,
+    QueueKind,
+    QueueSettings,
+)
 from multiqueue.testing import FakeClock
 
 KINDS: dict[str, dict[str, Any]] = {

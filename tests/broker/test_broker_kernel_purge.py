@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from broker_durable_support import holding
+from broker_parts_support import Housekeeping
 
 from multiqueue.broker import BrokerQueue, Message, VirtualHost
-from multiqueue.broker._delivery.housekeeping import Housekeeping
 from multiqueue.store import MemoryStore, SqliteStore
 from multiqueue.testing import FakeClock
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
+from broker_parts_support import queue as queue_module
 
 from multiqueue.broker import BrokerQueue, Entry, IllegalStep, Message
-from multiqueue.broker._queue import queue as queue_module
 
 SLICE = 20
 COUNT = 4 * SLICE + 5

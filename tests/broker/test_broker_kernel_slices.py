@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from broker_parts_support import FEW, Housekeeping, state
 
 from multiqueue.broker import BrokerQueue, Message, Overflow, QueueSettings, VirtualHost
-from multiqueue.broker._delivery.housekeeping import Housekeeping
-from multiqueue.broker._queue import state
-from multiqueue.broker._queue.state import FEW
 from multiqueue.store import SqliteStore
 from multiqueue.testing import FakeClock, wait_until_blocked
 

@@ -8,11 +8,7 @@ from collections import Counter
 
 import pytest
 
-from multiqueue.broker._base.credit import Credit
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._base.settings import QueueKind, QueueSettings
-from multiqueue.broker._delivery.target import ConsumerTarget
-from multiqueue.broker._queue.queue import BrokerQueue
+from multiqueue.broker import BrokerQueue, ConsumerTarget, Credit, Message, QueueKind, QueueSettings
 from multiqueue.errors import Empty
 from multiqueue.testing import PATIENCE, Threads, switch_interval
 

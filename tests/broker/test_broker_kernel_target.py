@@ -9,13 +9,17 @@ import pytest
 from broker_kernel_support import Bench
 
 from multiqueue import Empty, ShutDown
-from multiqueue.broker._base.credit import Credit
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._delivery.scheduler import Connection, Scheduler
-from multiqueue.broker._delivery.target import ConsumerTarget, Delivery
-from multiqueue.broker._queue.consumer import QueueConsumer
-from multiqueue.broker._queue.entry import Entry
-from multiqueue.broker._queue.queue import BrokerQueue
+from multiqueue.broker import (
+    BrokerQueue,
+    Connection,
+    ConsumerTarget,
+    Credit,
+    Delivery,
+    Entry,
+    Message,
+    QueueConsumer,
+    Scheduler,
+)
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

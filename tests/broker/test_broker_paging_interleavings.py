@@ -5,17 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from multiqueue.broker._base import credit as _credit
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._durable.accounted_store import AccountedStore
-from multiqueue.broker._durable.batch import QueueJournal
-from multiqueue.broker._durable.journal import Journal
-from multiqueue.broker._paging.memory import MemoryManager
-from multiqueue.broker._paging.paged_entries import PagedEntries
-from multiqueue.broker._paging.spill import Spill
-from multiqueue.broker._queue import queue as _queue_module
-from multiqueue.broker._queue.consumer import QueueConsumer
-from multiqueue.broker._queue.queue import BrokerQueue
+from broker_parts_support import AccountedStore, Journal, MemoryManager, PagedEntries, QueueJournal, Spill
+from broker_parts_support import credit as _credit
+from broker_parts_support import queue as _queue_module
+
+from multiqueue.broker import BrokerQueue, Message, QueueConsumer
 from multiqueue.store import Delete, Header, MemoryStore, Operation, Put
 from multiqueue.testing import Run, explore
 

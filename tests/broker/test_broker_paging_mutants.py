@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from broker_parts_support import Account, Load, Paging, Slot, TargetList
 from paging_model_support import random_history
-
-from multiqueue.broker._paging.loads import Load, Paging
-from multiqueue.broker._paging.target_list import Account, Slot, TargetList
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from broker_front_support import bodies
+from broker_parts_support import Account
 from paging_model_support import PagingModel
 
 from multiqueue.broker import Broker, Message
-from multiqueue.broker._paging.target_list import Account
 from multiqueue.store import SqliteStore
 
 MEBIBYTE = 1 << 20

@@ -6,10 +6,9 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from broker_parts_support import Account, Area, MemoryManager, Share, TargetList
 
 from multiqueue.broker import ConsumerNotAdmitted, Message, VirtualHost
-from multiqueue.broker._paging.memory import MemoryManager
-from multiqueue.broker._paging.target_list import Account, Area, Share, TargetList
 from multiqueue.store import MemoryStore, StoreFull
 from multiqueue.testing import PATIENCE, Run, explore
 

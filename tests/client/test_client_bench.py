@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 import pytest
+from bench_parts_support import Suite, run_workload
 
 from multiqueue.bench._amqp import measured_suite
-from multiqueue.bench._harness import run_workload
-from multiqueue.bench._model import Suite
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from client_parts_support import _output
 
 from multiqueue import cli as front
 from multiqueue.broker import Broker
-from multiqueue.client import Connection, _output, connect
+from multiqueue.client import Connection, connect
 from multiqueue.client import cli as client_cli
 from multiqueue.errors import Empty
 

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from threading import Lock, Thread
 from typing import Any
 
+from core_parts_support import AsyncWaiter, Waiters, _sync
+
 from multiqueue import Detached, Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown
-from multiqueue.core import _sync
-from multiqueue.core._parking import AsyncWaiter, Waiters
 from multiqueue.testing import Point, interruptions
 
 CORE = "multiqueue.core"

@@ -12,12 +12,10 @@ from functools import partial
 from typing import Any
 
 import pytest
+from core_parts_support import Workers, _results, _sync
 from executor_support import Busy, executor
 
 from multiqueue import Lane, MultiQueueExecutor
-from multiqueue.core import _sync
-from multiqueue.core._executor_workers import Workers
-from multiqueue.core._lane_map import _results
 from multiqueue.testing import PATIENCE, FakeClock, interruptions, wait_until_blocked
 
 

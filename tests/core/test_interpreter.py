@@ -15,14 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from core_parts_support import ActiveGroups, Fifo, PriorityGroup, PutSide, TakeSide, drain_to, wake_one
 
 from multiqueue import LinkedBlockingMultiQueue
-from multiqueue.core._draining import drain_to
-from multiqueue.core._fifo import Fifo
-from multiqueue.core._parking import wake_one
-from multiqueue.core._priority_groups import ActiveGroups, PriorityGroup
-from multiqueue.core._put_side import PutSide
-from multiqueue.core._take_side import TakeSide
 
 # The function, the text of the first line and of the last line of the run. The last line may end with one call:
 # what interrupts it there comes when the call has been made.

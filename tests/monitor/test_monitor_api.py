@@ -11,10 +11,10 @@ from typing import Any
 
 import pika
 import pytest
+from amqp_parts_support import UsersFile
 from monitor_support import Client
 
 from multiqueue.amqp import FixedUser, ServerError, User
-from multiqueue.amqp._server.users_file import UsersFile
 from multiqueue.broker import Broker, Message
 from multiqueue.monitor import MonitorError, serve_http
 

@@ -11,10 +11,10 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
+from monitor_parts_support import _events
 from monitor_support import Client
 
 from multiqueue.broker import Broker, Message
-from multiqueue.monitor import _events
 
 QUEUE = "/api/queues/%2F/orders?columns=messages"
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from monitor_parts_support import _lanes
 from monitor_support import Client
 from prometheus_client import generate_latest
 
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor
 from multiqueue.broker import Broker
 from multiqueue.core import Job
-from multiqueue.monitor import Figures, Lanes, MonitorError, _lanes, serve_lanes
+from multiqueue.monitor import Figures, Lanes, MonitorError, serve_lanes
 from multiqueue.testing import FakeClock
 
 

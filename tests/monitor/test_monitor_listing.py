@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from multiqueue.monitor._errors import Refused
-from multiqueue.monitor._listing import columns, listing, page_of_many
+from monitor_parts_support import Refused, columns, listing, page_of_many
 
 QUEUES: list[dict[str, Any]] = [
     {"vhost": "/", "name": "b", "messages": 2, "message_stats": {"publish": 5, "ack": 1}},

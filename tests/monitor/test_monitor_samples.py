@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from monitor_parts_support import History, Track, _samples, take_sample
 
 from multiqueue.broker import Broker, Message
-from multiqueue.monitor import Sampler, _samples
-from multiqueue.monitor._history import History, Track
-from multiqueue.monitor._samples import take_sample
+from multiqueue.monitor import Sampler
 from multiqueue.testing import FakeClock
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from monitor_parts_support import field, table
 from monitor_support import Client
 
 from multiqueue.broker import Broker, Message
 from multiqueue.cli import main
-from multiqueue.monitor._shell import field, table
 
 
 @pytest.fixture

@@ -8,19 +8,18 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from monitor_parts_support import Api
 from monitor_support import Client
 
 from multiqueue import MultiQueueExecutor
 from multiqueue.broker import Broker, Message
 from multiqueue.cli import main
 from multiqueue.monitor import Lanes, serve_lanes
-from multiqueue.monitor._shell import Api
 
 pytest.importorskip("textual")
 
+from monitor_parts_support import Top
 from textual.widgets import DataTable, Static
-
-from multiqueue.monitor._top import Top
 
 
 def api_of(client: Client) -> Api:

@@ -10,14 +10,10 @@ from typing import Any
 import deltalake
 import pyarrow
 import pyarrow.parquet as parquet
+from pipeline_parts_support import Change, Kind, Lane, Step, TableOutput, output_of
 from pipeline_support import Pipeline
 
-from multiqueue.pipeline import parse_config
-from multiqueue.pipeline._items import Item, Lane, Step
-from multiqueue.pipeline._table import Change
-from multiqueue.pipeline._table_columns import Kind
-from multiqueue.pipeline._table_output import TableOutput
-from multiqueue.pipeline._tables import output_of
+from multiqueue.pipeline import Item, parse_config
 
 # The columns of what `write_rows` writes.
 _COLUMNS: dict[str, Kind] = {"lane": "string", "item": "string", "row": "string"}

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pipeline_parts_support import cut, halves
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
-from multiqueue.pipeline._batching import cut, halves
-from multiqueue.pipeline._errors import JobError
-from multiqueue.pipeline._items import FileSeen, Item
+from multiqueue.pipeline import FileSeen, Item, JobError
 
 
 def sized(*sizes: int) -> list[FileSeen]:

@@ -22,12 +22,11 @@ from pipeline_cluster_support import (
     shared_connect_server,
     standalone_cluster,
 )
+from pipeline_parts_support import SparkSection, _servers, check_reachable
 from pipeline_support import Recorder
 from test_pipeline_spark import COMMAND, HOUSE, environment, rows, run, wait_for_done
 
 from multiqueue.pipeline import ExitStatus, load_config, run_pipeline
-from multiqueue.pipeline._sections import SparkSection
-from multiqueue.pipeline._session import _servers, check_reachable
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
 

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import Change, Committer, Ended, Message, Met, Started, Written
 
 from multiqueue.pipeline import FileSeen, Item
-from multiqueue.pipeline._committer import Committer
-from multiqueue.pipeline._mailbox import Ended, Message, Met, Started
-from multiqueue.pipeline._table import Change, Written
 from multiqueue.testing import FakeClock
 
 

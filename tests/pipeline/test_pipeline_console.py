@@ -7,23 +7,22 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-
-from multiqueue.pipeline._console import (
+from pipeline_parts_support import (
+    ItemState,
     JsonLines,
     LiveTable,
     PlainLines,
+    Scanned,
+    Tally,
     duration,
     failure_line,
     progress_line,
     progress_table,
     reporter_for,
 )
-from multiqueue.pipeline._items import FileSeen, Item
-from multiqueue.pipeline._ledger import Scanned
-from multiqueue.pipeline._lifecycle import ItemState
-from multiqueue.pipeline._progress import AttemptEnded
-from multiqueue.pipeline._tally import LaneProgress, Snapshot, Tally
+from rich.console import Console
+
+from multiqueue.pipeline import AttemptEnded, FileSeen, Item, LaneProgress, Snapshot
 from multiqueue.testing import FakeClock
 
 

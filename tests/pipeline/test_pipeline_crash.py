@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import Ledger, Publisher, Step
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
-from multiqueue.pipeline import JobError
-from multiqueue.pipeline._items import Item, Step
-from multiqueue.pipeline._ledger import Ledger
-from multiqueue.pipeline._publish import Publisher
+from multiqueue.pipeline import Item, JobError
 
 LANES = {"big": 5, "small": 2}
 

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import DeadLetters
 from pipeline_support import Pipeline, lane_of, make_tree, write_names
 
-from multiqueue.pipeline import PipelineError
-from multiqueue.pipeline._dead_letters import DeadLetters
-from multiqueue.pipeline._items import FileSeen, Item
+from multiqueue.pipeline import FileSeen, Item, PipelineError
 
 
 def letters(base: Path) -> list[dict[str, Any]]:

@@ -11,12 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from pipeline_parts_support import Group, Waits, demo_config, facts, fairness_sentence, small_lanes
 
-from multiqueue.pipeline._demo import demo_config
-from multiqueue.pipeline._demo_job import facts
-from multiqueue.pipeline._demo_tables import Group, fairness_sentence, small_lanes
-from multiqueue.pipeline._ledger_view import Waits
-from multiqueue.pipeline._plan import plan_of
+from multiqueue.pipeline import plan_of
 
 SOURCE = '''\
 """A module."""

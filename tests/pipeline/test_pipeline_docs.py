@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
-
-from multiqueue.pipeline import ExitStatus, load_config
-from multiqueue.pipeline._lifecycle import TRANSITIONS
-from multiqueue.pipeline._sections import (
+from pipeline_parts_support import (
+    TRANSITIONS,
     FollowSection,
     JobSection,
     LaneSection,
@@ -22,6 +19,9 @@ from multiqueue.pipeline._sections import (
     StepSection,
     StorageSection,
 )
+from pydantic import BaseModel
+
+from multiqueue.pipeline import ExitStatus, load_config
 
 DOCS = Path(__file__).parents[2] / "docs"
 

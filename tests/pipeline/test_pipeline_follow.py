@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import Follow, Lane, Step, StopRequested
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
-from multiqueue.pipeline._intake import Follow
-from multiqueue.pipeline._items import FileSeen, Item, Lane, Step
-from multiqueue.pipeline._mailbox import StopRequested
+from multiqueue.pipeline import FileSeen, Item
 
 START = 1_000_000.0
 """What the wall clock shows when a run begins."""

@@ -10,16 +10,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pipeline_parts_support import (
+    TRANSITIONS,
+    IllegalTransition,
+    ItemEvent,
+    ItemState,
+    Lane,
+    Ledger,
+    Measured,
+    Pace,
+    PostgresState,
+    State,
+    after,
+    before,
+    exclusive,
+    item_id,
+    ledger_view,
+    open_ledger,
+)
 
-from multiqueue.pipeline import PipelineError, StateInUse, StateMismatch, Unprepared
-from multiqueue.pipeline._errors import IllegalTransition
-from multiqueue.pipeline._items import FileSeen, Item, Lane, Payload, item_id
-from multiqueue.pipeline._ledger import Ledger, open_ledger
-from multiqueue.pipeline._ledger_file import State, exclusive
-from multiqueue.pipeline._ledger_postgres import PostgresState
-from multiqueue.pipeline._ledger_view import ledger_view
-from multiqueue.pipeline._lifecycle import TRANSITIONS, ItemEvent, ItemState, after, before
-from multiqueue.pipeline._pace import Measured, Pace
+from multiqueue.pipeline import FileSeen, Item, Payload, PipelineError, StateInUse, StateMismatch, Unprepared
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -10,12 +10,20 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pipeline_parts_support import StopRequested
 from pipeline_support import Pipeline, Recorder, make_tree, rows_in
 
 from multiqueue.cli import main
-from multiqueue.pipeline import ConfigError, PipelineConfig, RunResult, StateMismatch, Unprepared, load_config, plan_of
-from multiqueue.pipeline._mailbox import StopRequested
-from multiqueue.pipeline._run import run_pipeline
+from multiqueue.pipeline import (
+    ConfigError,
+    PipelineConfig,
+    RunResult,
+    StateMismatch,
+    Unprepared,
+    load_config,
+    plan_of,
+    run_pipeline,
+)
 
 TOML = """\
 [lanes.big]

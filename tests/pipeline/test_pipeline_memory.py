@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import Follow, StopRequested, _scan
 from pipeline_support import Pipeline, lane_of
 
-from multiqueue.pipeline import Silent, _scan
-from multiqueue.pipeline._intake import Follow
-from multiqueue.pipeline._items import Item
-from multiqueue.pipeline._mailbox import StopRequested
+from multiqueue.pipeline import Item, Silent
 
 # Before Python 3.12 pathlib interns every part of a path: the table of interned strings is resized, not ours to count.
 _NOT_OURS = [tracemalloc.Filter(False, pathlib.__file__), tracemalloc.Filter(False, tracemalloc.__file__)]

@@ -7,13 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from pipeline_parts_support import ItemState
 from pipeline_support import Recorder
 
-from multiqueue.pipeline import LaneProgress, Snapshot, Unprepared
-from multiqueue.pipeline._items import FileSeen, Item
-from multiqueue.pipeline._lifecycle import ItemState
-from multiqueue.pipeline._metrics import MetricsFile
-from multiqueue.pipeline._progress import AttemptEnded
+from multiqueue.pipeline import AttemptEnded, FileSeen, Item, LaneProgress, MetricsFile, Snapshot, Unprepared
 from multiqueue.testing import FakeClock
 
 SNAPSHOT = Snapshot([LaneProgress('e"u\\', 1, 2, 3, 4)], LaneProgress("all", 1, 2, 3, 4), 7.5, 0.5, None, True, False)

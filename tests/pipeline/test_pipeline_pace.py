@@ -7,13 +7,11 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pipeline_parts_support import MOST_FILES, QUEUED, Lane, Ledger, Measured, Pace
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in
 from test_pipeline_batches import without
 
-from multiqueue.pipeline import parse_config, plan_of
-from multiqueue.pipeline._items import FileSeen, Lane
-from multiqueue.pipeline._ledger import Ledger
-from multiqueue.pipeline._pace import MOST_FILES, QUEUED, Measured, Pace
+from multiqueue.pipeline import FileSeen, parse_config, plan_of
 
 AUTO = {"target_s": 10.0, "batch": 4}
 

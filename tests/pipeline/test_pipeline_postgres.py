@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
+from pipeline_parts_support import Ledger, PostgresState, exclusive, ledger_view, open_ledger, state_exists
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 
@@ -25,10 +26,6 @@ from multiqueue.pipeline import (
     parse_config,
     plan_of,
 )
-from multiqueue.pipeline._ledger import Ledger, open_ledger
-from multiqueue.pipeline._ledger_file import exclusive, state_exists
-from multiqueue.pipeline._ledger_postgres import PostgresState
-from multiqueue.pipeline._ledger_view import ledger_view
 from multiqueue.pipeline.cli import pipeline as command
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pipeline_parts_support import Ledger, Publisher, open_ledger
 
 from multiqueue.pipeline import FileSeen, Item, StateMismatch
-from multiqueue.pipeline._ledger import Ledger, open_ledger
-from multiqueue.pipeline._publish import Publisher
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from pipeline_parts_support import note_columns, require_alike
 
 from multiqueue.pipeline import JobError
-from multiqueue.pipeline._put_out import note_columns, require_alike
 
 
 def put_out(output: Path, lane: str, item: str, columns: dict[str, str]) -> Path:

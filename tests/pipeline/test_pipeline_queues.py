@@ -16,14 +16,11 @@ from rabbitmq_support import Peer
 if find_spec("pamqp") is None:
     do_without("pamqp is not installed: pip install 'blocking-multiqueue[amqp]'")
 
+from pipeline_parts_support import Follow, Lane, StopRequested, split_source
+
 from multiqueue.broker import Broker
 from multiqueue.client import Connection, connect
-from multiqueue.pipeline import ConfigError, Unprepared, load_config
-from multiqueue.pipeline._errors import JobError
-from multiqueue.pipeline._intake import Follow
-from multiqueue.pipeline._items import Item, Lane
-from multiqueue.pipeline._mailbox import StopRequested
-from multiqueue.pipeline._source import split_source
+from multiqueue.pipeline import ConfigError, Item, JobError, Unprepared, load_config
 from multiqueue.testing import wait_until_blocked
 
 

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import _svg, ledger_view, render, write_report
 from pipeline_support import Pipeline, lane_of, make_tree, write_names
 
-from multiqueue.pipeline import _svg
-from multiqueue.pipeline._config import parse_config
-from multiqueue.pipeline._items import Item
-from multiqueue.pipeline._ledger_view import ledger_view
-from multiqueue.pipeline._report import render, write_report
+from multiqueue.pipeline import Item, parse_config
 
 EVIL = "<script>alert('x')</script>&"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pipeline_parts_support import Backoff, Verdict, describe, verdict
 
 from multiqueue.pipeline import JobError, SessionLost
-from multiqueue.pipeline._retry import Backoff, Verdict, describe, verdict
 
 
 class PySparkException(Exception):

@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import ItemState, StopRequested
 from pipeline_support import HandLane, Pipeline, contents, lane_of, make_tree, rows_in, write_names
 
-from multiqueue.pipeline._errors import JobError, SessionLost
-from multiqueue.pipeline._items import Item
-from multiqueue.pipeline._lifecycle import ItemState
-from multiqueue.pipeline._mailbox import StopRequested
+from multiqueue.pipeline import Item, JobError, SessionLost
 
 LANES = {"big": 40, "small": 3}
 

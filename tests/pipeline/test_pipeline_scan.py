@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from multiqueue.pipeline import _scan
-from multiqueue.pipeline._items import Lane
+from pipeline_parts_support import Lane, _scan
 
 
 def found(base: Path, *globs: str, **lane: Any) -> list[str]:

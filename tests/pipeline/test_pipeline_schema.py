@@ -7,11 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pipeline_parts_support import Schemas, _read_schemas, differences
 
-from multiqueue.pipeline import ConfigError, JobError
-from multiqueue.pipeline._config import parse_config
-from multiqueue.pipeline._schema import Schemas, differences
-from multiqueue.pipeline._work import _read_schemas
+from multiqueue.pipeline import ConfigError, JobError, parse_config
 
 
 def schema(**columns: str) -> Any:

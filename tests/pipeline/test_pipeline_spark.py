@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import ItemState, ledger_view
 
 from multiqueue.pipeline import Unprepared
-from multiqueue.pipeline._ledger_view import ledger_view
-from multiqueue.pipeline._lifecycle import ItemState
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pipeline_parts_support import _ledger_file as ledger_file
 from pipeline_support import Pipeline, make_tree
 
 from multiqueue.cli import main
-from multiqueue.pipeline import PipelineConfig, PipelineError, Silent, Unprepared, load_config, run_pipeline
-from multiqueue.pipeline import _ledger_file as ledger_file
-from multiqueue.pipeline._items import Item
+from multiqueue.pipeline import Item, PipelineConfig, PipelineError, Silent, Unprepared, load_config, run_pipeline
 
 TOML = """\
 [lanes.small]

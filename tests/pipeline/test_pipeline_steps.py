@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import Places, Step, StopRequested
 from pipeline_support import Pipeline, lane_of, make_tree, rows_in, write_names
 
-from multiqueue.pipeline import ConfigError, load_config
-from multiqueue.pipeline._errors import JobError
-from multiqueue.pipeline._items import Item, Step
-from multiqueue.pipeline._mailbox import StopRequested
-from multiqueue.pipeline._publish import Places
+from multiqueue.pipeline import ConfigError, Item, JobError, load_config
 
 LANES = {"big": 9, "small": 2}
 TOTALS = Step("totals", ("in",))

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pipeline_parts_support import Place, Storage, StorageSection, place_of
 from s3_support import KEYS, Store
 
 from multiqueue.pipeline import ConfigError, Unprepared, parse_config
-from multiqueue.pipeline._place import Place, place_of
-from multiqueue.pipeline._sections import StorageSection
-from multiqueue.pipeline._storage import Storage
 
 BODY = b"one\ntwo\r\nthree"
 

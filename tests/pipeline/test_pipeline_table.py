@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import Kind, Ledger, TableOutput, open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
 from table_support import STEPS, output_in, put, read, rows_of, table_pipeline, versions
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 
 from multiqueue.pipeline import FileSeen, Item, PipelineError, StateMismatch
-from multiqueue.pipeline._ledger import Ledger, open_ledger
-from multiqueue.pipeline._table_columns import Kind
-from multiqueue.pipeline._table_output import TableOutput
 
 KINDS = ["delta"]
 OPTIMIZED = ["delta"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from pipeline_parts_support import ADD, REFUSE, WIDEN, fitted, of_spark, to_spark
 
-from multiqueue.pipeline._errors import JobError
-from multiqueue.pipeline._table_columns import ADD, REFUSE, WIDEN, fitted, of_spark, to_spark
+from multiqueue.pipeline import JobError
 
 TABLE = {"item": "string", "Amount": "long", "at": "timestamp"}
 STRUCT = {"type": "struct", "fields": [{"name": "a", "type": "long", "nullable": False, "metadata": {"x": 1}}]}

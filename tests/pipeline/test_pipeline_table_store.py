@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from pipeline_parts_support import open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
 from table_support import output_in, rows_of, table_pipeline
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 from test_pipeline_table import dying, items, put_all
 
 from multiqueue.pipeline import ConfigError
-from multiqueue.pipeline._ledger import open_ledger
 
 if TYPE_CHECKING:
     from s3_support import Store

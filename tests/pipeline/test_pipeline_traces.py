@@ -5,10 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pipeline_parts_support import leaving_nothing_unbegun
 
-from multiqueue.pipeline._config import PipelineConfig, parse_config
-from multiqueue.pipeline._errors import ConfigError, PipelineError, SessionLost, StateMismatch, Unprepared
-from multiqueue.pipeline._traces import leaving_nothing_unbegun
+from multiqueue.pipeline import (
+    ConfigError,
+    PipelineConfig,
+    PipelineError,
+    SessionLost,
+    StateMismatch,
+    Unprepared,
+    parse_config,
+)
 
 
 def config_in(base: Path) -> PipelineConfig:

@@ -9,14 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from pipeline_parts_support import _first_line, output_of, work_of
 from pipeline_support import Pipeline, make_tree
 
 from multiqueue.demo.cli import demo
-from multiqueue.pipeline import ConfigError, Unprepared, load_config
-from multiqueue.pipeline._config import parse_config
-from multiqueue.pipeline._session import _first_line
-from multiqueue.pipeline._tables import output_of
-from multiqueue.pipeline._work import work_of
+from multiqueue.pipeline import ConfigError, Unprepared, load_config, parse_config
 from multiqueue.pipeline.cli import pipeline
 
 TOML = """\

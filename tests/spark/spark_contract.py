@@ -28,6 +28,7 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
+from spark_parts_support import is_connect
 
 from multiqueue.spark import (
     FanIn,
@@ -40,7 +41,6 @@ from multiqueue.spark import (
     check_environment,
     fan_in,
 )
-from multiqueue.spark._backend import is_connect
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 CHECKS: dict[str, Callable[[SparkSession], None]] = {}

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from spark_parts_support import QueueStreamReader
 from spark_streaming_support import Engine, source_reader
-
-from multiqueue.spark._source import QueueStreamReader
 
 
 class DiskEngine(Engine):

@@ -16,12 +16,10 @@ from typing import Any, NoReturn
 
 import pytest
 from pyspark.sql.types import StructType
+from spark_parts_support import RAW, Files, QueueStreamReader
 
 from multiqueue.client import connect
 from multiqueue.spark import QueueDataSource
-from multiqueue.spark._source import QueueStreamReader
-from multiqueue.spark._spool_files import Files
-from multiqueue.spark._streaming_columns import RAW
 from multiqueue.testing import PATIENCE
 
 

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import pytest
+from spark_parts_support import Marks, _dispatcher
 
-from multiqueue.spark import Progress, SparkDispatcher, _dispatcher
-from multiqueue.spark._backend import Marks
+from multiqueue.spark import Progress, SparkDispatcher
 from multiqueue.testing import PATIENCE
 
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from pyspark.serializers import read_int
+from spark_parts_support import AfterStop, Item, end_read_of_result, waits_in_vain
 
-from multiqueue.spark._after_stop import AfterStop, Item, end_read_of_result, waits_in_vain
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

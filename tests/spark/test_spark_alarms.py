@@ -6,8 +6,8 @@ import logging
 import threading
 
 import pytest
+from spark_parts_support import FEW, Alarms
 
-from multiqueue.spark._alarms import FEW, Alarms
 from multiqueue.testing import PATIENCE, FakeClock, wait_until_blocked
 
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkRuntimeError, PythonException
+from spark_parts_support import ClassicBackend
 
 from multiqueue.spark import SparkFuture, SparkSessionStopped
-from multiqueue.spark._classic import ClassicBackend
 
 
 def session(java_context: Any) -> Any:

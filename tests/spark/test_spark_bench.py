@@ -6,14 +6,19 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from bench_parts_support import (
+    Events,
+    ItemsLost,
+    Jobs,
+    Reading,
+    Workload,
+    _spark_fan_in,
+    _spark_jobs,
+    _spark_session,
+    run_workload,
+)
 
-from multiqueue.bench import _spark_fan_in, _spark_jobs, _spark_session
-from multiqueue.bench._harness import run_workload
-from multiqueue.bench._model import ItemsLost, Workload
 from multiqueue.bench._spark import SUITE
-from multiqueue.bench._spark_fan_in import Reading
-from multiqueue.bench._spark_jobs import Jobs
-from multiqueue.bench._spark_task_events import Events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

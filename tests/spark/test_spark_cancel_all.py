@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from spark_parts_support import BOUNDS
 from spark_support import FakeSpark, dispatcher
 
 from multiqueue.spark import Histogram, Progress, SparkJobTimeout
-from multiqueue.spark._statistics import BOUNDS
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from spark_parts_support import warn_of_another_python
 from spark_support import FakeSpark
 
 from multiqueue.spark import SparkDispatcher, SparkEnvironmentError, check_environment, session_builder
-from multiqueue.spark._environment import warn_of_another_python
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,9 +11,10 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
+from spark_parts_support import _dispatcher, _reading
 from spark_support import FakeSpark
 
-from multiqueue.spark import FanIn, FanInError, SparkSessionStopped, _dispatcher, _reading, fan_in
+from multiqueue.spark import FanIn, FanInError, SparkSessionStopped, fan_in
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

@@ -7,10 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from multiqueue.spark import _classic
-from multiqueue.spark._classic import ClassicBackend
-from multiqueue.spark._jvm_threads import JvmThreads
+from spark_parts_support import ClassicBackend, JvmThreads, _classic
 
 
 class Client:

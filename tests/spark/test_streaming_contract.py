@@ -15,20 +15,12 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StringType, StructType
 from rabbitmq_support import Peer
+from spark_parts_support import _lease, _source, _spool
 from spark_streaming_support import bodies, depth, numbers, publish, wait_for_depth
 
 from multiqueue.broker import Broker
 from multiqueue.client import connect
-from multiqueue.spark import (
-    DataLoss,
-    LeaseInUse,
-    QueueDataSource,
-    SourceUnavailable,
-    SpoolInUse,
-    _lease,
-    _source,
-    _spool,
-)
+from multiqueue.spark import DataLoss, LeaseInUse, QueueDataSource, SourceUnavailable, SpoolInUse
 from multiqueue.testing import PATIENCE
 
 

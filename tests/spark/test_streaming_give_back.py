@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spark_parts_support import _lease_backlog, _lease_return, properties_as_text, properties_of_text
 from spark_streaming_support import Engine, depth, numbers, publish, source_reader
 
 from multiqueue.client import Channel, ConnectionClosed, Message, connect
-from multiqueue.spark import LeaseInUse, SourceUnavailable, StreamingError, _lease_backlog, _lease_return, give_back
-from multiqueue.spark._lease_properties import properties_as_text, properties_of_text
+from multiqueue.spark import LeaseInUse, SourceUnavailable, StreamingError, give_back
 
 
 def leased(url: str, batches: int, **options: str) -> Engine:

@@ -13,6 +13,16 @@ from typing import Any
 
 import pytest
 from pyarrow.ipc import open_stream
+from spark_parts_support import (
+    Lease,
+    Leased,
+    LeasedQueueReader,
+    SourceOptions,
+    Supply,
+    _lease,
+    _lease_backlog,
+    _lease_reading,
+)
 from spark_streaming_support import (
     Engine,
     bodies,
@@ -28,11 +38,7 @@ from spark_streaming_support import (
 from multiqueue.amqp import Permissions, User
 from multiqueue.broker import Broker, Transaction
 from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, Inbox, Message, connect
-from multiqueue.spark import BadOption, DataLoss, LeaseInUse, SourceUnavailable, _lease, _lease_backlog, _lease_reading
-from multiqueue.spark._lease import Lease
-from multiqueue.spark._lease_backlog import Leased, LeasedQueueReader
-from multiqueue.spark._queue_reader import Supply
-from multiqueue.spark._streaming_options import SourceOptions
+from multiqueue.spark import BadOption, DataLoss, LeaseInUse, SourceUnavailable
 from multiqueue.testing import PATIENCE
 
 

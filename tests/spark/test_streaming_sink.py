@@ -11,11 +11,12 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.types import DataType, IntegerType, MapType, StringType, StructType, TimestampType
+from spark_parts_support import _sink
 from spark_streaming_support import publish
 
 from multiqueue.broker import Broker
 from multiqueue.client import Message, connect
-from multiqueue.spark import BadOption, PublishFailed, QueueDataSource, StreamingError, _sink
+from multiqueue.spark import BadOption, PublishFailed, QueueDataSource, StreamingError
 
 BODY = StructType().add("body", StringType())
 

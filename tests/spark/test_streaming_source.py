@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructType
+from spark_parts_support import QueueReader, SourceOptions, Spool, Supply, _source
 from spark_streaming_support import (
     Engine,
     bodies,
@@ -24,10 +25,7 @@ from spark_streaming_support import (
 
 from multiqueue.broker import Broker
 from multiqueue.client import ClientError, connect
-from multiqueue.spark import BadOption, MalformedBody, QueueDataSource, SourceUnavailable, _source
-from multiqueue.spark._queue_reader import QueueReader, Supply
-from multiqueue.spark._spool import Spool
-from multiqueue.spark._streaming_options import SourceOptions
+from multiqueue.spark import BadOption, MalformedBody, QueueDataSource, SourceUnavailable
 from multiqueue.testing import PATIENCE
 
 

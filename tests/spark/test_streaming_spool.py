@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from spark_parts_support import Slice, Spool, file_name
 from spark_streaming_support import ForgetfulDisk, PowerCut
 
-from multiqueue.spark._spool import Slice, Spool, file_name
-from multiqueue.spark._streaming_errors import DataLoss, SpoolInUse, SpoolNotShared, StreamingError
+from multiqueue.spark import DataLoss, SpoolInUse, SpoolNotShared, StreamingError
 
 
 def numbered(first: int, count: int) -> bytes:

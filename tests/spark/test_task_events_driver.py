@@ -11,20 +11,11 @@ from typing import Any, cast
 
 import pytest
 from rabbitmq_support import Peer
+from spark_parts_support import CHUNK_BYTES, PENDING_BYTES, PREFETCH, Route, _dispatcher, _task_events, sender
 from spark_support import FakeSpark
 
 from multiqueue.broker import Broker, Message
-from multiqueue.spark import (
-    TaskEvents,
-    TaskEventsError,
-    TaskProgress,
-    TaskSender,
-    _dispatcher,
-    _task_events,
-    task_events,
-)
-from multiqueue.spark._task_events import PREFETCH
-from multiqueue.spark._task_events_sender import CHUNK_BYTES, PENDING_BYTES, Route, sender
+from multiqueue.spark import TaskEvents, TaskEventsError, TaskProgress, TaskSender, task_events
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 LARGE = "x" * (CHUNK_BYTES + 1)  # a message of its own

@@ -9,10 +9,9 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spark_parts_support import SPOOL_IN_MEMORY, Chunk, EventLedger, ledger_for
 
 from multiqueue.spark import TaskEvent, TaskEventsError
-from multiqueue.spark._task_events_ledger import SPOOL_IN_MEMORY, EventLedger, ledger_for
-from multiqueue.spark._task_events_wire import Chunk
 
 Commit = Literal["task", "row"]
 BOTH = pytest.mark.parametrize("commit", ["task", "row"])

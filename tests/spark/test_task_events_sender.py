@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from spark_parts_support import CHUNK_BYTES, PENDING_BYTES, Chunk, _task_events_sender, read
 
-from multiqueue.spark import TaskEventsError, TaskSender, _task_events_sender
-from multiqueue.spark._task_events_sender import CHUNK_BYTES, PENDING_BYTES
-from multiqueue.spark._task_events_wire import Chunk, read
+from multiqueue.spark import TaskEventsError, TaskSender
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 

@@ -6,9 +6,9 @@ import pickle
 from typing import Any
 
 import pytest
+from spark_parts_support import ARROW, JSON, Chunk, Refused, arrow_stream, read, written
 
 from multiqueue.amqp import decode_properties, encode_properties
-from multiqueue.spark._task_events_wire import ARROW, JSON, Chunk, Refused, arrow_stream, read, written
 
 TOKEN = "secret"
 CHUNK = Chunk("values", 3, "run", 1, first=5, count=2, done=7, total=9, body=b'[1,{"a":null}]')

@@ -5,11 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from bench_parts_support import (
+    BenchError,
+    ItemsLost,
+    Rival,
+    Workload,
+    _store,
+    _store_backlog,
+    run_attempt,
+    run_workload,
+)
 from click.testing import CliRunner
 
-from multiqueue.bench import _store, _store_backlog
-from multiqueue.bench._harness import run_attempt, run_workload
-from multiqueue.bench._model import BenchError, ItemsLost, Rival, Workload
 from multiqueue.bench.cli import bench
 from multiqueue.store import SqliteStore
 

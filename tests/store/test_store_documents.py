@@ -7,8 +7,8 @@ import runpy
 from pathlib import Path
 
 import pytest
+from store_parts_support import _schema
 
-from multiqueue.store import _schema
 from multiqueue.transfer.cli import store  # with `move`, which that room adds
 
 HOUSE = Path(__file__).parents[2]

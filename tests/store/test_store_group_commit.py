@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from store_parts_support import _group_commit
 from store_support import ids, put, stored
 
-from multiqueue.store import Delete, MemoryStore, Put, StoreClosed, StoreError, StoreFailed, StoreFull, _group_commit
+from multiqueue.store import Delete, MemoryStore, Put, StoreClosed, StoreError, StoreFailed, StoreFull
 from multiqueue.testing import wait_until_blocked
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from store_parts_support import _plan
 from store_support import put
 
-from multiqueue.store import Header, Put, SqliteStore, _plan
+from multiqueue.store import Header, Put, SqliteStore
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from store_parts_support import Run
 from store_support import KINDS, closing, ids, open_store, put, stored
 
 from multiqueue.store import (
@@ -21,7 +22,6 @@ from multiqueue.store import (
     StoreFailed,
     StoreFull,
 )
-from multiqueue.store._batch import Run
 
 Refused = Mapping[int, StoreError]
 

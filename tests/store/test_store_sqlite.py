@@ -14,19 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from store_parts_support import IDS_RESERVED, SqliteWriter, _schema
 from store_support import ids, put, stored
 
-from multiqueue.store import (
-    Delete,
-    DropQueue,
-    Put,
-    SqliteStore,
-    StoreDamaged,
-    StoreError,
-    StoreLocked,
-    _schema,
-)
-from multiqueue.store._sqlite_writer import IDS_RESERVED, SqliteWriter
+from multiqueue.store import Delete, DropQueue, Put, SqliteStore, StoreDamaged, StoreError, StoreLocked
 from multiqueue.testing import wait_until_blocked
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from store_parts_support import _dump, first_behind
 from store_support import ids, put, stored
 
-from multiqueue.store import Define, Delete, DropQueue, MessageStore, SqliteStore, StoreDamaged, StoreError, _dump
-from multiqueue.store._salvage import first_behind
+from multiqueue.store import Define, Delete, DropQueue, MessageStore, SqliteStore, StoreDamaged, StoreError
 from multiqueue.store.cli import store as command
 
 

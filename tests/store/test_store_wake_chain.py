@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from store_parts_support import WakeChain
 
-from multiqueue.store._wake_chain import WakeChain
 from multiqueue.testing import wait_until_blocked
 
 LONG = 10  # seconds: who is forgotten is answered False after them

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
+from multiqueue.client import _output as _output
 from multiqueue.client._base.settings import settings_for as settings_for
 from multiqueue.client._base.states import TABLE as TABLE
 from multiqueue.client._base.states import Happening as Happening

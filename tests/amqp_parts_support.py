@@ -1,0 +1,49 @@
+"""The parts of `multiqueue.amqp` that its tests try alone: the one place where they name its modules."""
+
+from __future__ import annotations
+
+from multiqueue.amqp._server import access as access
+from multiqueue.amqp._server import connection as connection
+from multiqueue.amqp._server.config import SECTIONS as SECTIONS
+from multiqueue.amqp._server.config import LimitsSection as LimitsSection
+from multiqueue.amqp._server.config import load_config as load_config
+from multiqueue.amqp._server.connection import ServerConnection as ServerConnection
+from multiqueue.amqp._server.connection_machine import CLOSE as CLOSE
+from multiqueue.amqp._server.connection_machine import DROPS_WHAT_IT_DOES_NOT_KNOW as DROPS_WHAT_IT_DOES_NOT_KNOW
+from multiqueue.amqp._server.connection_machine import MOVES as MOVES
+from multiqueue.amqp._server.connection_machine import ConnectionMachine as ConnectionMachine
+from multiqueue.amqp._server.connection_machine import ConnectionState as ConnectionState
+from multiqueue.amqp._server.connection_machine import HeartbeatMonitor as HeartbeatMonitor
+from multiqueue.amqp._server.connection_machine import Tuning as Tuning
+from multiqueue.amqp._server.connection_machine import tuned as tuned
+from multiqueue.amqp._server.io_thread import IoThread as IoThread
+from multiqueue.amqp._server.newcomers import Newcomer as Newcomer
+from multiqueue.amqp._server.newcomers import Newcomers as Newcomers
+from multiqueue.amqp._server.newcomers import network_of as network_of
+from multiqueue.amqp._server.quiet_log import LINES as LINES
+from multiqueue.amqp._server.quiet_log import PERIOD as PERIOD
+from multiqueue.amqp._server.quiet_log import QuietLog as QuietLog
+from multiqueue.amqp._server.settings import RANGES as RANGES
+from multiqueue.amqp._server.status import fetch_status as fetch_status
+from multiqueue.amqp._server.users_file import UsersFile as UsersFile
+from multiqueue.amqp._session import deliveries as deliveries
+from multiqueue.amqp._session import transaction as transaction
+from multiqueue.amqp._session.confirms import Confirms as Confirms
+from multiqueue.amqp._session.machine import ChannelEvent as ChannelEvent
+from multiqueue.amqp._session.machine import ChannelMachine as ChannelMachine
+from multiqueue.amqp._session.machine import ChannelState as ChannelState
+from multiqueue.amqp._session.piecework import Piecework as Piecework
+from multiqueue.amqp._session.session import HANDLERS as HANDLERS
+from multiqueue.amqp._session.session import SETTLING as SETTLING
+from multiqueue.amqp._session.transaction import SessionTransaction as SessionTransaction
+from multiqueue.amqp._session.window import ChannelWindow as ChannelWindow
+from multiqueue.amqp._session.window import Window as Window
+from multiqueue.amqp._wire import hot as hot
+from multiqueue.amqp._wire import message as message
+from multiqueue.amqp._wire import methods as methods
+from multiqueue.amqp._wire.message import WireMessage as WireMessage
+from multiqueue.amqp._wire.message import body_of as body_of
+from multiqueue.amqp._wire.message import digest as digest
+from multiqueue.amqp._wire.message import names_of as names_of
+from multiqueue.amqp._wire.message import with_reply_to as with_reply_to
+from multiqueue.amqp._wire.message import without_header as without_header

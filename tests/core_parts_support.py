@@ -1,0 +1,16 @@
+"""The parts of `multiqueue.core` that its tests try alone: the one place where they name its modules."""
+
+from __future__ import annotations
+
+from multiqueue.core import _sync as _sync
+from multiqueue.core._draining import drain_to as drain_to
+from multiqueue.core._executor_workers import Workers as Workers
+from multiqueue.core._fifo import Fifo as Fifo
+from multiqueue.core._lane_map import _results as _results
+from multiqueue.core._parking import AsyncWaiter as AsyncWaiter
+from multiqueue.core._parking import Waiters as Waiters
+from multiqueue.core._parking import wake_one as wake_one
+from multiqueue.core._priority_groups import ActiveGroups as ActiveGroups
+from multiqueue.core._priority_groups import PriorityGroup as PriorityGroup
+from multiqueue.core._put_side import PutSide as PutSide
+from multiqueue.core._take_side import TakeSide as TakeSide

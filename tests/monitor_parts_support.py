@@ -1,0 +1,18 @@
+"""The parts of `multiqueue.monitor` that its tests try alone: the one place where they name its modules."""
+
+from __future__ import annotations
+
+from multiqueue.monitor import _events as _events
+from multiqueue.monitor import _lanes as _lanes
+from multiqueue.monitor import _samples as _samples
+from multiqueue.monitor._errors import Refused as Refused
+from multiqueue.monitor._history import History as History
+from multiqueue.monitor._history import Track as Track
+from multiqueue.monitor._listing import columns as columns
+from multiqueue.monitor._listing import listing as listing
+from multiqueue.monitor._listing import page_of_many as page_of_many
+from multiqueue.monitor._samples import take_sample as take_sample
+from multiqueue.monitor._shell import Api as Api
+from multiqueue.monitor._shell import field as field
+from multiqueue.monitor._shell import table as table
+from multiqueue.monitor._top import Top as Top

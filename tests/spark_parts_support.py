@@ -1,0 +1,57 @@
+"""The parts of `multiqueue.spark` that its tests try alone: the one place where they name its modules."""
+
+from __future__ import annotations
+
+from multiqueue.spark import _classic as _classic
+from multiqueue.spark import _dispatcher as _dispatcher
+from multiqueue.spark import _lease as _lease
+from multiqueue.spark import _lease_backlog as _lease_backlog
+from multiqueue.spark import _lease_reading as _lease_reading
+from multiqueue.spark import _lease_return as _lease_return
+from multiqueue.spark import _reading as _reading
+from multiqueue.spark import _sink as _sink
+from multiqueue.spark import _source as _source
+from multiqueue.spark import _spool as _spool
+from multiqueue.spark import _task_events as _task_events
+from multiqueue.spark import _task_events_sender as _task_events_sender
+from multiqueue.spark._after_stop import AfterStop as AfterStop
+from multiqueue.spark._after_stop import Item as Item
+from multiqueue.spark._after_stop import end_read_of_result as end_read_of_result
+from multiqueue.spark._after_stop import waits_in_vain as waits_in_vain
+from multiqueue.spark._alarms import FEW as FEW
+from multiqueue.spark._alarms import Alarms as Alarms
+from multiqueue.spark._backend import Marks as Marks
+from multiqueue.spark._backend import is_connect as is_connect
+from multiqueue.spark._classic import ClassicBackend as ClassicBackend
+from multiqueue.spark._environment import warn_of_another_python as warn_of_another_python
+from multiqueue.spark._jvm_threads import JvmThreads as JvmThreads
+from multiqueue.spark._lease import Lease as Lease
+from multiqueue.spark._lease_backlog import Leased as Leased
+from multiqueue.spark._lease_backlog import LeasedQueueReader as LeasedQueueReader
+from multiqueue.spark._lease_properties import properties_as_text as properties_as_text
+from multiqueue.spark._lease_properties import properties_of_text as properties_of_text
+from multiqueue.spark._queue_reader import QueueReader as QueueReader
+from multiqueue.spark._queue_reader import Supply as Supply
+from multiqueue.spark._source import QueueStreamReader as QueueStreamReader
+from multiqueue.spark._spool import Slice as Slice
+from multiqueue.spark._spool import Spool as Spool
+from multiqueue.spark._spool import file_name as file_name
+from multiqueue.spark._spool_files import Files as Files
+from multiqueue.spark._statistics import BOUNDS as BOUNDS
+from multiqueue.spark._streaming_columns import RAW as RAW
+from multiqueue.spark._streaming_options import SourceOptions as SourceOptions
+from multiqueue.spark._task_events import PREFETCH as PREFETCH
+from multiqueue.spark._task_events_ledger import SPOOL_IN_MEMORY as SPOOL_IN_MEMORY
+from multiqueue.spark._task_events_ledger import EventLedger as EventLedger
+from multiqueue.spark._task_events_ledger import ledger_for as ledger_for
+from multiqueue.spark._task_events_sender import CHUNK_BYTES as CHUNK_BYTES
+from multiqueue.spark._task_events_sender import PENDING_BYTES as PENDING_BYTES
+from multiqueue.spark._task_events_sender import Route as Route
+from multiqueue.spark._task_events_sender import sender as sender
+from multiqueue.spark._task_events_wire import ARROW as ARROW
+from multiqueue.spark._task_events_wire import JSON as JSON
+from multiqueue.spark._task_events_wire import Chunk as Chunk
+from multiqueue.spark._task_events_wire import Refused as Refused
+from multiqueue.spark._task_events_wire import arrow_stream as arrow_stream
+from multiqueue.spark._task_events_wire import read as read
+from multiqueue.spark._task_events_wire import written as written

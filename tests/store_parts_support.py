@@ -1,0 +1,13 @@
+"""The parts of `multiqueue.store` that its tests try alone: the one place where they name its modules."""
+
+from __future__ import annotations
+
+from multiqueue.store import _dump as _dump
+from multiqueue.store import _group_commit as _group_commit
+from multiqueue.store import _plan as _plan
+from multiqueue.store import _schema as _schema
+from multiqueue.store._batch import Run as Run
+from multiqueue.store._salvage import first_behind as first_behind
+from multiqueue.store._sqlite_writer import IDS_RESERVED as IDS_RESERVED
+from multiqueue.store._sqlite_writer import SqliteWriter as SqliteWriter
+from multiqueue.store._wake_chain import WakeChain as WakeChain
