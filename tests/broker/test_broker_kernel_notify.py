@@ -68,6 +68,18 @@ def test_i3_notified_lasts_until_a_pull_finds_nothing() -> None:
     assert bench.taken_notices() == [consumer, consumer]
 
 
+def test_i3_notified_lasts_until_nothing_is_left_where_that_may_end_it() -> None:
+    """I3: where a pull may end the obligation, the one that takes the last message does, and no other that delivers."""
+    bench = Bench()
+    consumer = bench.consumer()
+    bench.put("a", "b")
+    for state, at_end in ((NOTIFIED, False), (INTERESTED, True)):
+        assert bench.queue.deliver_single_message(consumer, may_end=True) is not None
+        assert (consumer.state, consumer.at_end) == (state, at_end)
+    bench.put("c")
+    assert bench.taken_notices() == [consumer, consumer]
+
+
 def test_i3_one_put_wakes_one_consumer() -> None:
     """A put tells a single interested consumer, not all of them."""
     bench = Bench()

@@ -141,15 +141,15 @@ def test_a_pull_under_way_when_the_target_closes_gives_its_message_back() -> Non
 
 
 def test_a_notification_in_the_middle_of_a_pull_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """I13: the token is taken out before the pull: a message that comes behind an empty look brings it back."""
+    """I13: the token is taken out before the pull: a message that comes behind one that ends it brings it back."""
     queue = filled("q", "first")
     target = ConsumerTarget()
     target.consume(queue)
     deliver = BrokerQueue.deliver_single_message
 
-    def put_behind_the_look(queue: BrokerQueue, consumer: QueueConsumer) -> Entry | None:
-        entry = deliver(queue, consumer)
-        if entry is None:
+    def put_behind_the_look(queue: BrokerQueue, consumer: QueueConsumer, *, may_end: bool) -> Entry | None:
+        entry = deliver(queue, consumer, may_end=may_end)
+        if entry is None or consumer.at_end:
             monkeypatch.undo()
             queue.put(Message("behind the look"))
         return entry

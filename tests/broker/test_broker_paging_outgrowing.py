@@ -222,7 +222,7 @@ def test_what_was_written_out_can_be_moved_to_a_durable_queue() -> None:
     durable = host.declare_queue("durable", durable=True)
     for number in range(100):
         host.publish(Message(b"%06d" % number, routing_key="q", persistent=True))
-    assert pages(queue)
+    assert queue.state.limit.page_out()
     assert queue.move_messages(durable, limit=60) == 60
     host.wait_for_commits()
     assert queue.purge() == 40

@@ -75,12 +75,16 @@ def test_the_largest_queue_pages_not_the_one_that_needs_a_little(host: VirtualHo
 
 
 def test_a_durable_queue_beside_takes_memory_from_what_does_not_page() -> None:
-    """With a queue that pages less is lent: those that have more begin to page."""
+    """With a queue that pages there is less for others: those that have more begin to page."""
     host = VirtualHost(store=MemoryStore(), memory_limit=LIMIT)
     queue = host.declare_queue("q")
     fill(host, range(150))
     assert not pages(queue)
-    host.declare_queue("durable", durable=True)
+    durable = host.declare_queue("durable", durable=True)
+    for _ in range(10):
+        host.publish_nowait(Message(b"x", routing_key="durable", persistent=True))
+    host.wait_for_commits()
+    assert pages(durable)
     assert pages(queue)
     assert drain(host, 150) == list(range(150))
     host.close()

@@ -30,8 +30,8 @@ MIB = 1 << 20
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[Broker]:
-    with Broker(data=tmp_path, durability="relaxed", memory_limit=MIB) as opened:
-        opened.declare_queue("q", durable=True)
+    with Broker(data=tmp_path, durability="relaxed", memory_limit=MIB, housekeeping_interval=3600) as opened:
+        opened.declare_queue("q", durable=True).state.limit.page_out()
         yield opened
 
 

@@ -45,6 +45,10 @@ class MemoryHolder(Protocol):
     def can_page(self) -> bool:
         """True when its messages can be written out."""
 
+    @property
+    def is_backed(self) -> bool:
+        """True when a store has its messages already, and it can page now: it need not keep many in memory."""
+
     def page_out(self) -> bool:
         """Begin to page, under no lock; False when that cannot be done now."""
 

@@ -120,13 +120,18 @@ class Session:
         self.connection.forget(self)
 
     def deliver_one(self) -> bool:
-        """Deliver one message of the next target that has one; False when none has. The connection's thread."""
+        """Deliver one message of the next target that has one; True when there may be more. The connection's thread.
+
+        A consumer that goes on, or is notified from now on, puts its target into the ring. Where a target has several
+        consumers, others of them may have been notified before.
+        """
         while (target := self._ring.pop()) is not None:
             delivery = target.pull()
             if delivery is not None:
-                self._ring.add(target)
+                if target.has_several:
+                    self._ring.add(target)
                 self._call(target, delivery)
-                return True
+                return bool(self._ring)
         return False
 
     def _call(self, target: ConsumerTarget, delivery: Delivery) -> None:

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from .._queue.queue import BrokerQueue
 
 
-Settle = Callable[[ConsumerQueue, "list[Entry]", QueueConsumer], object]
-
-
 class Delivery:
     """A message in the hands of a target, to be settled through the target."""
 
@@ -79,6 +76,7 @@ class ConsumerTarget:
         self._ready: LinkedBlockingMultiQueue[QueueConsumer] = LinkedBlockingMultiQueue()
         self._lock = Lock()
         self._consumers: list[QueueConsumer] = []
+        self.has_several: bool = False  # it has more than one consumer
         self._unsettled: dict[Delivery, None] = {}  # in order of delivery
         self._closed = False
 
@@ -106,6 +104,7 @@ class ConsumerTarget:
             closed = self._closed
             if not closed:
                 self._consumers.append(consumer)
+                self.has_several = len(self._consumers) > 1
                 self._ready.add_subqueue(consumer, capacity=1, max_in_flight=1)
         if closed:
             queue.remove_consumer(consumer)
@@ -166,7 +165,7 @@ class ConsumerTarget:
         Raises:
             ValueError: one of them is not this target's, or was settled before; then nothing was settled.
         """
-        self._settle(deliveries, lambda queue, entries, consumer: queue.accept(entries, consumer))
+        self._settle(deliveries, "accept")
 
     def release(self, *deliveries: Delivery, refused: bool = False, counted: bool = True) -> None:
         """Give messages back to their places; see `BrokerQueue.release`.
@@ -174,10 +173,7 @@ class ConsumerTarget:
         Raises:
             ValueError: as `accept`.
         """
-        self._settle(
-            deliveries,
-            lambda queue, entries, consumer: queue.release(entries, consumer, refused=refused, counted=counted),
-        )
+        self._settle(deliveries, "release", refused=refused, counted=counted)
 
     def reject(self, *deliveries: Delivery) -> None:
         """Send messages to the dead-letter callback of their queues.
@@ -185,7 +181,7 @@ class ConsumerTarget:
         Raises:
             ValueError: as `accept`.
         """
-        self._settle(deliveries, lambda queue, entries, consumer: queue.reject(entries, consumer))
+        self._settle(deliveries, "reject")
 
     def unsettled(self) -> list[Delivery]:
         """What was delivered and not settled, in order of delivery."""
@@ -249,8 +245,8 @@ class ConsumerTarget:
         """Pull once. Whatever happens, the consumer's turn ends; its token is back if it has to go on."""
         goes_on = True
         try:
-            entry = consumer.queue.deliver_single_message(consumer)
-            goes_on = entry is not None and consumer.is_willing
+            entry = consumer.queue.deliver_single_message(consumer, may_end=True)
+            goes_on = entry is not None and consumer.is_willing and not consumer.at_end
         finally:
             if goes_on:
                 self._notified(consumer)
@@ -258,7 +254,7 @@ class ConsumerTarget:
         if entry is None:
             return None
         delivery = self._keep(Delivery(consumer, entry))  # first of all: what follows calls other queues
-        if not goes_on:
+        if not consumer.is_willing:
             self._credit_changed()  # used up; the other queues should know before they ask
         return delivery
 
@@ -280,7 +276,8 @@ class ConsumerTarget:
             consumer.queue.release(delivery.entry, consumer, counted=False)
         return None
 
-    def _settle(self, deliveries: tuple[Delivery, ...], settle: Settle) -> None:
+    def _settle(self, deliveries: tuple[Delivery, ...], how: str, **options: bool) -> None:
+        """Settle by the queues' method of this name."""
         settled = dict.fromkeys(deliveries)
         with self._lock:
             for delivery in settled:
@@ -295,7 +292,7 @@ class ConsumerTarget:
             for entry in entries:
                 size += entry.size
             if consumer.acquires:
-                settle(consumer.queue, entries, consumer)
+                getattr(consumer.queue, how)(entries, consumer, **options)
         if self.credit.settled(len(settled), size):
             self._credit_changed()
 
@@ -308,6 +305,7 @@ class ConsumerTarget:
             if consumer not in self._consumers:
                 return
             self._consumers.remove(consumer)
+            self.has_several = len(self._consumers) > 1
         self._ready.remove_subqueue(consumer)
 
 

@@ -160,8 +160,6 @@ class VirtualHost(Verbs):
             journal=journal,
             pager_of=self._spill_rows.pager_of,
         )
-        if journal is not None:
-            self._memory.reservations.relieve()  # with a queue that pages there is less to lend
         if self._housekeeping is not None:
             self._housekeeping.add(queue)
         return queue

@@ -48,6 +48,9 @@ class PagingBudget:
         self.unused: int = 0  # Invariant: the sum of what the lists' shares have not used
         # Numbers of what is settled: the store shows them until it has committed that.
         self.deleting: dict[int, Area] = {}
+        # The same of queues that do not page. Written without the memory manager's lock, by one dictionary operation:
+        # added before its deletion is handed in, and taken out when that is committed.
+        self.departed: dict[int, None] = {}
         # Lists that have something new to give: whoever waits there is to be told.
         self.served: dict[TargetList, None] = {}
         # Lists that may need a load. Whoever is not in here has enough, or nothing further to get.

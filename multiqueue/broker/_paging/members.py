@@ -27,6 +27,17 @@ class PagingMembers(PagingBudget):
 
     # -- areas
 
+    def open_area(self, area: Area) -> None:
+        """A queue begins to page: what has left it, or another queue, and is in the store still, is not on it."""
+        self.deleting.update(dict.fromkeys(self.departed.copy(), area))
+
+    def end_area(self, area: Area) -> None:
+        """A queue pages no longer."""
+        left = [number for number, each in self.deleting.items() if each is area]
+        self.departed.update(dict.fromkeys(left))
+        for number in left:
+            del self.deleting[number]
+
     def close_area(self, area: Area) -> None:
         """The queue is gone: nobody can have anything of it. `clear_some` lets go of what is in memory."""
         area.is_closed = True
@@ -71,6 +82,7 @@ class PagingMembers(PagingBudget):
         is handed in.  2. It joins, and is handed in itself, under the same number.  3. It is settled.  4. The deletion
         of its turn is committed, and told here.  5. Its row is committed, and shown until another deletion is.
         """
+        self.departed.pop(number, None)
         area = self.deleting.get(number)
         if area is None or (area.writing and not area.writing.isdisjoint(area.positions_of(number))):
             return

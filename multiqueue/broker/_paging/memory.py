@@ -159,13 +159,20 @@ class MemoryManager:
 
     def open_area(self, area: Area, number: int, reader: AreaReader) -> None:
         """Take a queue's area in; `reader` reads it, and `number` is the queue's in the store."""
-        with self._lock:
+        with self as paging:
+            paging.open_area(area)
             self._readers[area] = self._numbers[number] = reader
 
     def refill_heads(self) -> None:
         """All areas were opened with what the store has: their heads are read, with nobody waiting."""
         with self as paging:
             paging.refill_heads([area for area in self._readers if any(last & NUMBER_MASK for last in area.last)])
+
+    def end_area(self, area: Area) -> None:
+        """Nothing is on a queue that pages no longer; what of its rows is to be deleted still is remembered."""
+        with self as paging:
+            paging.end_area(area)
+        self.close_area(area)
 
     def close_area(self, area: Area) -> None:
         """A queue is gone, and nobody can have anything of it; `clear_some` frees the memory that it has."""

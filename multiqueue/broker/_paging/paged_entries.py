@@ -223,7 +223,7 @@ class PagedEntries:
         return list(islice(self._holds.due(now), most))
 
     def next_time(self) -> float:
-        if self._own_rows is not None and not self._queue.counters.depth:
+        if not self._queue.counters.depth:
             return AT_ONCE  # to keep everything in memory again
         when = min(self._expiries.first, self._holds.first)
         return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)
@@ -231,7 +231,7 @@ class PagedEntries:
     def keep_time(self, now: float, after: After) -> None:
         if now - self._last_get > _GETTER_STAYS:
             self.assignments.leave(self._getter)
-        if self._own_rows is not None and not self._queue.counters.depth:
+        if not self._queue.counters.depth:
             after.append(self._paged.keep_in_memory)
 
     def least_significant(self, after: After) -> Entry | None:
@@ -285,7 +285,7 @@ class PagedEntries:
             entry.delivery_count, entry.refused_by, entry.maybe_delivered = past
 
     def _visit_if_empty(self) -> None:
-        if self._own_rows is not None and not self._queue.counters.depth:
+        if not self._queue.counters.depth:
             self._queue.visit_by(AT_ONCE)
 
     # -- readers

@@ -40,5 +40,8 @@ class PagingQueue(Protocol):
     def label(self) -> str:
         """The queue as error messages name it."""
 
-    def keep_in_memory(self) -> None:
-        """Have a source that keeps everything in memory; nothing is on the queue. The lock must be held."""
+    def keep_in_memory(self, departed: dict[int, None] | None = None) -> None:
+        """Have a source that keeps everything in memory; nothing is on the queue. The lock must be held.
+
+        `departed` is told of stored messages that leave.
+        """

@@ -28,6 +28,9 @@ _SHARE_ALONE: Final = 3 / 4  # of the budget: what is reserved while no queue pa
 _RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so that it is not each message's business
 _LEAST: Final = 1 / 4096  # of the budget, 64 KiB of 256 MiB: beyond what a queue uses
 _LARGEST: Final = 1 / 64  # of the budget
+# Of the budget: what a queue keeps in memory that a store has already. To page it out takes some 40 ms then, at 256
+# MiB, in which its lock is held, perhaps on the store's thread.
+_MOST_BACKED: Final = 1 / 64
 
 
 class Memory(Protocol):
@@ -57,6 +60,8 @@ class Reservations:
         """Reserve what a queue uses, and something for what comes next; False when that is not to be had."""
         with self._memory as paging:
             use = holder.in_use
+            if use > paging.limit * _MOST_BACKED and holder.is_backed:
+                return False
             ahead = min(max(use, int(paging.limit * _LEAST)), int(paging.limit * _LARGEST))
             if self._grant(paging, holder, use + ahead):
                 return True

@@ -67,23 +67,27 @@ class Spill:
         self._new_rows = new_rows
         self._may_page = may_page(queue.settings)
         self._period: _Period | None = None
-        if queue.journal is not None and self._may_page:
-            self._begin(queue.journal)
-        else:
-            self._keep_within()
+        self._keep_in_memory_locked()
 
-    def _keep_within(self) -> None:
-        """Reserve memory for what is on the queue from now on."""
-        self._queue.state.limit.keep_within(self._memory.reservations, self.page_out if self._may_page else None)
+    def _keep_in_memory_locked(self) -> None:
+        """Keep everything in memory from now on, nothing being on the queue. Or nobody knows the queue yet."""
+        state, is_stored = self._queue.state, self._queue.journal is not None and self._may_page
+        self._queue.keep_in_memory(self._memory.paging.departed if is_stored else None)
+        state.limit.keep_within(
+            self._memory.reservations,
+            self.page_out if self._may_page else None,
+            lambda: is_stored and not state.is_pinned,
+        )
 
     # -- opening
 
     def recover(self, levels: Iterable[Level]) -> bool:
         """As `Pager.recover`."""
-        period = self._period
-        if period is None:
+        journal = self._queue.journal
+        if journal is None or not self._may_page:
             return False
-        last, counters = period.source.area.last, self._queue.state.counters
+        source, counters = self._begin(journal).source, self._queue.state.counters
+        last = source.area.last
         for level in levels:
             if not 0 <= level.level < len(last):
                 raise StoreDamaged(
@@ -92,6 +96,7 @@ class Spill:
                 )
             last[level.level] = level.level << LEVEL_SHIFT | level.last
             counters.arrived(level.messages, level.bytes)
+        self._memory.reservations.relieve()  # with a queue that pages there is less for others
         return True
 
     def check_size(self, size: int) -> None:
@@ -109,8 +114,8 @@ class Spill:
         with self._queue.state.lock:
             # Others have all that they may have, and the share has room: it is what pages that takes the rest.
             must_page = limit.can_page and not limit.reserve()
-        if must_page:
-            self.page_out()
+        if must_page and self.page_out():
+            self._memory.reservations.relieve()  # with a queue that pages there is less for others
         after: After = []
         with self._queue.state.lock:
             if limit.seek_room(after):
@@ -143,11 +148,12 @@ class Spill:
             period = self._period
             if period is None or state.counters.depth or state.deleted or state.is_pinned:
                 return
-            self._memory.close_area(period.source.area)
+            if period.source.area.writing:
+                return  # a row is on its way of what was settled; paging is to know of it
+            self._memory.end_area(period.source.area)
             self._period = None
             state.limit.end_paging()
-            self._queue.keep_in_memory()
-            self._keep_within()
+            self._keep_in_memory_locked()
 
     def _rows(self) -> Rows | None:
         if self._queue.journal is not None:
@@ -164,12 +170,13 @@ class Spill:
         state = self._queue.state
         if state.deleted or state.is_pinned or not isinstance(state.source, ResidentEntries):
             return False
-        entries = state.source.entries
-        first = entries.after(entries.start)
+        if self._queue.journal is not None:
+            return True
+        first = state.source.entries.after(state.source.start)
         # Objects of this process: memory alone can keep them.
         return first is None or isinstance(first.message.body, bytes | bytearray | memoryview)
 
-    def _begin(self, rows: Rows) -> None:
+    def _begin(self, rows: Rows) -> _Period:
         """Page from now on. The lock is held, or nobody knows the queue yet."""
         queue, memory, state = self._queue, self._memory, self._queue.state
         source = PagedEntries(state, queue.name, memory, self, rows if queue.journal is None else None)
@@ -184,6 +191,7 @@ class Spill:
         writer = PagedWriter(queue, source, memory, rows, reader)
         state.walk = writer
         self._period = _Period(source, reader, writer)
+        return self._period
 
     # -- while it pages
 

@@ -69,7 +69,7 @@ BROWSER_MOVES: Final[Moves] = {
 class ConsumerQueue(EntryQueue, Protocol):
     """What a consumer's owner asks of its queue: see `BrokerQueue`."""
 
-    def deliver_single_message(self, consumer: QueueConsumer) -> Entry | None: ...
+    def deliver_single_message(self, consumer: QueueConsumer, *, may_end: bool = False) -> Entry | None: ...
 
     def deliver_messages(self, consumer: QueueConsumer, most: int, most_bytes: int) -> list[Entry]: ...
 
@@ -146,7 +146,7 @@ class QueueConsumer(Reader):
         self.desired: bool = False  # what the target last said
         self.active: bool = True  # False while it waits behind the limit of active consumers
         self.pulling: bool = False  # a thread is in deliver_single_message for it
-        self.at_end: bool = False  # its last pull found nothing further for it
+        self.at_end: bool = False  # its last pull found nothing for it, or took the last
 
     def notify_work(self) -> None:
         """There may be something to take. Called by the queue, on any thread, under no lock."""
@@ -178,10 +178,18 @@ ConsumerList = OrderedDict[QueueConsumer, None]
 class PriorityLists:
     """The consumers of one priority: all of them, the interested and the notified."""
 
-    __slots__ = ("all", "interested", "notified", "priority")
+    __slots__ = ("all", "by_state", "interested", "notified", "priority")
 
-    def __init__(self, priority: int) -> None:
+    def __init__(self, priority: int, not_interested: ConsumerList, non_acquiring: ConsumerList) -> None:
         self.priority: int = priority
         self.all: ConsumerList = OrderedDict()
         self.interested: ConsumerList = OrderedDict()
         self.notified: ConsumerList = OrderedDict()
+        # By ConsumerState: where a consumer of this priority is. The two lists given are those of all priorities.
+        self.by_state: tuple[ConsumerList | None, ...] = (
+            None,
+            not_interested,
+            non_acquiring,
+            self.interested,
+            self.notified,
+        )

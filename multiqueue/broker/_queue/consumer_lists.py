@@ -49,7 +49,9 @@ class QueueConsumerManager:
         """Put a new consumer into All and NotInterested."""
         lists = self._by_priority.get(consumer.priority)
         if lists is None:
-            lists = self._by_priority[consumer.priority] = PriorityLists(consumer.priority)
+            lists = self._by_priority[consumer.priority] = PriorityLists(
+                consumer.priority, self.not_interested, self.non_acquiring
+            )
             insort(self.levels, lists, key=lambda each: -each.priority)
         consumer.lists = lists
         lists.all[consumer] = None
@@ -73,15 +75,16 @@ class QueueConsumerManager:
     def move(self, consumer: QueueConsumer, interest: Interest) -> bool:
         """Move a consumer as its table says; False, and nothing changes, when the table says nothing."""
         state = consumer.moves[interest].get(consumer.state)
-        if state is None:
+        lists = consumer.lists
+        if state is None or lists is None:
             return False
-        current = self._list_of(consumer)
+        current = lists.by_state[consumer.state]
         if current is not None:
             del current[consumer]
         self.idle += (state in _IDLE) - (consumer.state in _IDLE)
         consumer.state = state
         consumer.is_willing = state >= ConsumerState.NON_ACQUIRING
-        target = self._list_of(consumer)
+        target = lists.by_state[state]
         if target is not None:
             target[consumer] = None
         return True
@@ -107,16 +110,6 @@ class QueueConsumerManager:
             yield from lists.notified
             yield from lists.interested
 
-    def _list_of(self, consumer: QueueConsumer) -> ConsumerList | None:
-        state, lists = consumer.state, consumer.lists
-        if state is ConsumerState.NOT_INTERESTED:
-            return self.not_interested
-        if state is ConsumerState.NON_ACQUIRING:
-            return self.non_acquiring
-        if lists is None or state is ConsumerState.REMOVED:
-            return None
-        return lists.interested if state is ConsumerState.INTERESTED else lists.notified
-
     def check_invariants(self) -> None:
         """Raise AssertionError when a consumer is in a list that its state does not name, or in none."""
         everyone = list(self)
@@ -129,5 +122,5 @@ class QueueConsumerManager:
         assert sorted(map(id, placed)) == sorted(map(id, everyone)), "not in exactly one list each"
         assert self.idle == sum(consumer.state in _IDLE for consumer in everyone)
         for consumer in everyone:
-            current = self._list_of(consumer) or ()
+            current = (consumer.lists and consumer.lists.by_state[consumer.state]) or ()
             assert consumer in current, f"{consumer!r} is in a wrong list"

@@ -38,6 +38,7 @@ class DepthLimit:
         # Bytes that may be in use before more must be asked for. Guarded by the memory manager's lock as well.
         self.reserved: int = sys.maxsize
         self._page_out: Callable[[], bool] | None = None  # None where no store could have what is on the queue
+        self._is_backed: Callable[[], bool] | None = None
         self.short_of_memory: bool = False  # there is no more memory. Invariant: implies throttled
         # Of a queue that pages: whether what no store can keep has filled the memory.
         self._is_overfull: Callable[[], bool] | None = None
@@ -95,9 +96,11 @@ class DepthLimit:
 
     # -- memory
 
-    def keep_within(self, reservations: MemoryReservations, page_out: Callable[[], bool] | None) -> None:
+    def keep_within(
+        self, reservations: MemoryReservations, page_out: Callable[[], bool] | None, is_backed: Callable[[], bool]
+    ) -> None:
         """Reserve memory for what is on the queue from now on; `page_out` lets a store have it instead."""
-        self._reservations, self._page_out = reservations, page_out
+        self._reservations, self._page_out, self._is_backed = reservations, page_out, is_backed
         self.reserved = 0
 
     def begin_paging(self, is_overfull: Callable[[], bool]) -> None:
@@ -125,6 +128,11 @@ class DepthLimit:
     def can_page(self) -> bool:
         """True when a store could have what is on the queue."""
         return self._page_out is not None
+
+    @property
+    def is_backed(self) -> bool:
+        """As `MemoryHolder.is_backed`."""
+        return self._is_backed is not None and self._is_backed()
 
     def page_out(self) -> bool:
         """Let the store have what is on the queue, the lock being free; False when that cannot be done now."""

@@ -26,6 +26,7 @@ from .deadlines import Deadlines
 from .entry import SEIZE, SETTLE, Entry, EntryState, Key, Position
 from .entry_list import EntryList
 
+_AVAILABLE: Final = EntryState.AVAILABLE
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
 
 # An entry, a consumer, and what is wrong should the consumer's selector match the entry.
@@ -174,8 +175,12 @@ class ResidentEntries:
 
     asks_selectors = True
 
-    def __init__(self, queue: QueueRules, entries: EntryList) -> None:
+    def __init__(self, queue: QueueRules, entries: EntryList, departed: dict[int, None] | None = None) -> None:
         self._queue = queue
+        # Numbers of stored messages that have left, and that the store shows still; None where no one asks for them.
+        # Added under the queue's lock; taken out, on the store's thread, when their deletion is committed.
+        self._departed = departed
+        self._is_plain = not queue.settings.has_groups
         self.entries = entries
         self.start: Position = entries.start
         self.key_of = entries.key_of
@@ -207,9 +212,11 @@ class ResidentEntries:
 
     def remove(self, entry: Entry) -> None:
         self.entries.remove(entry)
+        if entry.is_stored and self._departed is not None and not entry.is_settled_elsewhere:
+            self._departed[entry.number] = None
 
     def consume(self, entry: Entry) -> None:
-        self.entries.remove(entry)
+        self.remove(entry)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         self.returns.add(entry.position)
@@ -271,7 +278,10 @@ class ResidentEntries:
                 return entry
             reader.drop_revisit()
         cursor = reader.cursor
+        is_plain = self._is_plain and not reader.no_local
         while (entry := entries.after(cursor)) is not None:
+            if is_plain and entry.state is _AVAILABLE and entry.expires_at is None and entry.refused_by is None:
+                break  # as `can_have`, without a call for each message
             if can_have(entry, reader, after):
                 break
             cursor = entry.position
@@ -360,6 +370,7 @@ class ResidentEntries:
         return ready, True
 
     def close(self, after: After) -> None:
+        self._departed = None  # the store drops all of the queue
         self._browsers.clear()
 
     def clear_some(self, most: int) -> tuple[list[object], bool]:

@@ -124,10 +124,11 @@ class BrokerQueue:
         send = None if dead_letter is None else partial(dead_letter, self)
         self.dead_letters: DeadLetters = DeadLetters(self, journal, send, self.callbacks, lambda: state.deleted)
         self.entry_dropped: Callable[[Entry, DeadLetterReason | None], None] = self.dead_letters.entry_dropped
-        self.keep_in_memory()
         self.joining: Enqueuer = Enqueuer(self, state, self._lock, self.callbacks, journal, self._alerts)
         self._administration = Administration(self, state, self._lock, self.callbacks, self.dead_letters)
         self._pager = self.joining.pager = None if pager_of is None else pager_of(self)
+        if self._pager is None:
+            self.keep_in_memory()
 
     # -- putting
 
@@ -174,25 +175,32 @@ class BrokerQueue:
 
     # -- delivering
 
-    def deliver_single_message(self, consumer: QueueConsumer) -> Entry | None:
+    def deliver_single_message(self, consumer: QueueConsumer, *, may_end: bool = False) -> Entry | None:
         """The next entry for this consumer, now its own (a browser's stays where it is); None when there is none.
 
-        After None the consumer will be notified again. After an entry it must call again: it will not be.
+        After None the consumer will be notified again. After an entry it must call again: it will not be. With
+        `may_end` it will be after the last entry too, when it is `at_end`.
 
         Raises:
             RuntimeError: another call for this consumer is under way, perhaps one that runs its selector.
         """
         after: After = []
         entry = None
+        higher: Sequence[QueueConsumer] = ()
+        asks = False
         with self._lock:
             if not consumer.is_willing:
                 return None
-            higher, asks = self._higher_locked(consumer)
+            if consumer.selector is not None or len(self.state.consumers.levels) > 1:
+                higher, asks = self._higher_locked(consumer)
             if asks:
                 self._begin_pull_locked(consumer)
             else:
                 entry = self.state.pull(consumer, higher, after)
-                self.state.counters.delivered += entry is not None
+                if entry is not None:
+                    self.state.counters.delivered += 1
+                    if may_end:
+                        self.state.end_if_empty(consumer)
         if after:
             self._act(after)
         if asks:
@@ -814,10 +822,13 @@ class BrokerQueue:
         if self._pager is not None:
             self._pager.relieve()
 
-    def keep_in_memory(self) -> None:
-        """Have a source that keeps everything in memory; nothing is on the queue. The lock must be held."""
+    def keep_in_memory(self, departed: dict[int, None] | None = None) -> None:
+        """Have a source that keeps everything in memory; nothing is on the queue. The lock must be held.
+
+        `departed` is told of stored messages that leave.
+        """
         state = self.state
-        source = ResidentEntries(state, make_entry_list(self.settings, self.label))
+        source = ResidentEntries(state, make_entry_list(self.settings, self.label), departed)
         source.begin_anew(state.consumers)
         state.source = source
         state.walk = ResidentWalk(state, source, self._lock, self.callbacks, self.dead_letters)

@@ -194,8 +194,9 @@ class QueueState:
             self._choose_matched(after)
             return []
         with_selector: list[QueueConsumer] = []
+        is_plain = entry.refused_by is None and self.groups is None
         for consumer in self.consumers.interested():
-            if not self.suits(entry, consumer):
+            if not (is_plain and not consumer.no_local) and not self.suits(entry, consumer):
                 continue
             if consumer.selector is not None:
                 with_selector.append(consumer)
@@ -285,6 +286,13 @@ class QueueState:
         consumer.revisit(entry)
         return None
 
+    def end_if_empty(self, consumer: QueueConsumer) -> None:
+        """After a pull that brought something: end as the next one would, if nothing is left for anybody."""
+        counters = self.counters
+        if counters.ready == counters.held and consumer.acquires:
+            consumer.at_end = True
+            self.consumers.move(consumer, Interest.UNNOTIFY)
+
     def examine(self, consumer: QueueConsumer, count: int, after: After) -> list[Entry]:
         """Up to `count` entries to ask the selector about; the consumer is past them all.
 
@@ -349,7 +357,8 @@ class QueueState:
         entry = source.next_for(reader, after)
         if entry is not None:
             source.pass_over(reader, entry)
-            self.acquire(entry, owner, after, locked=False)
+            source.take(entry, owner)
+            self._acquired(entry, owner, after, locked=False)
             self.counters.delivered += 1
             if auto_accept:
                 self.accept(entry, owner, after)
@@ -366,15 +375,12 @@ class QueueState:
 
     # -- taking and settling
 
-    def acquire(self, entry: Entry, owner: object, after: After, *, locked: bool) -> None:
-        """AVAILABLE to LOCKED, or on to UNLOCKED, by `owner`."""
-        self.source.take(entry, owner)
-        self._acquired(entry, owner, after, locked=locked)
-
     def accept(self, entry: Entry, owner: object, after: After) -> None:
         """Delete an entry its owner is done with; of an entry that was seized the owner is None."""
         entry.apply(SETTLE, owner)
-        self.counters.left(1, entry.size)
+        counters = self.counters
+        counters.depth -= 1
+        counters.depth_bytes -= entry.size
         self.source.remove(entry)
         if self.groups is not None and owner is not None:
             self._left_group(entry)
@@ -591,10 +597,15 @@ class QueueState:
             self.visit_by(when)
 
     def _acquired(self, entry: Entry, owner: object, after: After, *, locked: bool) -> None:
+        """AVAILABLE to LOCKED, or on to UNLOCKED, by `owner`."""
         entry.apply(ACQUIRE if locked else DELIVER, owner)
+        counters, limit = self.counters, self.limit
         if entry.delivery_count > 1:
-            self.counters.redelivered += 1
-        self._left_ready(entry, after)
+            counters.redelivered += 1
+        counters.ready -= 1  # as `_left_ready`, without a call for each message
+        counters.ready_bytes -= entry.size
+        if limit.throttled and limit.has_room():
+            limit.end_throttling(after)
         if self.groups is not None:
             self.groups.acquired(entry.group, owner)
 
@@ -649,7 +660,8 @@ class QueueState:
             if consumer.auto_accept:
                 self.consume(entry, consumer, after)
             else:
-                self.acquire(entry, consumer, after, locked=consumer.lock_deliveries)
+                self.source.take(entry, consumer)
+                self._acquired(entry, consumer, after, locked=consumer.lock_deliveries)
         if credit is not None and not credit.is_open:
             self._lose_interest(consumer, after)
             return True
