@@ -13,6 +13,7 @@ _EXTRAS = {
     "pamqp": "amqp",
     "prometheus_client": "monitor",
     "pyarrow": "spark",
+    "pyiceberg": "iceberg",
     "pyspark": "spark",
     "s3fs": "s3",
     "starlette": "monitor",

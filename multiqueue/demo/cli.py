@@ -22,7 +22,9 @@ _DIRECTORY = "multiqueue-demo"
 @click.option("--fresh", is_flag=True, help="Forget what an earlier demo left in DIR and start anew.")
 @click.option("--quick", is_flag=True, help="A part of the sources: half a minute on two cores.")
 @click.option(
-    "--table", type=click.Choice(["delta"]), help="Put the rows into a table instead of directories of files."
+    "--table",
+    type=click.Choice(["delta", "iceberg"]),
+    help="Put the rows into a table.",
 )
 @click.pass_context
 def demo(ctx: click.Context, directory: Path | None, fresh: bool, quick: bool, table: str | None) -> None:

@@ -46,6 +46,8 @@ class DeltaTable:
     """The Delta way of `TableFormat`."""
 
     may_widen = False
+    stored_as: Mapping[str, str] = {}
+    keeps_partition_columns = False
 
     def __init__(self, files: TableFiles) -> None:
         self.files = files

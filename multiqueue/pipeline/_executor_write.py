@@ -4,7 +4,7 @@ This module is sent to executors by value, so it imports nothing of ours, and wh
 
 Promise     Each task writes files of names that no other attempt of it has, and tells of them when it has written all:
             files of an attempt that died are told by none, and no commit names them. With `partition_by` a file has
-            rows of one value of each of these columns, which are in the names of its directories instead.
+            rows of one value of each of these columns, which are in the names of its directories.
 Memory      A batch, and per file that is being written what Parquet holds of a row group.
 """
 
@@ -32,6 +32,8 @@ class Target:
     directory: str
     """As that file system calls it."""
     partition_by: Sequence[str] = ()
+    keeps_columns: bool = False
+    """Whether the files have the columns of `partition_by` too."""
     compression: str = "snappy"
 
 
@@ -49,7 +51,7 @@ def writer(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
         name = f"part-{uuid.uuid4().hex}.parquet"
         opened: dict[str, tuple[Any, Any]] = {}
         for batch in batches:
-            for place, rows in _parts(pyarrow.table(pyarrow.Table.from_batches([batch])), target.partition_by):
+            for place, rows in _parts(pyarrow.table(pyarrow.Table.from_batches([batch])), target):
                 if not rows.num_rows:
                     continue
                 path = f"{place}{name}"
@@ -77,19 +79,19 @@ def writer(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return write
 
 
-def _parts(rows: Any, partition_by: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """The rows by the values of these columns: the directory for each, and its rows without the columns."""
+def _parts(rows: Any, target: Target, place: int = 0) -> Iterator[tuple[str, Any]]:
+    """The rows by the values of the columns from this one on: the directory for each, and its rows."""
     import pyarrow.compute as compute  # type: ignore[import-untyped]
 
-    if not partition_by:
-        yield "", rows
+    if place == len(target.partition_by):
+        yield "", rows if target.keeps_columns else rows.drop_columns(list(target.partition_by))
         return
-    name, *others = partition_by
+    name = target.partition_by[place]
     column = rows[name]
     for value in column.unique():
         chosen = compute.is_null(column) if not value.is_valid else compute.equal(column, value)
-        for rest, part in _parts(rows.filter(chosen).drop_columns([name]), others):
-            yield f"{name}={_escaped(value.as_py())}/{rest}", part
+        for rest, part in _parts(rows.filter(chosen), target, place + 1):
+            yield f"{'_of_' if target.keeps_columns else ''}{name}={_escaped(value.as_py())}/{rest}", part
 
 
 def _escaped(value: Any) -> str:

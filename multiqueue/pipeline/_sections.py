@@ -19,7 +19,7 @@ from ._source import split_source
 
 InputFormat = Literal["csv", "json", "jsonl", "parquet", "text", "binary", "paths", "message"]
 OutputFormat = Literal["parquet", "json", "csv", "orc", "text"]
-TableKind = Literal["delta"]
+TableKind = Literal["delta", "iceberg"]
 TABLES: tuple[str, ...] = get_args(TableKind)
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 """`module:function`."""
@@ -192,6 +192,8 @@ class OutputSection(_Section):
     path: str = Field(min_length=1)
     table: TableKind | None = None
     on_other_columns: Literal["refuse", "add", "widen"] | None = None
+    name: str = Field(default="multiqueue.data", pattern=r"^\w+(\.\w+)+$")
+    catalog: dict[str, str] = Field(default_factory=dict, repr=False)
     format: OutputFormat = "parquet"
     options: dict[str, Scalar] = Field(default_factory=dict)
     partition_by: list[str] = Field(default_factory=list)
@@ -210,6 +212,11 @@ class OutputSection(_Section):
     def _is_local(cls, value: str) -> str:
         return local(value)
 
+    @field_validator("catalog")
+    @classmethod
+    def _from_the_environment(cls, value: dict[str, str]) -> dict[str, str]:
+        return {key: _VARIABLE.sub(_variable, one) for key, one in value.items()}
+
     @model_validator(mode="after")
     def _directories_are_renamed(self) -> OutputSection:
         if self.table is None and not place_of(self.path).is_local:
@@ -223,6 +230,8 @@ class OutputSection(_Section):
     def _tables_are_parquet(self) -> OutputSection:
         if self.table is not None and self.format != "parquet":
             raise ValueError(f"the files of a table are Parquet; leave format = {self.format!r} out, or table")
+        if self.table != "iceberg" and (self.catalog or "name" in self.model_fields_set):
+            raise ValueError('catalog and name go with table = "iceberg"')
         if self.table is None and self.on_other_columns is not None:
             raise ValueError("on_other_columns goes with table; the columns of files are named by expect")
         return self

@@ -22,7 +22,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ._errors import JobError, PipelineError, StateMismatch
@@ -69,6 +69,10 @@ class TableFormat(Protocol):
     files: TableFiles
     may_widen: bool
     """Whether a column's type can become a wider one."""
+    stored_as: Mapping[str, str]
+    """Simple types that the table has not, and the wider ones that it has instead."""
+    keeps_partition_columns: bool
+    """Whether a file has the columns that the table is partitioned by; else only its directories' names have them."""
 
     def open(self) -> bool:
         """Look at the newest version of the table; False when there is none."""
@@ -131,6 +135,7 @@ class Table:
         self._is_stale = True
         self.place = place
         self.files = form.files
+        self.keeps_partition_columns = form.keeps_partition_columns
 
     def claim(self, owner: str) -> None:
         """Return if there is no table yet, or one of the state of this number that is partitioned as configured.
@@ -150,7 +155,10 @@ class Table:
         """
         with self._lock:
             self._look_locked()
-            return self._fitted_locked(self._form.columns if self._is_there else found, found)
+            kept = {name: self._form.stored_as.get(told(kind), kind) for name, kind in found.items()}
+            fit = self._fitted_locked(self._form.columns if self._is_there else kept, kept)
+            wider = {name: str(kind) for name, kind in kept.items() if kind != found[name]}
+            return replace(fit, casts={**wider, **fit.casts})
 
     def is_committed(self, item: Item) -> bool:
         """Whether the item's last attempt is in the table."""

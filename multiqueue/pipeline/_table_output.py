@@ -29,7 +29,7 @@ from ._put_out import require_free
 from ._reading import quoted, spark_path
 from ._table import Change, Table, TableFile, Written
 from ._table_columns import Columns, Fit, of_spark, to_spark
-from ._table_files import DataFile, TableFiles, data_file
+from ._table_files import DataFile, data_file
 
 # How Hadoop says that it knows no such file system, or has no code for it.
 _NO_CONNECTOR = ("No FileSystem for scheme", "ClassNotFoundException", "UnsupportedFileSystem", "NoClassDefFoundError")
@@ -184,17 +184,24 @@ class TableSink:
         directory = self.output.directory_of(item)
         if has_connector(frame.sparkSession, table.files.root):
             writer = named.write.options(**self.options)
-            if self.partition_by:
-                writer = writer.partitionBy(*self.partition_by)
+            parts = list(self.partition_by)
+            if parts and table.keeps_partition_columns:
+                parts = [f"_of_{name}" for name in parts]
+                pairs = zip(self.partition_by, parts, strict=True)
+                named = named.selectExpr("*", *(f"{quoted(name)} AS {quoted(part)}" for name, part in pairs))
+                writer = named.write.options(**self.options)
+            if parts:
+                writer = writer.partitionBy(*parts)
             writer.parquet(table.files.place(directory).spark_url)
             files = table.files.described(directory, self.partition_by)
         else:
-            files = self._written_by_python(named, table.files, directory)
+            files = self._written_by_python(named, table, directory)
         columns = {fit.spelled[name]: fit.casts.get(name, kind) for name, kind in found.items()}
         self.output.note(Change(item, directory, files, columns))
 
-    def _written_by_python(self, frame: DataFrame, files: TableFiles, directory: str) -> tuple[DataFile, ...]:
+    def _written_by_python(self, frame: DataFrame, table: Table, directory: str) -> tuple[DataFile, ...]:
         """Have the executors' Python write the rows: Spark does not reach the store."""
+        files = table.files
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]
         from pyspark import cloudpickle
 
@@ -207,7 +214,9 @@ class TableSink:
         cloudpickle.register_pickle_by_value(_executor_write)  # type: ignore[no-untyped-call] # executors have it not
         protocol, arguments, key = files.storage.fsspec(files.place(directory))
         compression = self.options.get("compression", "snappy")
-        target = _executor_write.Target(protocol, arguments, key, tuple(self.partition_by), compression)
+        target = _executor_write.Target(
+            protocol, arguments, key, tuple(self.partition_by), table.keeps_partition_columns, compression
+        )
         told = frame.mapInArrow(_executor_write.writer(target), _executor_write.SCHEMA).collect()
         return tuple(
             data_file(

@@ -23,19 +23,24 @@ def output_of(config: PipelineConfig) -> Output:
     section = config.settings.output
     if section.table is None:
         return Publisher(config.output)
-    tables = {"": _table(config, "data", section.partition_by)}
+    tables = {"": _table(config, "data", section.name, section.partition_by)}
     for name, step in config.settings.steps.items():
-        tables[name] = _table(config, f"steps/{quoted(name)}", step.partition_by)
+        tables[name] = _table(config, f"steps/{quoted(name)}", f"{section.name}_{name}", step.partition_by)
     return TableOutput(config.output, f"{section.table} tables", tables)
 
 
-def _table(config: PipelineConfig, path: str, partition_by: Sequence[str]) -> Table:
+def _table(config: PipelineConfig, path: str, name: str, partition_by: Sequence[str]) -> Table:
     rule = config.settings.output.on_other_columns or REFUSE
     root = Place(f"{config.rows_at.text}/{path}")
-    return Table(_format(config, TableFiles(root, config.storage)), partition_by, rule, root.text)
+    return Table(_format(config, TableFiles(root, config.storage), name), partition_by, rule, root.text)
 
 
-def _format(config: PipelineConfig, files: TableFiles) -> TableFormat:
-    from ._delta import DeltaTable  # here: the libraries of tables are extras, each of its own
+def _format(config: PipelineConfig, files: TableFiles, name: str) -> TableFormat:
+    section = config.settings.output
+    if section.table == "delta":  # the libraries of tables are extras, each of its own
+        from ._delta import DeltaTable
 
-    return DeltaTable(files)
+        return DeltaTable(files)
+    from ._iceberg import IcebergTable
+
+    return IcebergTable(files, name, section.catalog, config.output / "_multiqueue" / "catalog.sqlite")

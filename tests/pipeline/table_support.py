@@ -83,14 +83,24 @@ def rows_of(root: Path | str, kind: str, column: str = "row", options: dict[str,
 
 def read(root: Path | str, kind: str, options: dict[str, str] | None = None) -> Any:
     """The table at this place, as Arrow's."""
-    assert kind == "delta"
-    return deltalake.DeltaTable(root, storage_options=options).to_pyarrow_table()
+    if kind == "delta":
+        return deltalake.DeltaTable(root, storage_options=options).to_pyarrow_table()
+    return iceberg(root).scan().to_arrow()
 
 
 def versions(root: Path, kind: str) -> int:
-    """How many commits the table has."""
-    assert kind == "delta"
-    return deltalake.DeltaTable(root).version() + 1
+    """How many versions readers can have seen the table in."""
+    if kind == "delta":
+        return deltalake.DeltaTable(root).version() + 1
+    return len(iceberg(root).metadata.metadata_log) + 1
+
+
+def iceberg(root: Path | str) -> Any:
+    """The table at this place as its newest metadata has it, without a catalog."""
+    from pyiceberg.table import StaticTable
+
+    newest = max((Path(root) / "metadata").glob("*.metadata.json"))
+    return StaticTable.from_metadata(f"file://{newest}")
 
 
 STEPS = (Step("daily", ("in",), each_lane=True), Step("totals", ("daily",)))

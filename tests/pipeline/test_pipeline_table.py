@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 from pipeline_parts_support import Kind, Ledger, TableOutput, open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
@@ -16,7 +17,7 @@ from test_pipeline_crash import LANES, Fuse, Killed, fragile
 
 from multiqueue.pipeline import FileSeen, Item, PipelineError, StateMismatch
 
-KINDS = ["delta"]
+KINDS = ["delta", "iceberg"]
 OPTIMIZED = ["delta"]
 
 
@@ -65,6 +66,7 @@ def after_each_death(tmp_path: Path, kind: str, **settings: Any) -> Iterator[tup
         yield start(base, kind, Fuse(), **settings), f"died at moment {last}, {name}"
 
 
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.slow(selected=True))])
 def test_killed_at_every_moment(tmp_path: Path, kind: str) -> None:
     """Whichever commit of the state or the table is the last before death, the next run ends with each row once."""
     for again, died in after_each_death(tmp_path, kind):
@@ -72,6 +74,7 @@ def test_killed_at_every_moment(tmp_path: Path, kind: str) -> None:
         assert rows_of(again.output / "data", kind) == contents(LANES), died
 
 
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)])
 def test_steps_have_tables(tmp_path: Path, kind: str) -> None:
     """Each step has a table of its own below `steps`, whatever dies."""
     for again, died in after_each_death(tmp_path, kind, steps=STEPS):
@@ -269,6 +272,18 @@ def test_a_table_partitioned_in_another_way(tmp_path: Path, kind: str, ledger: L
     put_all(opened(tmp_path, kind, ledger), items(tmp_path, 1), "x")
     with pytest.raises(StateMismatch, match=r"is partitioned by nothing, and output.partition_by says row"):
         opened(tmp_path, kind, ledger, partition_by=["row"])
+
+
+def test_a_type_that_the_table_has_not(tmp_path: Path, kind: str, ledger: Ledger) -> None:
+    """Iceberg has no integers of one or two bytes: such a column is written as one of four, also by later items."""
+    output = opened(tmp_path, kind, ledger)
+    found: dict[str, Kind] = {"lane": "string", "item": "string", "n": "short"}
+    for item in items(tmp_path, 2):
+        fit = output.tables[""].fit(found)
+        stored = {"n": fit.casts.get("n", "short")}
+        assert stored == {"n": "integer" if kind == "iceberg" else "short"}
+        written = pyarrow.scalar(7, pyarrow.int32() if kind == "iceberg" else pyarrow.int16())
+        assert put_all(output, [item], written, stored) == [None]
 
 
 def test_columns_that_come_later(tmp_path: Path, kind: str, ledger: Ledger) -> None:

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,14 @@ import polars
 import pytest
 from pipeline_support import Recorder, do_without
 from s3_support import KEYS, Store
-from table_support import read, versions
+from table_support import iceberg, read, versions
 from test_pipeline_table_store import options
 
 from multiqueue.pipeline import ExitStatus, parse_config, run_pipeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow(selected=True), pytest.mark.timeout(900)]
 
-KINDS = ["delta"]
+KINDS = ["delta", "iceberg"]
 
 _QUERY = """SELECT customer, CAST(amount AS INT) AS amount, CAST(amount AS DECIMAL(12, 2)) AS price,
     CAST(day AS DATE) AS day, TIMESTAMP '2026-01-02 03:04:05.678901 UTC' AS at,
@@ -139,7 +140,12 @@ def everybody(root: Path, kind: str) -> Iterator[list[dict[str, Any]]]:
     rows = read(root, kind)
     yield rows.to_pylist()
     yield duckdb.from_arrow(rows).to_arrow_table().to_pylist()
-    yield polars.scan_delta(str(root)).collect().to_dicts()
+    if kind == "delta":
+        yield polars.scan_delta(str(root)).collect().to_dicts()
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there is a faster way to plan
+            yield polars.scan_iceberg(iceberg(root)).collect().to_dicts()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 from pipeline_parts_support import open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
+from pyiceberg.table import StaticTable
+from s3_support import KEYS
 from table_support import output_in, rows_of, table_pipeline
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 from test_pipeline_table import dying, items, put_all
@@ -35,8 +37,6 @@ def where(store: Store, bucket: str, endpoint: str | None = None) -> dict[str, A
 
 def options(store: Store) -> dict[str, str]:
     """How deltalake and others reach the store, without our code."""
-    from s3_support import KEYS
-
     return {
         "AWS_ACCESS_KEY_ID": KEYS["key"],
         "AWS_SECRET_ACCESS_KEY": KEYS["secret"],
@@ -103,6 +103,28 @@ def test_the_store_is_named_where_files_would_be_renamed(tmp_path: Path) -> None
     values = {"lanes": {"a": {"files": "*", "format": "text"}}, "job": {"sql": "SELECT 1"}}
     with pytest.raises(ConfigError, match=r'cannot rename a directory: set table = "delta", whose commits need no'):
         parse_config({**values, "output": {"path": "s3://bucket/out"}}, tmp_path)
+
+
+@pytest.mark.slow(selected=True)
+def test_iceberg_in_a_store(s3_store: Store, tmp_path: Path) -> None:
+    """An Iceberg table lies in a store as a Delta table does, with its catalog where the state is. (pipeline 16, 17)"""
+    bucket = s3_store.bucket()
+    with open_ledger(tmp_path / "state.sqlite", tmp_path) as ledger:
+        output = output_in(tmp_path, "iceberg", **where(s3_store, bucket))
+        output.prepare(ledger)
+        put_all(output, items(tmp_path, 4), "old")
+        put_all(output, items(tmp_path, 2, attempt=2), "new")
+        again = output_in(tmp_path, "iceberg", **where(s3_store, bucket))
+        again.prepare(ledger)
+        assert [again.is_published(item) for item in items(tmp_path, 4, attempt=2)] == [True, True, False, False]
+    newest = max(key for key in s3_store.keys(bucket) if key.endswith(".metadata.json"))
+    reached = {
+        "s3.endpoint": s3_store.endpoint,
+        "s3.access-key-id": KEYS["key"],
+        "s3.secret-access-key": KEYS["secret"],
+    }
+    table = StaticTable.from_metadata(f"s3://{bucket}/{newest}", {**reached, "s3.region": KEYS["region"]})
+    assert sorted(table.scan().to_arrow()["row"].to_pylist()) == ["new", "new", "old", "old"]
 
 
 _SEEDS = [pytest.param(seed, marks=pytest.mark.slow(selected=seed == 1)) for seed in range(1, 12)]

@@ -1,0 +1,294 @@
+"""An Iceberg table, by the library `pyiceberg`: Spark wrote the files, here they are named in a snapshot.
+
+Promise     A commit is one change of the catalog's pointer: a snapshot that drops the rows of items that are replaced,
+            if there are any, and one that adds files; readers see both or neither. The summary of each has the
+            commit's number and the items with their attempts.
+            The library does not make a commit again by itself, for it would not ask for attempts that came between.
+            The embedded catalog, a file of SQLite, is made with the first table.
+Rewritten   Where a file has rows of several items, the library writes those anew that stay.
+State       The table as it was last looked at, and the numbers of our commits. `Table` has the lock.
+Left        The table's own small files of old versions (manifests, metadata) stay where they are.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from .._extras import needs
+from ._errors import Unprepared
+from ._table import TableFile
+from ._table_columns import Columns, Kind
+from ._table_files import DataFile, TableFiles
+
+try:
+    import pyiceberg.types as types
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+    from pyiceberg.expressions import In
+    from pyiceberg.schema import Schema
+except ImportError as _error:
+    raise Unprepared(needs('table = "iceberg"', "pyiceberg")) from None
+
+_OWNER = "multiqueue.state"
+_NUMBER = "multiqueue.commit"
+_ITEMS = "multiqueue.items"
+
+# Whole bounds of these columns tell which files have an item's rows; the library cuts texts to 16 characters otherwise.
+_PROPERTIES = {f"write.metadata.metrics.column.{name}": "full" for name in ("lane", "item")}
+
+_SIMPLE: dict[str, Any] = {
+    "boolean": types.BooleanType(),
+    "byte": types.IntegerType(),
+    "short": types.IntegerType(),
+    "integer": types.IntegerType(),
+    "long": types.LongType(),
+    "float": types.FloatType(),
+    "double": types.DoubleType(),
+    "string": types.StringType(),
+    "binary": types.BinaryType(),
+    "date": types.DateType(),
+    "timestamp": types.TimestamptzType(),
+    "timestamp_ntz": types.TimestampType(),
+}
+_KINDS = {str(kind): name for name, kind in _SIMPLE.items() if name not in ("byte", "short")}
+# What the library calls the keys of `[storage.NAME]`.
+_AZURE = {"account": "adls.account-name", "secret": "adls.account-key", "token": "adls.sas-token"}
+_WORDS: dict[str, dict[str, str]] = {
+    "s3": {
+        "key": "s3.access-key-id",
+        "secret": "s3.secret-access-key",
+        "token": "s3.session-token",
+        "endpoint": "s3.endpoint",
+        "region": "s3.region",
+    },
+    "gs": {"account": "gcs.project-id", "token": "gcs.oauth2.token", "endpoint": "gcs.service.host"},
+    "abfss": _AZURE,
+    "az": _AZURE,
+}
+
+
+class IcebergTable:
+    """The Iceberg way of `TableFormat`."""
+
+    may_widen = True
+    stored_as: Mapping[str, str] = {"byte": "integer", "short": "integer"}
+    keeps_partition_columns = True
+
+    def __init__(self, files: TableFiles, name: str, catalog: Mapping[str, str], embedded: Path) -> None:
+        self.files = files
+        self._embedded = None if catalog else embedded
+        self._name = name
+        root = files.root
+        self._location = f"file://{root.text}" if root.is_local else root.text
+        section = files.storage.section(root)
+        words = {} if section is None else _WORDS[root.scheme]
+        store = {word: str(value) for key, word in words.items() if (value := getattr(section, key))}
+        own = {"type": "sql", "uri": f"sqlite:///{embedded}"}
+        self._properties = {"warehouse": self._location, **store, **(catalog or own)}
+        self._catalog: Any = None
+        self._table: Any = None
+        self._numbers: set[str] = set()
+        self._first: set[int] | None = None
+
+    def open(self) -> bool:
+        if self._catalog is None and self._embedded is not None and not self._embedded.exists():
+            self._first = self._first or set()
+            return False
+        self._begin()
+        try:
+            self._table = self._catalog.load_table(self._name)
+        except NoSuchTableError:
+            self._first = self._first or set()
+            return False
+        finally:
+            self._let_go()
+        if self._first is None:
+            self._first = {one.snapshot_id for one in self._table.snapshots()}
+        return True
+
+    def make(self, columns: Columns, partition_by: Sequence[str], owner: str) -> None:
+        from pyiceberg.partitioning import PartitionField, PartitionSpec
+        from pyiceberg.transforms import IdentityTransform
+
+        self._begin()
+        schema = _schema(columns)
+        fields = [
+            PartitionField(schema.find_field(name).field_id, 1000 + place, IdentityTransform(), name)
+            for place, name in enumerate(partition_by)
+        ]
+        self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        try:
+            self._catalog.create_table(
+                self._name,
+                schema,
+                self._location,
+                PartitionSpec(*fields),
+                properties={_OWNER: owner, **_PROPERTIES},
+            )
+        except TableAlreadyExistsError:
+            pass  # made by another process meanwhile; its owner is looked at next
+        finally:
+            self._let_go()
+
+    @property
+    def owner(self) -> str | None:
+        owner: str | None = self._table.properties.get(_OWNER)
+        return owner
+
+    @property
+    def columns(self) -> Columns:
+        return {field.name: _kind(field.field_type) for field in self._table.schema().fields}
+
+    @property
+    def partition_by(self) -> list[str]:
+        return [self._table.schema().find_column_name(field.source_id) for field in self._table.spec().fields]
+
+    @property
+    def others_commit(self) -> bool:
+        assert self._first is not None
+        return any(
+            one.snapshot_id not in self._first and _summary(one).get(_NUMBER) not in self._numbers
+            for one in self._table.snapshots()
+        )
+
+    def has_commit(self, number: str) -> bool:
+        return any(_summary(one).get(_NUMBER) == number for one in self._table.snapshots())
+
+    def attempt_of(self, identity: str) -> int | None:
+        for one in reversed(self._table.snapshots()):
+            for word in _summary(one).get(_ITEMS, "").split():
+                name, _, attempt = word.partition(":")
+                if name == identity:
+                    return int(attempt)
+        return None
+
+    def change_columns(self, added: Columns, widened: Columns) -> None:
+        try:
+            with self._table.update_schema() as update:
+                for name, kind in added.items():
+                    update.add_column(name, _type(kind, _Numbers()))
+                for name, kind in widened.items():
+                    update.update_column(name, field_type=_type(kind, _Numbers()))
+        finally:
+            self._let_go()
+
+    def commit(
+        self, add: Sequence[DataFile], without: Collection[str], attempts: Mapping[str, int], number: str
+    ) -> None:
+        self._numbers.add(number)
+        said = {_NUMBER: number, _ITEMS: " ".join(f"{name}:{attempt}" for name, attempt in attempts.items())}
+        metadata = self._table.metadata
+        once = {**metadata.properties, "commit.retry.num-retries": "0"}  # of this process only: it is not committed
+        self._table.metadata = metadata.model_copy(update={"properties": once})
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that there was nothing to drop
+                with self._table.transaction() as transaction:
+                    if without and self._table.current_snapshot() is not None:
+                        transaction.delete(_of_items(without), snapshot_properties=said)
+                    if add:
+                        paths = [f"{self._location}/{file.path}" for file in add]
+                        transaction.add_files(paths, snapshot_properties=said, check_duplicate_files=False)
+        finally:
+            self._let_go()
+
+    def current(self) -> list[TableFile]:
+        """The files; a file has the columns that the table is partitioned by."""
+        return [TableFile(self._below(task.file.file_path), {}) for task in self._table.scan().plan_files()]
+
+    def vacuum(self, keep_s: float) -> list[str]:
+        oldest = datetime.now(UTC) - timedelta(seconds=keep_s)
+        self._table.maintenance.expire_snapshots().older_than(oldest).commit()
+        self._let_go()
+        named = {self._below(path) for path in self._table.inspect.all_files()["file_path"].to_pylist()}
+        return [path for path in self.files.unnamed(named) if not path.startswith("metadata/")]
+
+    def optimize(self) -> str:
+        raise Unprepared(
+            f"pyiceberg cannot make few files of many; call rewrite_data_files of Spark or Trino for {self._name!r}"
+        )
+
+    def _begin(self) -> None:
+        """Know the catalog."""
+        if self._catalog is None:
+            if self._embedded is not None:
+                self._embedded.parent.mkdir(parents=True, exist_ok=True)
+            self._catalog = load_catalog("multiqueue", **self._properties)
+
+    def _below(self, uri: str) -> str:
+        return uri.removeprefix(f"{self._location}/")
+
+    def _let_go(self) -> None:
+        """Close the connections of a catalog in SQL, which is used from one thread after the other."""
+        engine = getattr(self._catalog, "engine", None)
+        if engine is not None:
+            engine.dispose()
+
+
+class _Numbers:
+    """Numbers for the fields of a schema, from 1."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def __call__(self) -> int:
+        self._last += 1
+        return self._last
+
+
+def _summary(snapshot: Any) -> dict[str, str]:
+    return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+
+
+def _of_items(items: Collection[str]) -> Any:
+    """The rows of these items, as the library's filters tell them."""
+    make: Any = In  # its annotations are those of another way to call it
+    return make("item", sorted(items))
+
+
+def _schema(columns: Columns) -> Schema:
+    number = _Numbers()
+    return Schema(*(types.NestedField(number(), name, _type(kind, number)) for name, kind in columns.items()))
+
+
+def _type(kind: Kind, number: _Numbers) -> Any:
+    """A type as Iceberg has it; the fields in it are numbered on."""
+    if isinstance(kind, str):
+        if kind.startswith("decimal("):
+            precision, scale = kind.removeprefix("decimal(").rstrip(")").split(",")
+            return types.DecimalType(int(precision), int(scale))
+        return _SIMPLE[kind]
+    if kind["type"] == "struct":
+        return types.StructType(
+            *(types.NestedField(number(), one["name"], _type(one["type"], number)) for one in kind["fields"])
+        )
+    if kind["type"] == "array":
+        return types.ListType(number(), _type(kind["elementType"], number), element_required=False)
+    return types.MapType(
+        number(), _type(kind["keyType"], number), number(), _type(kind["valueType"], number), value_required=False
+    )
+
+
+def _kind(found: Any) -> Kind:
+    """A type of Iceberg as Spark's JSON tells it."""
+    if isinstance(found, types.StructType):
+        fields = [
+            {"name": one.name, "type": _kind(one.field_type), "nullable": True, "metadata": {}} for one in found.fields
+        ]
+        return {"type": "struct", "fields": fields}
+    if isinstance(found, types.ListType):
+        return {"type": "array", "elementType": _kind(found.element_type), "containsNull": True}
+    if isinstance(found, types.MapType):
+        return {
+            "type": "map",
+            "keyType": _kind(found.key_type),
+            "valueType": _kind(found.value_type),
+            "valueContainsNull": True,
+        }
+    if isinstance(found, types.DecimalType):
+        return f"decimal({found.precision},{found.scale})"
+    return _KINDS.get(str(found), str(found))
