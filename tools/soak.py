@@ -221,12 +221,14 @@ def record(options: argparse.Namespace, rows: list[Row], verdict: str) -> None:
     """A page, and its rows as JSON beside it."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     name = f"{date.today()}-soak-{python}"
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
     facts = {
         "command": f"python tools/soak.py --minutes {options.minutes:g} --rate {options.rate:g}"
         f" --end-every {options.end_every:g}",
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "multiqueue": multiqueue.__version__,
+        "commit": commit.stdout.strip() or "unknown",
     }
     document = {"facts": facts, "verdict": verdict, "rows": [asdict(row) for row in rows]}
     (options.record / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
