@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from rabbitmq_support import Peer
 
 from multiqueue.amqp import ServerSettings
-from multiqueue.broker import Broker
+from multiqueue.broker import Broker, Message
 from multiqueue.cli import main
 from multiqueue.client import Channel, connect
 from multiqueue.transfer._move import NotMoved, move
@@ -142,3 +142,20 @@ def test_a_broker_that_is_not_there(data: Path) -> None:
     result = call(data / "%2f", "amqp://guest:guest@127.0.0.1:1/")
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
+
+
+def test_a_copy_of_an_open_store_brings_the_broker_back(data: Path, tmp_path: Path) -> None:
+    """`store dump` of an open store and `store load` into a new directory make a broker with the same queues."""
+    backup, restored = tmp_path / "backup.jsonl", tmp_path / "restored"
+    with Broker(data=data):
+        dump = CliRunner().invoke(main, ["store", "dump", str(data / "%2f"), "--output", str(backup)])
+    load = CliRunner().invoke(main, ["store", "load", str(restored / "%2f"), "--input", str(backup)])
+    assert (dump.exit_code, load.exit_code) == (0, 0), dump.output + load.output
+    with Broker(data=restored) as broker:
+        assert {name: broker.queue(name).statistics().depth for name in ("orders", "copies", "empty")} == {
+            "orders": 5,
+            "copies": 5,
+            "empty": 0,
+        }
+        broker.publish(Message(b"late", exchange="shop", routing_key="order.late", persistent=True))
+        assert broker.queue("orders").statistics().depth == 6
