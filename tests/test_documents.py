@@ -81,3 +81,15 @@ def test_code_runs(name: str) -> None:
         exec(compile(code, str(document), "exec"), {"__name__": "__main__"})
     expected = re.findall(r"print\(.*\)  # (.*)", code)
     assert printed.getvalue().splitlines() == expected
+
+
+def test_each_hop_of_the_journey_is_where_its_link_leads() -> None:
+    """Every class and function that the journey of a message links to is defined in that file."""
+    page = (HOUSE / "docs/journey.md").read_text()
+    files = dict(re.findall(r"^\[(\S+)\]: \.\./(multiqueue/\S+)$", page, flags=re.MULTILINE))
+    hops = re.findall(r"\[`([^`]+)`\]\[([^\]]+)\]", page)
+    assert len(hops) > 25
+    for name, key in hops:
+        source = (HOUSE / files[key]).read_text()
+        for part in name.split("."):
+            assert re.search(rf"^\s*(class|def|async def) {part}\b", source, flags=re.MULTILINE), name
