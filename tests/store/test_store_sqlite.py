@@ -334,13 +334,13 @@ def test_a_crashed_store_needs_nothing_but_opening(tmp_path: Path, monkeypatch: 
 
     opened = []
     for number in (3, 3000):
-        with SqliteStore(tmp_path / f"{number}", ballast_bytes=0) as store:
+        with SqliteStore(tmp_path / f"{number}", reserve_bytes=0) as store:
             there = stored(store, *(put(1) for _ in range(number)))
             crashed_copy(tmp_path / f"{number}", tmp_path / f"{number} again")
         with monkeypatch.context() as patch:
             patch.setattr(sqlite3, "connect", traced)
             statements.clear()
-            again = SqliteStore(tmp_path / f"{number} again", ballast_bytes=0)
+            again = SqliteStore(tmp_path / f"{number} again", reserve_bytes=0)
         opened.append(list(statements))
         with again:
             assert ids(again, 1, page=number + 1) == there
