@@ -20,11 +20,19 @@ from multiqueue.broker._durable.data_directory import virtual_host_name as virtu
 from multiqueue.broker._durable.definitions import definition_of as definition_of
 from multiqueue.broker._durable.definitions import queue_from as queue_from
 from multiqueue.broker._durable.journal import Journal as Journal
+from multiqueue.broker._paging import budget as budget
+from multiqueue.broker._paging import members as members
+from multiqueue.broker._paging.loads import HEADER_BYTES as HEADER_BYTES
+from multiqueue.broker._paging.loads import Found as Found
 from multiqueue.broker._paging.loads import Load as Load
+from multiqueue.broker._paging.loads import LoadKind as LoadKind
 from multiqueue.broker._paging.loads import Paging as Paging
 from multiqueue.broker._paging.memory import MemoryManager as MemoryManager
 from multiqueue.broker._paging.paged_entries import PagedEntries as PagedEntries
+from multiqueue.broker._paging.positions import END as END
+from multiqueue.broker._paging.positions import Positions as Positions
 from multiqueue.broker._paging.spill import Spill as Spill
+from multiqueue.broker._paging.target_list import LEVEL_SHIFT as LEVEL_SHIFT
 from multiqueue.broker._paging.target_list import Account as Account
 from multiqueue.broker._paging.target_list import Area as Area
 from multiqueue.broker._paging.target_list import Share as Share
@@ -32,6 +40,7 @@ from multiqueue.broker._paging.target_list import Slot as Slot
 from multiqueue.broker._paging.target_list import TargetList as TargetList
 from multiqueue.broker._queue import queue as queue
 from multiqueue.broker._queue import state as state
+from multiqueue.broker._queue.consumer import ConsumerState as ConsumerState
 from multiqueue.broker._queue.cursor import Reader as Reader
 from multiqueue.broker._queue.cursor import ReturnLog as ReturnLog
 from multiqueue.broker._queue.entry import ACQUIRE as ACQUIRE

@@ -8,6 +8,8 @@ from multiqueue.store import _plan as _plan
 from multiqueue.store import _schema as _schema
 from multiqueue.store._batch import Run as Run
 from multiqueue.store._salvage import first_behind as first_behind
+from multiqueue.store._schema import FILE_NAME as FILE_NAME
+from multiqueue.store._schema import FORMAT as FORMAT
 from multiqueue.store._sqlite_writer import IDS_RESERVED as IDS_RESERVED
 from multiqueue.store._sqlite_writer import SqliteWriter as SqliteWriter
 from multiqueue.store._wake_chain import WakeChain as WakeChain

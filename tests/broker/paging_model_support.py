@@ -7,11 +7,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from multiqueue.broker._base.errors import ConsumerNotAdmitted
-from multiqueue.broker._paging import budget, members
-from multiqueue.broker._paging.loads import HEADER_BYTES, Found, Load, LoadKind, Paging
-from multiqueue.broker._paging.positions import END
-from multiqueue.broker._paging.target_list import LEVEL_SHIFT, Account, Area, Share, TargetList
+from broker_parts_support import (
+    END,
+    HEADER_BYTES,
+    LEVEL_SHIFT,
+    Account,
+    Area,
+    Found,
+    Load,
+    LoadKind,
+    Paging,
+    Share,
+    TargetList,
+    budget,
+    members,
+)
+
+from multiqueue.broker import ConsumerNotAdmitted
 
 ENTRY_BYTES = 96
 COLOURS = ("red", "green", "blue")

@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 from broker_kernel_support import Bench
+from broker_parts_support import ConsumerState
 
-from multiqueue.broker._base.credit import Credit
-from multiqueue.broker._base.message import Message
-from multiqueue.broker._base.outcome import PutOutcome
-from multiqueue.broker._base.settings import MessageGroups, Overflow, QueueKind
-from multiqueue.broker._queue.consumer import ConsumerState
-from multiqueue.broker._queue.entry import EntryState, IllegalStep
+from multiqueue.broker import Credit, EntryState, IllegalStep, Message, MessageGroups, Overflow, PutOutcome, QueueKind
 
 INTERESTED, NOTIFIED, NOT_INTERESTED = (
     ConsumerState.INTERESTED,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from test_broker_durable_machine import QUEUES, Copy, DurableMachine, Lists, names, run
 
-from multiqueue.broker import ConsumerNotAdmitted, Message, MessageTooLarge, Received, VirtualHost
-from multiqueue.broker._delivery.subscription import PullSubscription
+from multiqueue.broker import ConsumerNotAdmitted, Message, MessageTooLarge, PullSubscription, Received, VirtualHost
 from multiqueue.errors import Empty, ShutDown
 from multiqueue.store import Header, MemoryStore, StoreFailed
 from multiqueue.testing import PATIENCE, wait_until_blocked

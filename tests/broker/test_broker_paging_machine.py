@@ -6,14 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
+from broker_parts_support import END, Account, LoadKind, Paging, Positions, Share
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from paging_model_support import COLOURS, ENTRY_BYTES, Consumer, PagingModel, Row, random_history, slices_of
-
-from multiqueue.broker._paging.loads import LoadKind, Paging
-from multiqueue.broker._paging.positions import END, Positions
-from multiqueue.broker._paging.target_list import Account, Share
 
 
 @pytest.mark.parametrize(

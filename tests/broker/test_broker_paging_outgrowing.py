@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from broker_parts_support import MemoryManager
 from paging_outgrown_support import LIMIT, STORES, drain, fill, number_in, pages, rows, small_host
 
 from multiqueue.broker import Message, VirtualHost
-from multiqueue.broker._paging.memory import MemoryManager
 from multiqueue.errors import Empty
 from multiqueue.store import MemoryStore, SqliteStore
 from multiqueue.testing import PATIENCE, FakeClock

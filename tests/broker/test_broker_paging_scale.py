@@ -20,10 +20,10 @@ from multiqueue.broker import (
     Entry,
     Message,
     MessageTooLarge,
+    PullSubscription,
     QueueConsumer,
     Received,
 )
-from multiqueue.broker._delivery.subscription import PullSubscription
 
 MIB = 1 << 20
 

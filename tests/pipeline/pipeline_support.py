@@ -11,24 +11,29 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from pipeline_parts_support import (
+    Attempt,
+    Attempts,
+    Backoff,
+    Committer,
+    DeadLetters,
+    Follow,
+    Intake,
+    Lane,
+    Ledger,
+    Mailbox,
+    Message,
+    Output,
+    Publisher,
+    Queues,
+    Runner,
+    Settlement,
+    Step,
+    Steps,
+    WorkClock,
+)
 
-from multiqueue.pipeline._attempt import Attempt, Attempts
-from multiqueue.pipeline._committer import Committer
-from multiqueue.pipeline._dead_letters import DeadLetters
-from multiqueue.pipeline._intake import Follow, Intake
-from multiqueue.pipeline._items import Item, Lane, Step
-from multiqueue.pipeline._ledger import Ledger
-from multiqueue.pipeline._mailbox import Mailbox, Message
-from multiqueue.pipeline._output import Output
-from multiqueue.pipeline._progress import AttemptEnded, Silent
-from multiqueue.pipeline._publish import Publisher
-from multiqueue.pipeline._queues import Queues
-from multiqueue.pipeline._retry import Backoff
-from multiqueue.pipeline._runner import Runner
-from multiqueue.pipeline._settlement import Settlement
-from multiqueue.pipeline._steps import Steps
-from multiqueue.pipeline._tally import Snapshot
-from multiqueue.pipeline._work_clock import WorkClock
+from multiqueue.pipeline import AttemptEnded, Item, Silent, Snapshot
 from multiqueue.testing import FakeClock
 
 

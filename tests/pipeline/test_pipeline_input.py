@@ -11,16 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pipeline_parts_support import RECORDS, Lane, Places, Sink, SparkWork, Storage, Task, beside, met, sql_job
 from pipeline_support import Recorder, spark_for_tests
 
 from multiqueue.pipeline import FileSeen, Item, JobError, Payload, PipelineError, Silent, load_config, run_pipeline
-from multiqueue.pipeline._corrupt import RECORDS
-from multiqueue.pipeline._items import Lane
-from multiqueue.pipeline._job import sql_job
-from multiqueue.pipeline._publish import Places, beside
-from multiqueue.pipeline._read import met
-from multiqueue.pipeline._storage import Storage
-from multiqueue.pipeline._work import Sink, SparkWork, Task
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

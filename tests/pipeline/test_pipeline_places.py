@@ -9,13 +9,10 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from pipeline_parts_support import Place, Storage, local, named_files, place_of
 
 from multiqueue.cli import main
-from multiqueue.pipeline import ConfigError, Item, JobError, Payload, load_config
-from multiqueue.pipeline._items import FileSeen
-from multiqueue.pipeline._place import Place, local, place_of
-from multiqueue.pipeline._read import named_files
-from multiqueue.pipeline._storage import Storage
+from multiqueue.pipeline import ConfigError, FileSeen, Item, JobError, Payload, load_config
 
 PLACES = {
     "lanes.a.files": 'files = "{}"',

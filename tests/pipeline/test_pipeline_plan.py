@@ -12,8 +12,7 @@ import pytest
 from click.testing import CliRunner
 from pipeline_support import Pipeline, make_tree, write_names
 
-from multiqueue.pipeline import Item, JobError, PipelineConfig, StateMismatch, load_config
-from multiqueue.pipeline._plan import plan_of
+from multiqueue.pipeline import Item, JobError, PipelineConfig, StateMismatch, load_config, plan_of
 from multiqueue.pipeline.cli import pipeline
 
 TOML = """\

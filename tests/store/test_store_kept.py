@@ -13,10 +13,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from store_parts_support import FILE_NAME, FORMAT
 
 from multiqueue.broker import Broker, Message
 from multiqueue.store import SqliteStore, StoreError
-from multiqueue.store._schema import FILE_NAME, FORMAT
 
 KEPT = Path(__file__).parent / "kept"
 STORES = sorted(KEPT.glob("format-*.gz"))
