@@ -201,7 +201,7 @@ class Probe:
     """
 
     def __init__(self, peer: Peer) -> None:
-        self._client = RawClient(peer.url)
+        self._client = connect(peer.url)
         self._tasks = Path(f"/proc/{peer.process.pid}/task")
         self.took: list[float] = []
         self.own: list[float] = []
@@ -240,9 +240,16 @@ class Probe:
         self._client.close()
 
 
+def connect(url: str) -> RawClient:
+    """A client that waits for an answer as long as it takes."""
+    client = RawClient(url)
+    client.socket.settimeout(None)
+    return client
+
+
 def holder(url: str, count: int, *, transactional: bool = False) -> RawClient:
     """A client that has so many, unacked. It does not look at what comes, but for how much it is."""
-    client = RawClient(url)
+    client = connect(url)
     if transactional:
         client.call(1, commands.Tx.Select)
     client.call(1, commands.Basic.Qos, prefetch_count=0)
@@ -300,7 +307,7 @@ def end(peer: Peer, count: int) -> Iterator[None]:
 
 
 def _are_back(peer: Peer, count: int) -> bool:
-    with RawClient(peer.url) as client:
+    with connect(peer.url) as client:
         return client.ready("q") == count
 
 
@@ -350,7 +357,7 @@ def end_durable(peer: Peer, count: int) -> Iterator[None]:
 def _by_client(kind: str, method: Any) -> Callable[[Peer, int], Iterator[None]]:
     def operate(peer: Peer, count: int) -> Iterator[None]:
         peer.tell(kind, count)
-        with RawClient(peer.url) as client:
+        with connect(peer.url) as client:
             yield
             client.call(1, method, queue="q")
             yield
@@ -384,7 +391,7 @@ def _expiry(kind: str) -> Callable[[Peer, int], Iterator[None]]:
 def evict(peer: Peer, count: int) -> Iterator[None]:
     """One large message takes the place of all that are there."""
     peer.tell("ring", count)
-    with RawClient(peer.url) as client:
+    with connect(peer.url) as client:
         body = bytes(count * SMALL)
         yield
         client.publish("", "q", body)
@@ -395,7 +402,7 @@ def evict(peer: Peer, count: int) -> Iterator[None]:
 def last_consumer(peer: Peer, count: int) -> Iterator[None]:
     """The last consumer of a queue that pages goes, whose list is long."""
     peer.tell("durable", count)
-    client = RawClient(peer.url)
+    client = connect(peer.url)
     client.call(1, commands.Basic.Qos, prefetch_count=1)
     client.consume("q", tag="one")
     client.content()

@@ -27,7 +27,7 @@ def settle(request: pytest.FixtureRequest) -> Settle:
 
 @pytest.fixture(autouse=True)
 def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long was slept between slices; nobody does."""
+    """How long the naps between slices would be."""
     naps: list[float] = []
     monkeypatch.setattr(queue_module, "_SLICE", SLICE)
     monkeypatch.setattr(queue_module.time, "sleep", naps.append)
@@ -46,7 +46,7 @@ def held(count: int = COUNT) -> tuple[BrokerQueue, list[Entry]]:
 def test_others_have_the_queue_between_slices(
     settle: Settle, naps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No hold of the lock changes more than a slice, and whoever waits for the lock has time to take it."""
+    """No hold of the lock changes more than a slice, and a thread that waits for the lock has time to take it."""
     queue, entries = held()
     unacked: list[int] = []
     monkeypatch.setattr(queue_module.time, "sleep", lambda _: unacked.append(queue.statistics().unacked))

@@ -87,7 +87,7 @@ def test_where_nobody_keeps_house_a_put_evicts_all(host: VirtualHost) -> None:
 
 
 def test_a_deletion_with_dead_letters_pauses_between_slices(host: VirtualHost, depths: list[int]) -> None:
-    """Everything goes on in order; whoever deletes the queue waits for that, and nobody else for more than a slice."""
+    """Everything goes on in order; the caller waits for that, and others for a slice at most."""
     queue = filled(host)
     assert queue.delete(dead_letter=True) == COUNT
     paused = list(depths)

@@ -3,7 +3,7 @@
 Promise     What is added is done to its end, in order, whatever becomes of the connection meanwhile. Other connections
             of the thread have their turns between two pieces. Work of one piece is done at once.
 State       Everything belongs to the I/O thread.
-Who runs    The first piece: whoever adds it, if nothing is before it. The others: the I/O thread, one piece, of one
+Who runs    The first piece: the call of `add`, if nothing is before it. The others: the I/O thread, one piece, of one
             connection, each time it has looked at its sockets.
 """
 

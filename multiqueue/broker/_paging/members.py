@@ -177,7 +177,7 @@ class PagingMembers(PagingBudget):
     def leave(self, target: TargetList) -> None:
         """The last consumer of a list is gone: nothing comes to it any more, and what it names it lets go.
 
-        Some of that at once, the rest by `clear_leaving`: a loader's, or whoever needs the room.
+        Some of that at once; `clear_leaving` does the rest, called by a loader, or for a message that needs the room.
         """
         self._part_with(target)
         target.scans = [-1] * len(target.scans)
