@@ -2,7 +2,7 @@
 
 Promise     A track has a row for each sample in which its figures changed, so one that rests costs nothing; its rows
             are bounded, and all tracks of queues together by `_ROWS`.
-State       A `History` belongs to one sampler, whose lock guards it.
+State       A `History` belongs to one sampler, which takes its lock for samples around each call.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Promise     A job that is submitted while its executor is watched is shown until it is one of more than `_ENDED` of its
             lane that have ended since. What a look costs and what is kept is bounded, whatever is submitted.
 State       `_lock` guards the book of one executor: its lanes' jobs and counts. It is a leaf: futures and executors are
-            asked before or after it.
+            asked before or after it, and so is user code that says the name of a lane, a job or an error.
 Who runs    `submitted` and `began` are called by submitters and workers, `_ended` by who ends a future; looks come from
             any thread.
 Membership  A book refers to its executor weakly: one that its program has dropped is gone, and shown as over. A job's
@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from ..core import Job, Lane, MultiQueueExecutor
 
+_KEPT: Final = 1000  # lanes of an executor whose ended jobs are kept: those in which jobs ended last
 _ENDED: Final = 200  # jobs of a lane that are kept after their end
 _WAITING: Final = 1000  # waiting jobs of an executor that are kept; of more, the lanes know the number
 _LANES: Final = 200  # lanes of one answer
@@ -38,10 +39,10 @@ class Record:
 
     __slots__ = ("began", "ended", "error", "future", "lane", "name", "number", "retries", "state", "submitted", "tag")
 
-    def __init__(self, number: int, lane: str, job: Job[Any], at: float) -> None:
-        self.number: int = number
-        self.lane: str = lane
-        self.name: str = job.name[:200]
+    def __init__(self, lane: Hashable, job: Job[Any], at: float) -> None:
+        self.number: int = 0  # its book gives it one
+        self.lane: str = said(lambda: str(lane))
+        self.name: str = said(lambda: job.name)[:200]
         self.submitted: float = at
         self.began: float | None = None
         self.ended: float | None = None
@@ -60,6 +61,14 @@ class Record:
         """The future has ended; it may hold a large result, and is let go of."""
         self.retries, self.future = self.attempts(), None
         self.state, self.error, self.ended = state, error, at
+
+
+def said(say: Callable[[], str]) -> str:
+    """What user code says of a thing; it may fail, and must end no worker."""
+    try:
+        return say()
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is not ours
+        return f"(its name raises {type(error).__name__})"
 
 
 class Book:
@@ -84,32 +93,39 @@ class Book:
 
     def submitted(self, lane: Hashable, job: Job[Any]) -> None:
         """A job has been submitted."""
+        if self._waiting >= _WAITING:
+            return
+        record = Record(lane, job, self._clock())
         with self._lock:
             # It may have begun, or even ended, before its submitter comes here.
-            if job in self._under_way or job.future.done() or self._waiting >= _WAITING:
+            if job in self._under_way or job.future.done():
                 return
             self._waiting += 1
-            record = self._enter_locked(lane, job)
+            self._enter_locked(job, record)
         self._follow(job, record)
 
     def began(self, lane: Hashable, job: Job[Any]) -> None:
         """A worker runs it now."""
+        new = None if job in self._under_way else Record(lane, job, self._clock())
         with self._lock:
             known = self._under_way.get(job)
-            if known is None and job.future.done():  # it was cancelled after the worker took it
+            if known is not None:
+                self._waiting -= known.state == "waiting"
+            elif new is None or job.future.done():  # it was cancelled after the worker took it
                 return
-            record = self._enter_locked(lane, job) if known is None else known
-            if known is not None and record.state == "waiting":
-                self._waiting -= 1
+            else:
+                self._enter_locked(job, new)
+            record = known or new
+            assert record is not None
             record.state = "running"
             record.began = self._clock()
         if known is None:
             self._follow(job, record)
 
-    def _enter_locked(self, lane: Hashable, job: Job[Any]) -> Record:
+    def _enter_locked(self, job: Job[Any], record: Record) -> None:
         self._numbers += 1
-        record = self._under_way[job] = Record(self._numbers, str(lane), job, self._clock())
-        return record
+        record.number = self._numbers
+        self._under_way[job] = record
 
     def _follow(self, job: Job[Any], record: Record) -> None:
         job.future.add_done_callback(lambda future: self._ended(job, record, future))
@@ -117,7 +133,7 @@ class Book:
     def _ended(self, job: Job[Any], record: Record, future: Future[Any]) -> None:
         error = None if future.cancelled() else future.exception()
         state = "cancelled" if future.cancelled() else "done" if error is None else "failed"
-        text = None if error is None else f"{type(error).__name__}: {error}"[:_TEXT]
+        text = None if error is None else said(lambda: f"{type(error).__name__}: {error}")[:_TEXT]
         with self._lock:
             if self._under_way.pop(job, None) is None:
                 return
@@ -125,7 +141,12 @@ class Book:
                 self._waiting -= 1
             record.end(state, text, self._clock())
             self._counts.setdefault(record.lane, Counter())[state] += 1
-            self._ended_ones.setdefault(record.lane, deque(maxlen=_ENDED)).append(record)
+            ended = self._ended_ones.pop(record.lane, None)
+            ended = self._ended_ones[record.lane] = deque(maxlen=_ENDED) if ended is None else ended  # now the last one
+            ended.append(record)
+            if len(self._ended_ones) > _KEPT:
+                oldest = next(iter(self._ended_ones))
+                del self._ended_ones[oldest], self._counts[oldest]
 
     # -- for those who look
 

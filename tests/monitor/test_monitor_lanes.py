@@ -126,6 +126,42 @@ def test_what_is_kept_is_bounded(
     assert states(lanes, "acme") == []
 
 
+def test_lanes_that_come_and_go_are_kept_so_many(
+    lanes: Lanes, executor: MultiQueueExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a lane for each tenant, those are shown in which jobs ended last. (monitor 11)"""
+    monkeypatch.setattr(_lanes, "_KEPT", 2)
+    for name in ("a", "b", "a", "c"):
+        executor.lane(name).submit(int).result()
+        executor.lane(name).shutdown()
+    assert sorted(shown(lanes)) == ["a", "c"]
+    (book,) = lanes.books()
+    assert book.counts() == {"a": {"done": 2}, "c": {"done": 1}}
+
+
+def test_names_that_cannot_be_said_end_no_worker(lanes: Lanes, executor: MultiQueueExecutor) -> None:
+    """A lane's key, a function and an error whose text raises are shown by that, and the job runs."""
+
+    class Mute(Exception):
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+        __str__ = __repr__
+
+        def __call__(self) -> None:
+            raise self
+
+    mute = Mute()
+    lane = executor.lane(mute)
+    assert isinstance(lane.submit(mute).exception(), Mute)
+    assert lane.submit(int).result() == 0
+    executor.shutdown()
+    (book,) = lanes.books()
+    first, second = book.records(0.0)["(its name raises RuntimeError)"]
+    assert (first.state, first.name, first.error) == ("failed", first.lane, first.lane)
+    assert (second.state, second.name) == ("done", "int")
+
+
 def test_a_result_is_not_kept_and_an_executor_may_go(lanes: Lanes) -> None:
     """A job that has ended lets go of its future; an executor that its program drops is shown as over."""
 
