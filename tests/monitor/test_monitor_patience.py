@@ -16,12 +16,12 @@ HALF = b"GET /api/overview HTTP/1.1\r\nHost: x\r\nX-Slow: "
 
 @pytest.fixture
 def slow(client: Client) -> Iterator[Callable[[bytes], socket.socket]]:
-    """Opens a connection and sends something. A read that takes longer than a minute fails."""
+    """Opens a connection and sends something. A read that takes longer than half a minute fails."""
     opened: list[socket.socket] = []
 
     def open_(sent: bytes) -> socket.socket:
         where = urlsplit(client.url)
-        opened.append(socket.create_connection((where.hostname, where.port), timeout=60))
+        opened.append(socket.create_connection((where.hostname, where.port), timeout=30))
         opened[-1].sendall(sent)
         return opened[-1]
 
@@ -43,6 +43,7 @@ def test_a_newcomer_takes_the_place_of_the_idlest(
 ) -> None:
     """However many clients send nothing, or half a request: who asks is answered, and the oldest goes. (monitor 7)"""
     monkeypatch.setattr(_patience, "_CONNECTIONS", 4)
+    monkeypatch.setattr(_patience, "_PATIENCE", 3600.0)
     oldest, *_ = [slow(sent) for _ in range(4)]
     assert client("GET", "/api/whoami").status == 200
     assert is_cut(oldest)
