@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 from rich.text import Text
 from textual import work
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, ScreenStackError
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.widgets import DataTable, Footer, Input, Static
 
 from .._logs import printable
@@ -149,12 +150,15 @@ class Top(App[None]):
     def _show(self, view: View, by: int, rows: list[Row], told: str) -> None:
         if view is not self._shown or by != self._by:
             return  # another question is under way
+        try:
+            table, told_at = self.query_one(DataTable), self.query_one("#told", Static)
+        except (NoMatches, ScreenStackError):
+            return  # the program ends, and its screen is gone
         mark = "▼" if self._reverse else "▲"
         titles = [f"{column.title}{mark if place == by else ''}" for place, column in enumerate(view.columns)]
         cells = [[_cell(column.read(row)) for column in view.columns] for row in rows]
         widths = [max(map(len, each)) for each in zip(titles, *cells, strict=True)]
         room = max(_LEAST_NAME, self.size.width - sum(widths[1:]) - 2 * len(widths) - 2)
-        table = self.query_one(DataTable)
         cursor = table.cursor_row
         table.clear(columns=True)
         for place, title in enumerate(titles):
@@ -167,7 +171,7 @@ class Top(App[None]):
             ]
             table.add_row(Text(shortened(first, room)), *numbers)
         table.move_cursor(row=min(cursor, max(0, len(cells) - 1)))
-        self.query_one("#told", Static).update(Text(told or f"{len(rows)} {view.noun} of {self._api.place}"))
+        told_at.update(Text(told or f"{len(rows)} {view.noun} of {self._api.place}"))
 
     def action_view(self, name: str) -> None:
         """Show another view, in the order of its names."""
