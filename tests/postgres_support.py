@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
@@ -72,6 +73,8 @@ def postgres() -> Iterator[Postgres]:
     Raises:
         NoPeer: PostgreSQL is not installed.
     """
+    if find_spec("psycopg") is None:
+        raise NoPeer("psycopg is not installed: pip install 'blocking-multiqueue[postgresql]'")
     initdb = _program("initdb")
     with tempfile.TemporaryDirectory(prefix="mq-pg-") as name:
         directory = Path(name)

@@ -135,7 +135,7 @@ class DeltaTable:
         self._own_commits += 1
 
     def current(self) -> list[TableFile]:
-        return [TableFile(unquote(row["path"]), _partition(row)) for row in self._rows()]
+        return [TableFile(unquote(row["path"]), row["size_bytes"], _partition(row)) for row in self._rows()]
 
     def vacuum(self, keep_s: float) -> list[str]:
         named = {file.path for file in self.current()}

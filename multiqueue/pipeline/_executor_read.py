@@ -197,10 +197,12 @@ def _rows(file: File, stream: IO[bytes], reading: Reading) -> Iterator[Any]:
     wanted = pyarrow.ipc.read_schema(pyarrow.py_buffer(reading.arrow_schema))
     with parquet.ParquetFile(stream) as opened:
         there = {name.lower(): name for name in opened.schema_arrow.names}
-        names = [there[name.lower()] for name in reading.columns]
-        for batch in opened.iter_batches(batch_size=_BATCH_LINES, columns=names):
-            columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
-            cast = [column.cast(one.type, safe=False) for column, one in zip(columns, wanted, strict=True)]
+        names = [there.get(name.lower()) for name in reading.columns]  # a table's column may be younger than its file
+        for batch in opened.iter_batches(batch_size=_BATCH_LINES, columns=[name for name in names if name]):
+            cast = [
+                batch.column(name).cast(one.type, safe=False) if name else pyarrow.nulls(batch.num_rows, one.type)
+                for name, one in zip(names, wanted, strict=True)
+            ]
             yield pyarrow.RecordBatch.from_arrays(cast, schema=wanted)
 
 

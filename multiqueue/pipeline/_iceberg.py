@@ -198,7 +198,8 @@ class IcebergTable:
 
     def current(self) -> list[TableFile]:
         """The files; a file has the columns that the table is partitioned by."""
-        return [TableFile(self._below(task.file.file_path), {}) for task in self._table.scan().plan_files()]
+        found = (task.file for task in self._table.scan().plan_files())
+        return [TableFile(self._below(file.file_path), file.file_size_in_bytes, {}) for file in found]
 
     def vacuum(self, keep_s: float) -> list[str]:
         oldest = datetime.now(UTC) - timedelta(seconds=keep_s)

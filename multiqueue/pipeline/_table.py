@@ -60,6 +60,7 @@ class TableFile:
 
     path: str
     """Relative to the table."""
+    size_bytes: int
     partition: Mapping[str, str | None]
 
 

@@ -14,7 +14,7 @@ import contextlib
 import io
 import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,20 +23,19 @@ from . import _executor_write
 from ._errors import JobError
 from ._items import Item
 from ._ledger import Ledger
-from ._place import Place
 from ._publish import Places, Publisher
 from ._put_out import require_free
+from ._python_io import parquet_frame
 from ._reading import quoted, spark_path
 from ._table import Change, Table, TableFile, Written
 from ._table_columns import Columns, Fit, of_spark, to_spark
 from ._table_files import DataFile, data_file
-
-# How Hadoop says that it knows no such file system, or has no code for it.
-_NO_CONNECTOR = ("No FileSystem for scheme", "ClassNotFoundException", "UnsupportedFileSystem", "NoClassDefFoundError")
-_CONNECTORS: dict[tuple[int, str], bool] = {}
+from ._ways import Ways
 
 DataFrame = Any
 SparkSession = Any
+Reader = Callable[[Columns, Sequence[TableFile]], DataFrame]
+"""Gives the rows of files with these columns."""
 
 # What Parquet files need so that all readers of tables take them; INT96, Spark's own, has no bounds.
 _CONF = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
@@ -53,6 +52,7 @@ class TableOutput:
         """By the name of a step; `""` for all lanes."""
         self._run = uuid.uuid4().hex[:8]
         self._written: dict[tuple[str, int], Change] = {}
+        self.ways = Ways()
 
     def require_place(self) -> None:
         self._publisher.require_place()
@@ -107,42 +107,27 @@ def set_up(spark: SparkSession) -> None:
         spark.conf.set(key, value)
 
 
-def _rows(spark: SparkSession, table: Table, columns: Columns, files: Sequence[TableFile]) -> DataFrame:
-    """The rows of these files: Spark is told their columns, and which values a file's place in the table means."""
+def _rows(read: Reader, columns: Columns, files: Sequence[TableFile]) -> DataFrame:
+    """The rows of these files: they are read with the table's columns, and those that their directories tell."""
     parted = list(files[0].partition)
     if not parted:
-        return spark.read.schema(_struct(columns)).parquet(*(spark_path(table.files.place(one.path)) for one in files))
-    groups: dict[tuple[str | None, ...], list[str]] = {}
+        return read(columns, files)
+    groups: dict[tuple[str | None, ...], list[TableFile]] = {}
     for one in files:
-        values = tuple(one.partition[name] for name in parted)
-        groups.setdefault(values, []).append(spark_path(table.files.place(one.path)))
-    inside = _struct({name: kind for name, kind in columns.items() if name not in parted})
+        groups.setdefault(tuple(one.partition[name] for name in parted), []).append(one)
+    inside = {name: kind for name, kind in columns.items() if name not in parted}
     frames = []
-    for values, uris in groups.items():
+    for values, its in groups.items():
         literals = dict(zip(parted, values, strict=True))
         chosen = [
             f"CAST({_literal(literals[name])} AS {kind}) AS {quoted(name)}" if name in literals else quoted(name)
             for name, kind in columns.items()
         ]
-        frames.append(spark.read.schema(inside).parquet(*uris).selectExpr(*chosen))
+        frames.append(read(inside, its).selectExpr(*chosen))
     frame = frames[0]
     for other in frames[1:]:
         frame = frame.unionAll(other)
     return frame
-
-
-def has_connector(spark: SparkSession, place: Place) -> bool:
-    """Whether Spark itself reads and writes at this place; it is asked once for each scheme and session."""
-    if place.is_local:
-        return True
-    key = (id(spark), place.scheme)
-    if key not in _CONNECTORS:
-        try:
-            spark.read.format("text").load(place.spark_url).schema  # noqa: B018 - asks for the path
-            _CONNECTORS[key] = True
-        except Exception as error:  # noqa: BLE001 - of the many errors of Spark, these say that there is none
-            _CONNECTORS[key] = not any(sign in str(error) for sign in _NO_CONNECTOR)
-    return _CONNECTORS[key]
 
 
 def _struct(columns: Columns) -> Any:
@@ -182,7 +167,7 @@ class TableSink:
         if self.files_per_item is not None:
             named = named.coalesce(self.files_per_item)
         directory = self.output.directory_of(item)
-        if has_connector(frame.sparkSession, table.files.root):
+        if self.output.ways.reaches(frame.sparkSession, table.files.root):
             writer = named.write.options(**self.options)
             parts = list(self.partition_by)
             if parts and table.keeps_partition_columns:
@@ -228,16 +213,25 @@ class TableSink:
             for row in told
         )
 
+    def _reader(self, spark: SparkSession, table: Table) -> Reader:
+        """How files of the table are read: by Spark, or by Python where Spark does not reach them."""
+        place_of = table.files.place
+        if self.output.ways.reaches(spark, table.files.root):
+            return lambda columns, files: spark.read.schema(_struct(columns)).parquet(
+                *(spark_path(place_of(one.path)) for one in files)
+            )
+        return lambda columns, files: parquet_frame(
+            spark, table.files.storage, [(place_of(one.path), one.size_bytes) for one in files], _struct(columns)
+        )
+
     def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
         """As `AnySink.read`. The table knows its columns: `schema` is not asked."""
         table = self.output.tables[source]
         columns, files = table.current()
         if not files:
             raise JobError(f"there is nothing to read: nothing was put out in the table {table.place!r}")
-        if not has_connector(spark, table.files.root):
-            scheme = table.files.root.scheme
-            raise JobError(f"a step reads the table {table.place!r} by Spark, which has no connector for {scheme}://")
-        frame = _rows(spark, table, columns, files)
+        read = self._reader(spark, table)
+        frame = _rows(read, columns, files)
         return (frame if lanes is None else frame.where(frame["lane"].isin(list(lanes)))).drop("item")
 
 

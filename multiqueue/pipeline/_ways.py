@@ -34,7 +34,7 @@ class Ways:
         if lane.io == BY_SPARK:
             return BY_SPARK
         remote = next((place for place in item.places if not place.is_local), None)
-        if lane.io == "auto" and (remote is None or self._reaches(spark, remote)):
+        if lane.io == "auto" and (remote is None or self.reaches(spark, remote)):
             return BY_SPARK
         if why := refusal(lane.format, lane.options):
             if lane.io == "auto" and remote is not None:
@@ -42,7 +42,10 @@ class Ways:
             raise JobError(why)
         return BY_PYTHON
 
-    def _reaches(self, spark: Any, place: Place) -> bool:
+    def reaches(self, spark: Any, place: Place) -> bool:
+        """Whether Spark itself reads and writes at this place; it is asked once for each scheme."""
+        if place.is_local:
+            return True
         if place.scheme not in self._has_connector:
             try:
                 spark.read.format("text").load(spark_path(place)).schema  # noqa: B018 - asks for the path

@@ -7,13 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pyarrow
 import pyarrow.parquet as parquet
 from pipeline_parts_support import Change, Kind, Lane, Step, TableOutput, output_of
-from pipeline_support import Pipeline
+from pipeline_support import Pipeline, do_without
 
 from multiqueue.pipeline import Item, parse_config
+
+try:
+    import deltalake
+    import pyiceberg  # noqa: F401 - asked for here, once for all tests of tables
+except ImportError as missing:
+    do_without(f"{missing.name} is not installed: pip install 'blocking-multiqueue[test]'")
 
 # The columns of what `write_rows` writes.
 _COLUMNS: dict[str, Kind] = {"lane": "string", "item": "string", "row": "string"}

@@ -172,6 +172,7 @@ CONFIG = """\
 [lanes.a]
 files = "a/*.txt"
 format = "text"
+batch = 1
 [job]
 sql = "SELECT * FROM input"
 [output]

@@ -11,9 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import deltalake
-import duckdb
-import polars
 import pytest
 from pipeline_support import Recorder, do_without
 from s3_support import KEYS, Store
@@ -21,6 +18,13 @@ from table_support import iceberg, read, versions
 from test_pipeline_table_store import options
 
 from multiqueue.pipeline import ExitStatus, parse_config, run_pipeline
+
+try:
+    import deltalake
+    import duckdb
+    import polars
+except ImportError as missing:
+    do_without(f"{missing.name} is not installed: pip install 'blocking-multiqueue[test]'")
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow(selected=True), pytest.mark.timeout(900)]
 
@@ -116,6 +120,7 @@ def test_a_store_that_spark_does_not_reach(tmp_path: Path, spark: Any, s3_store:
         {
             "lanes": {"in": {"directories": "in/*", "files": "*.csv", "format": "csv", "options": {"header": True}}},
             "job": {"sql": _QUERY},
+            "steps": {"total": {"after": "in", "sql": "SELECT sum(amount) AS s, max(customer) AS c FROM in"}},
             "output": {"path": f"s3://{bucket}/out", "table": "delta", "partition_by": ["customer", "day"]},
             "storage": {"tests": s3_store.section(bucket)},
         },
@@ -128,6 +133,8 @@ def test_a_store_that_spark_does_not_reach(tmp_path: Path, spark: Any, s3_store:
     rows = deltalake.DeltaTable(f"s3://{bucket}/out/data", storage_options=options(s3_store)).to_pyarrow_table()
     expected = [*((name, place) for place, name in enumerate(_CUSTOMERS)), *[("none", 5)] * len(_CUSTOMERS)]
     assert sorted(zip(*rows.select(["customer", "amount"]).to_pydict().values(), strict=True)) == sorted(expected)
+    steps = deltalake.DeltaTable(f"s3://{bucket}/out/steps/total", storage_options=options(s3_store)).to_pyarrow_table()
+    assert steps.select(["s", "c"]).to_pylist() == [{"s": 26, "c": "\xfc"}]
     assert rows["day"].null_count == len(_CUSTOMERS)
     frame = polars.scan_delta(f"s3://{bucket}/out/data", storage_options=options(s3_store))
     assert frame.filter(polars.col("customer") == "it's").collect()["amount"].to_list() == [3]

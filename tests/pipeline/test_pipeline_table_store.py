@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import pytest
 from pipeline_parts_support import open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
-from pyiceberg.table import StaticTable
 from s3_support import KEYS
 from table_support import output_in, rows_of, table_pipeline
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
@@ -108,6 +107,8 @@ def test_the_store_is_named_where_files_would_be_renamed(tmp_path: Path) -> None
 @pytest.mark.slow(selected=True)
 def test_iceberg_in_a_store(s3_store: Store, tmp_path: Path) -> None:
     """An Iceberg table lies in a store as a Delta table does, with its catalog where the state is. (pipeline 16, 17)"""
+    from pyiceberg.table import StaticTable
+
     bucket = s3_store.bucket()
     with open_ledger(tmp_path / "state.sqlite", tmp_path) as ledger:
         output = output_in(tmp_path, "iceberg", **where(s3_store, bucket))
