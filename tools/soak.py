@@ -41,7 +41,7 @@ DRAINED_WITHIN_S = 120.0
 
 @dataclass
 class Row:
-    """What was seen in the last half minute. Times in milliseconds, sizes in MiB."""
+    """The figures of the last half minute. Times in milliseconds, sizes in MiB."""
 
     minute: float
     published: int
@@ -89,7 +89,7 @@ class Broker:
 
 
 class Traffic:
-    """What was published, confirmed and handled."""
+    """The messages that were published, confirmed and handled."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -43,7 +43,7 @@ class DemoFailed(MultiQueueError):
 
 @dataclass
 class Record:
-    """What happened when, in seconds from the start."""
+    """The moments of each kind of event, in seconds from the start."""
 
     start: float = field(default_factory=time.monotonic)
     up: list[float] = field(default_factory=list)

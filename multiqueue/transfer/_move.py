@@ -27,14 +27,14 @@ _ANSWER_S = 60.0  # the longest wait for a confirm
 
 
 class NotMoved(MultiQueueError):
-    """The other broker refused something. What it has confirmed has moved; the same move again goes on."""
+    """The other broker refused something. Messages that it confirmed have moved; the same move again goes on."""
 
     exit_status = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move brought over. `left` counts messages that no consumer could be given now, such as delayed ones."""
+    """How much a move brought over. `left` counts messages that no consumer could be given now: delayed ones."""
 
     exchanges: int
     queues: int
