@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import pytest
 from client_calls_support import CALLS, outcome
 
+from multiqueue.amqp import ServerSettings
 from multiqueue.broker import Broker
+from multiqueue.client import ChannelClosed, connect
+from multiqueue.client._link import direct_sessions
+from multiqueue.testing import PATIENCE
 
 # Where our server differs from RabbitMQ 3.10, and why: docs/decisions/0841-where-programs-see-a-difference.md
 OURS: set[str] = {"ask for the server's figures", "declare an unknown type"}
@@ -39,3 +43,17 @@ def test_a_call_ends_as_at_rabbitmq(label: str, brokers: tuple[str, Broker], rab
 
 def _without_text(seen: object) -> object:
     return seen[:2] if isinstance(seen, tuple) and len(seen) == 3 and isinstance(seen[1], int) else seen
+
+
+@pytest.mark.parametrize("link", ["socket", "direct"])
+def test_a_body_above_the_limit_is_refused(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message larger than a server takes closes its channel with 406 over both links; one as large does not."""
+    monkeypatch.setattr(direct_sessions, "_MOST_BYTES", 1000)
+    with Broker() as broker:
+        peer = broker if link == "direct" else broker.listen(settings=ServerSettings(max_message_bytes=1000)).url
+        with connect(peer, recover=False) as connection:
+            channel = connection.channel()
+            channel.publish_confirmed(bytes(1000)).result(PATIENCE)
+            channel.publish(bytes(1001))
+            with pytest.raises(ChannelClosed, match="message size 1001 is larger than configured max size 1000"):
+                channel.basic_qos(0)

@@ -1,11 +1,8 @@
 """The server: sockets, threads, logins and settings. The names below are those that `multiqueue.amqp` shows."""
 
-from .._session.ending import end_each
 from .._session.figures import ChannelFigures, ConnectionFigures, ConsumerFigures
-from .._session.replies import REPLY_PREFIX, REPLY_TO, reply_queues
-from .._session.routing import routed, with_reply_address
 from .._wire.errors import ConfigError, FixedUser, ServerError
-from .._wire.message import Digests, properties_of, wire_message
+from .._wire.message import Digests, wire_message
 from .access import RABBITMQ_HASH, Access, Permissions, Rights, User, check_hash, guest, hash_password, is_loopback
 from .collector import patient_collector
 from .logins import Logins
@@ -15,8 +12,6 @@ from .tls import server_tls
 
 __all__ = [
     "RABBITMQ_HASH",
-    "REPLY_PREFIX",
-    "REPLY_TO",
     "Access",
     "ChannelFigures",
     "ConfigError",
@@ -32,7 +27,6 @@ __all__ = [
     "ServerSettings",
     "User",
     "check_hash",
-    "end_each",
     "guest",
     "hash_password",
     "is_loopback",
@@ -40,11 +34,7 @@ __all__ = [
     "memory_used_bytes",
     "open_files_limit",
     "patient_collector",
-    "properties_of",
-    "reply_queues",
-    "routed",
     "serve",
     "server_tls",
     "wire_message",
-    "with_reply_address",
 ]

@@ -62,7 +62,7 @@ _LOGIN = "login"
 
 
 class Owner:
-    """Who owns a connection's exclusive queues, and published its messages. It outlives the connection cheaply."""
+    """The owner of a connection's exclusive queues and publisher of its messages. It outlives the connection cheaply."""
 
     __slots__ = ("name",)
 
@@ -111,7 +111,7 @@ class ServerConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._channel_max = settings.channel_max
         self._offered: tuple[str, ...] = ()
-        # For those who look from outside.
+        # For figures.
         self._peer: tuple[str, int] = ("", 0)
         self._here: tuple[str, int] = ("", 0)
         self._is_tls = False
@@ -527,7 +527,7 @@ class ServerConnection(asyncio.Protocol):
             self.close_transport()
 
     def close_by_operator(self, why: str) -> None:
-        """Somebody who may closes it."""
+        """An operator closes it."""
         self.fault(ConnectionFault(320, why))
         self.flush()
 
@@ -586,7 +586,7 @@ class ServerConnection(asyncio.Protocol):
         if self.is_open:
             self.client.host.release_owner(self.owner)
 
-    # -- for those who look from outside
+    # -- figures
 
     def figures(self) -> ConnectionFigures:
         """A connection that is open in figures. Any thread."""

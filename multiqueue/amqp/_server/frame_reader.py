@@ -62,7 +62,7 @@ class FrameReader:
         self._tail = b""
 
     def set_frame_max(self, frame_max: int) -> None:
-        """What was negotiated."""
+        """The size of frames that was negotiated."""
         self._splitter.frame_max = frame_max
 
     @property
@@ -94,7 +94,7 @@ class FrameReader:
         self._writer.flush()
 
     def _receive_beginning(self, data: bytes) -> bytes | None:
-        """What follows the protocol header once it is whole; None while it is not, or when it is wrong."""
+        """The bytes behind the protocol header once it is whole; None while it is not, or when it is wrong."""
         self._beginning = begun = cast(bytes, self._beginning) + data
         if not any(known.startswith(begun[:8]) for known in PROTOCOL_HEADERS):
             self.is_deaf = True

@@ -1,6 +1,6 @@
 """An I/O thread: an event loop for many connections, and the turns of their consumers.
 
-Promise     What is posted runs on the thread, in order. A consumer that has work is served on it: see `Turns`. Of long
+Promise     Posted callbacks run on the thread, in order. A consumer that has work is served on it: see `Turns`. Of long
             work one piece is done between two looks at the sockets, however many connections have some.
 Waiting     The loop waits for sockets, timers and `post`.
 """
@@ -42,7 +42,7 @@ class IoThread:
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the loop and join the thread. Connections are closed by whoever made them, before."""
+        """End the loop and join the thread. The server closes its connections before."""
         self.post(self.loop.stop)
         self._thread.join(timeout)
 

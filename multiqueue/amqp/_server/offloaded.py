@@ -1,4 +1,4 @@
-"""What a connection waits for while others work for it: a commit, a long purge, publishes that have to be stored.
+"""The work that other threads do for a connection: a commit, a long purge, the storing of publishes.
 
 Promise     Offloaded work ends by itself all that must not be undone. Its follow-up on the I/O thread answers, and is
             left out when the connection has ended meanwhile. A fault that comes while a commit is under way waits for

@@ -1,4 +1,4 @@
-"""What the parts of a connection ask of their server and of each other, as Protocols: no part imports its whole."""
+"""The server and the connection as their parts see them, as Protocols: no part imports its whole."""
 
 from __future__ import annotations
 

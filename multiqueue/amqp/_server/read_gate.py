@@ -7,7 +7,7 @@ State       `reasons`, the frames that wait, and whether the transport is read f
             reading for a reason also resumes it.
 Softly      Reasons that are about publishing (a queue without room, an alarm), and those before the login, let us read
             on until 64 KiB wait: so a peer that leaves is noticed, and a close or cancel among them is done, with what
-            stands before it. What follows waits on.
+            stands before it. The frames behind it wait on.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class ReadGate:
     def _let_close(self, start: int) -> None:
         """Do what waits up to the last end in it, where nothing but publishing is held. No end is before `start`.
 
-        The publishes before it are done too, though there is no room: they are few, and those who close a channel
-        or a connection have a right to know that they are done.
+        The publishes before it are done too, though there is no room: they are few, and a client that closes a
+        channel or a connection has a right to know that they are done.
         """
         if not self._is_soft:
             return
@@ -130,7 +130,7 @@ class ReadGate:
     def _ends_something(self, frame: Frame) -> bool:
         """Whether the client closes the connection or an open channel, or cancels a consumer that is there.
 
-        What is ended cannot be begun anew while the connection is held, so nobody gets past an alarm by this.
+        A client cannot begin anew what it has ended while the connection is held, so no publish gets past an alarm.
         """
         kind, number, payload = frame
         if kind != FRAME_METHOD:

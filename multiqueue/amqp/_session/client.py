@@ -13,7 +13,7 @@ Operation = Literal["configure", "write", "read"]
 
 
 class Rights(Protocol):
-    """What a user may do in one virtual host."""
+    """The operations that a user may do in one virtual host."""
 
     def check(self, operation: Operation, kind: Literal["queue", "exchange"], name: str) -> None:
         """Nothing, when it is permitted.

@@ -50,7 +50,7 @@ class Confirms:
         return bool(self._acked or self._nacked)
 
     def take(self) -> list[Ack | Nack]:
-        """What is to be told now; it is told with this."""
+        """The answers that are due; each is taken once."""
         told: list[Ack | Nack] = [Nack(number, False, False) for number in self._nacked]
         acked = self._acked
         self._acked, self._nacked = [], []

@@ -123,7 +123,7 @@ class SessionConsumer:
 
 
 class Held(NamedTuple):
-    """A message in a client's hands: its entry, who has it by the queue's books, and the consumer if there is one."""
+    """A message in a client's hands: its entry, its owner by the queue's books, and the consumer if there is one."""
 
     entry: Entry
     owner: object

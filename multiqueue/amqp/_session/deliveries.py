@@ -1,4 +1,4 @@
-"""What a session has delivered: who has what until it is acked.
+"""The messages that a session has delivered, until they are settled.
 
 Promise     A message that was delivered and not acked stands in `unacked` under its delivery tag, in order of delivery,
             and is settled once. Those of one consumer are settled in one step of their queue, but for very many: they
@@ -124,7 +124,7 @@ class Deliveries:
         self._settle_taken({tag: held}, how, transaction)
 
     def settle_all(self, tag: int, how: Settle, transaction: SessionTransaction | None) -> Iterator[None] | None:
-        """Settle everything up to a tag, 0 being everything. What is returned does what is left, a piece at each step.
+        """Settle everything up to a tag, 0 being everything; the iterator does the rest, a piece at each step.
 
         Raises:
             ChannelFault: nothing unacked has this tag.
@@ -222,7 +222,7 @@ class Deliveries:
     def give_back(self) -> Iterator[None]:
         """Everything unacked goes back, as the session ends, a piece at each step.
 
-        What cannot go back keeps nothing else from it, and what the session does not have any more is left alone.
+        A message that cannot go back keeps no other from it; those that the session has no more are left alone.
         """
         size = _SIZES[release]
         while taken := self._take_some(self.last_tag, size):

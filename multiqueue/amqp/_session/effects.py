@@ -1,7 +1,7 @@
-"""What a session asks of those who run it: over a socket the connection, in a process the client's direct link.
+"""The surroundings of a session: over a socket the server's connection, in a process the client's direct link.
 
-`Output` takes what a client is told; `Effects` everything else that reaches beyond the session. Both are used on the
-session's thread, `post` and `notify` on any. Nothing here is called with a lock held.
+`Output` takes methods and contents for the client; `Effects` do all else that reaches beyond the session. Both are used
+on the session's thread, `post` and `notify` on any. Nothing here is called with a lock held.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Puller(Protocol):
 
 
 class Served(Protocol):
-    """A session, as those who run it know it."""
+    """A session, as its surroundings know it."""
 
     number: int
 
@@ -85,7 +85,7 @@ class Output(Protocol):
 
 
 class Effects(Sender, Protocol):
-    """What reaches beyond one session."""
+    """The actions that reach beyond one session."""
 
     @property
     def is_held_back(self) -> bool:
@@ -108,7 +108,7 @@ class Effects(Sender, Protocol):
         """Queues ask their producers to wait for room."""
 
     def postpone(self, session: Served, payload: bytes, run: Run) -> None:
-        """Call a method when publishes before it are committed. What comes behind it on the session waits too."""
+        """Call a method when publishes before it are committed. Later steps of the session wait behind it."""
 
     def offload(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None:
         """Run `work`, which may wait for a disk, then `then` on the session's thread. Nothing else of it is done

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 _log = logging.getLogger("multiqueue.amqp")
 
 Step = tuple[str, Callable[[], object]]
-"""What is being done, for the log, and how."""
+"""A step's name for the log, and the step."""
 
 
 def end_each(whose: object, steps: Iterable[Step], log: logging.Logger = _log) -> None:
-    """Do all steps in order. What one of them raises is logged."""
+    """Do all steps in order; log an error of one, and do the others."""
     for what, step in steps:
         try:
             step()

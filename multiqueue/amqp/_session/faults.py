@@ -1,4 +1,4 @@
-"""What an error costs: the session it happened on, or the whole connection."""
+"""An error closes the session it happened on, or the whole connection."""
 
 from __future__ import annotations
 

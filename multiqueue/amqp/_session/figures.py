@@ -1,4 +1,4 @@
-"""A server's connections, channels and consumers in figures, for those who look from outside.
+"""A server's connections, channels and consumers in figures, for monitoring.
 
 Who runs    Any thread may read. The I/O thread of a connection goes on meanwhile: each figure is of a moment of its
             own, and a connection that ends in between is left out or shown as it was.

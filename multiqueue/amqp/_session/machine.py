@@ -35,7 +35,7 @@ class ChannelState(IntEnum):
 
 
 class ChannelEvent(IntEnum):
-    """What can arrive on a channel."""
+    """The frames that can arrive on a channel."""
 
     OPEN = 0
     CLOSE = 1
@@ -48,7 +48,7 @@ class ChannelEvent(IntEnum):
 
 _S, _E = ChannelState, ChannelEvent
 
-# What no cell of the table allows costs the connection: reply code and text.
+# A frame that no cell of the table allows costs the connection: reply code and text.
 EXPECTED_OPEN: Final = (504, "expected 'channel.open'")
 SECOND_OPEN: Final = (504, "second 'channel.open' seen")
 EXPECTED_METHOD: Final = (505, "expected method frame, got non method frame instead")

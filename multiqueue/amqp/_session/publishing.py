@@ -101,7 +101,7 @@ class Publishing:
             raise ChannelFault(406, f"user_id property set to '{user}' but authenticated user was '{actual}'")
 
     def _tag(self, number: int) -> tuple[Publishing, int] | None:
-        """What the store's thread calls a publish by: see `CommitReports`."""
+        """The store's thread reports a publish by this: see `CommitReports`."""
         return (self, number) if number else None
 
     def _sent(self, sent: Sent, number: int) -> None:
@@ -127,7 +127,7 @@ class Publishing:
             self._out.confirming[self.confirms] = None
 
     def end(self) -> None:
-        """Tell what is done. A commit that ends later has nobody to tell."""
+        """Confirm the publishes that are done. A commit that ends later is not reported any more."""
         confirms, self.confirms = self.confirms, None
         self.last_run = None  # and nothing to hold up
         if confirms is not None:

@@ -18,9 +18,9 @@ from weakref import WeakKeyDictionary
 from ...broker import BrokerQueue
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
-"""What an asking channel consumes from, and names as the `reply_to` of its requests."""
+"""The queue that an asking channel consumes from, and names as the `reply_to` of its requests."""
 REPLY_PREFIX: Final = REPLY_TO + "."
-"""What the address of a reply consumer begins with."""
+"""The begin of every reply consumer's address."""
 
 
 class ReplyQueues:

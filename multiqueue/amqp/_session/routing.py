@@ -3,7 +3,7 @@
 Promise     A queue gets one copy, however many keys lead to it. BCC is taken out of what is delivered, CC stays. The
             address of an answer is written into a request in the place of the name that asked for it. Every other
             property leaves in the bytes that it came in.
-Who asks    A channel of the server, and the client's direct link, which serves a channel without a wire.
+Used by     The publishing part of a session.
 Source      RabbitMQ's sender-selected distribution and direct reply-to.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Router(Protocol):
-    """What is asked of a virtual host."""
+    """A virtual host, as far as routing needs it."""
 
     def route(self, message: Any, further_keys: Sequence[str] = ...) -> list[BrokerQueue]: ...
 

@@ -1,13 +1,13 @@
-"""A session: one AMQP channel over a virtual host. Frames or methods go in, what the client is told goes to `Output`.
+"""A session: one AMQP channel over a virtual host. Frames or methods go in, answers and deliveries to `Output`.
 
-Promise     What was delivered and not acked goes back to its place, flagged, when the session ends for any reason.
-            No part of an end depends on another: see `ending`.
-State       Everything of a session belongs to one thread, which is that of its connection. What other threads have to
-            say (a commit, a deleted queue) is posted to it. No socket and no thread is its own.
+Promise     A message that was delivered and not acked goes back to its place, flagged, when the session ends for any
+            reason. No part of an end depends on another: see `ending`.
+State       Everything of a session belongs to one thread, which is that of its connection. Other threads
+            post to it (a commit, a deleted queue). No socket and no thread is its own.
 Parts       `publishing` and `deliveries` are the two directions; `declaring` and `consuming` register the methods
             that are called by `HANDLERS`.
 Membership  `end` is the one way out. 1. Consumers want nothing further, so that nothing comes back to a session that
-            ends.  2. What is unacked goes back, in order of delivery.  3. Consumers leave their queues: the next single
+            ends.  2. Unacked messages go back, in order of delivery.  3. Consumers leave their queues: the next single
             active or exclusive consumer finds everything at its place.
 """
 
@@ -170,7 +170,7 @@ class Session:
         self.effects.do_in_pieces(ending, self, method, close)
 
     def end(self) -> Iterator[None]:
-        """Deliver nothing further; what is returned ends the session, a piece at each step. Twice is harmless.
+        """Deliver nothing further; the iterator ends the session, a piece at each step. Twice is harmless.
 
         Publishes that are done are confirmed before it.
         """
@@ -193,7 +193,7 @@ class Session:
         self.reply(commands.Channel.CloseOk)
 
     def rolling_back(self) -> Iterator[None]:
-        """Forget what a transaction has, a piece at each step. What it has settled is unacked again."""
+        """Forget what a transaction has, a piece at each step. The messages it has settled are unacked again."""
         if self.transaction is not None:
             yield from self.transaction.forgetting()
             yield from self.deliveries.restoring(self.transaction.take_settled())

@@ -1,8 +1,8 @@
 """A session in transaction mode: its publishes and settlements, put off until commit.
 
-Promise     As the broker's `Transaction`, which does the work. What was settled and not committed is the session's
-            again after a rollback, under its old delivery tags. Where a queue refused a message at commit, everything
-            else is done and the channel is closed, as RabbitMQ does it: 406, partial tx completion. A mandatory
+Promise     As the broker's `Transaction`, which does the work. Messages that were settled and not committed are the
+            session's again after a rollback, under their old delivery tags. Where a queue refused a message at commit,
+            everything else is done and the channel is closed, as RabbitMQ does it: 406, partial tx completion. A mandatory
             message that no queue has is returned at commit, before its answer, and never after a rollback.
 Waiting     A commit may wait for a disk, so a server runs it on a thread of its own; the connection reads nothing
             further until it is done.
@@ -75,14 +75,14 @@ class _Holder:
 
 
 class Committed(NamedTuple):
-    """What became of a commit: the mandatory messages that no queue has, and whether no queue refused one."""
+    """The result of a commit: the mandatory messages that no queue has, and whether every queue took its messages."""
 
     returned: list[Message]
     is_complete: bool
 
 
 class SessionTransaction:
-    """What a session has done since its last commit or rollback."""
+    """The publishes and settlements of a session since its last commit or rollback."""
 
     def __init__(self, host: VirtualHost) -> None:
         self._transaction = host.transaction()
@@ -117,7 +117,7 @@ class SessionTransaction:
         return Committed(returned, is_complete)
 
     def take_committed(self) -> dict[int, Held]:
-        """After a commit: what was settled with it, whose windows are to open."""
+        """The messages that a commit has settled, by delivery tag: their windows are to open."""
         settled, self._committed = self._committed, {}
         return settled
 
@@ -127,6 +127,6 @@ class SessionTransaction:
             yield
 
     def take_settled(self) -> dict[int, Held]:
-        """What was settled and is forgotten, by delivery tag: it is unacked again."""
+        """The messages whose settlement is forgotten, by delivery tag: they are unacked again."""
         settled, self._settled = self._settled, {}
         return settled

@@ -5,7 +5,7 @@ Promise     A consumer with work is served on its session's thread until it has 
 State       `_lock` guards the set of ready consumers and `_scheduled`. It is a leaf: nothing is called under it.
 Waiting     A queue's notification puts its consumer into the set; the one that finds no turn scheduled schedules one.
             A turn takes the whole set out, and clears the flag with it, before it pulls: what is notified meanwhile
-            schedules the next. What a turn leaves at its limit goes back into the set.
+            schedules the next. Consumers that a turn leaves at its limit go back into the set.
 Membership  A consumer that was cancelled is pulled once more at most, and its queue gives it nothing.
 Source      "Consumer-Queue Interactions": the publisher's thread notifies, the consumer's thread pulls.
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from .effects import Puller, Sender
 
 _TURN = 256  # deliveries before sockets are read again; some 3 ms
-_RUN = 32  # of them in one pull, where nobody else waits: a pull holds its queue's lock for some 100 us then
+_RUN = 32  # of them in one pull, where no other consumer waits: a pull holds its queue's lock for some 100 us then
 
 
 class Turns:
