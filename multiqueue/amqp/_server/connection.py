@@ -62,7 +62,7 @@ _LOGIN = "login"
 
 
 class Owner:
-    """The owner of a connection's exclusive queues and publisher of its messages. It outlives the connection cheaply."""
+    """Owns a connection's exclusive queues, and has published its messages. It outlives the connection cheaply."""
 
     __slots__ = ("name",)
 
