@@ -23,6 +23,7 @@ from multiqueue.amqp._server.newcomers import network_of as network_of
 from multiqueue.amqp._server.quiet_log import LINES as LINES
 from multiqueue.amqp._server.quiet_log import PERIOD as PERIOD
 from multiqueue.amqp._server.quiet_log import QuietLog as QuietLog
+from multiqueue.amqp._server.read_gate import ReadGate as ReadGate
 from multiqueue.amqp._server.settings import RANGES as RANGES
 from multiqueue.amqp._server.status import fetch_status as fetch_status
 from multiqueue.amqp._server.users_file import UsersFile as UsersFile

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from amqp_parts_support import ReadGate
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp._server.read_gate import ReadGate
 
 Frame = tuple[int, int, bytes]
 

@@ -376,7 +376,7 @@ def test_several_io_threads(broker: Broker) -> None:
 
 def test_an_error_of_ours_costs_one_connection(server: Server, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     """What no one thought of is logged with its traceback and answered with 541; the server goes on."""
-    from multiqueue.amqp._session.session import HANDLERS
+    from amqp_parts_support import HANDLERS
 
     def fail(channel: object, method: object) -> None:
         raise ZeroDivisionError("nobody thought of this")

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 from client_calls_support import CALLS, outcome
+from client_parts_support import direct_sessions
 
 from multiqueue.amqp import ServerSettings
 from multiqueue.broker import Broker
 from multiqueue.client import ChannelClosed, connect
-from multiqueue.client._link import direct_sessions
 from multiqueue.testing import PATIENCE
 
 # Where our server differs from RabbitMQ 3.10, and why: docs/decisions/0841-where-programs-see-a-difference.md
