@@ -1,11 +1,11 @@
 """Lanes at work: which job waits, runs or has ended, lane by lane, of any `MultiQueueExecutor`.
 
 Promise     A job that is submitted while its executor is watched is shown until it is one of more than `_ENDED` of its
-            lane that have ended since. What a look costs and what is kept is bounded, whatever is submitted.
+            lane that have ended since. The cost of a look and the jobs kept are bounded, whatever is submitted.
 State       `_lock` guards the book of one executor: its lanes' jobs and counts. It is a leaf: futures and executors are
             asked before or after it, and so is user code that says the name of a lane, a job or an error.
-Who runs    `submitted` and `began` are called by submitters and workers, `_ended` by who ends a future; looks come from
-            any thread.
+Who runs    `submitted` and `began` are called by submitters and workers, `_ended` by the thread that ends a future;
+            looks come from any thread.
 Membership  A book refers to its executor weakly: one that its program has dropped is gone, and shown as over. A job's
             future is let go of when it ends.
 """
@@ -64,7 +64,7 @@ class Record:
 
 
 def said(say: Callable[[], str]) -> str:
-    """What user code says of a thing; it may fail, and must end no worker."""
+    """The text that user code gives a thing; that code may fail, and must end no worker."""
     try:
         return say()
     except Exception as error:  # noqa: BLE001  # whatever it is, it is not ours

@@ -7,7 +7,7 @@
     app = prometheus_client.make_asgi_app(figures.registry)
 
 Promise     A figure is read when somebody asks, under its owner's locks, each for a moment; nothing is counted for the
-            sake of it. What is added is referred to weakly: it may go, and its figures go with it.
+            sake of it. Objects that are added are referred to weakly: one may go, and its figures go with it.
 """
 
 from __future__ import annotations

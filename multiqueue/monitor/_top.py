@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one key shows: columns, the first of them names; and the rows, sorted by a column, of a part of a name."""
+    """The table of one key: columns, the first of them names; and its rows, sorted, for a part of a name."""
 
     noun: str
     columns: Sequence[Column]

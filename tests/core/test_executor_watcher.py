@@ -1,4 +1,4 @@
-"""Who watches an executor hears of each job, in the thread that brings it about."""
+"""An executor tells its watcher of each job, in the thread that brings it about."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_stream_shows_what_its_user_may_see_alone(client: Client, stream: Call
 
 @pytest.mark.parametrize("path", ["/api/aliveness-test/%2F", "/api/definitions", "/api/queues/%2F/orders/messages"])
 def test_a_stream_repeats_samples_and_nothing_else(broker: Broker, stream: Callable[..., Stream], path: str) -> None:
-    """What publishes, exports or reads messages is no look of a stream."""
+    """Requests that publish, export or read messages are no looks of a stream."""
     broker.declare_queue("orders")
     assert stream(path).until("tick")[0][1]["status"] == 404
 

@@ -148,7 +148,7 @@ def test_every_page_is_shown_in_each_theme_and_width(
 
 
 def test_numbers_move_without_a_question(visit: Visiting, broker: Broker) -> None:
-    """What is published is shown by the stream that is open; the page asks nothing further, nor does it grow.
+    """The open stream shows what is published; the page asks nothing further, nor does it grow.
 
     (monitor 9, 10)
     """

@@ -171,7 +171,7 @@ def test_amqpstorms_management_client_works(client: Client, broker: Broker) -> N
 
 
 def test_kombus_manager_works(client: Client, broker: Broker, server: Any, need_module: Any) -> None:
-    """What Celery's tools ask of `Connection.get_manager()` is answered. (monitor 2)"""
+    """`Connection.get_manager()`, which Celery's tools use, lists queues and publishes. (monitor 2)"""
     need_module("pyrabbit", "pyrabbit is not installed: pip install 'blocking-multiqueue[test]'")
     import kombu
 
