@@ -7,7 +7,7 @@ State       `_ended`, ends that wait for a commit; `_running`, items that run: w
             while there may be some. Both under `_lock`.
 Threads     One of its own, between `open` and its end, makes the commits. `post` is called by the threads of items.
 Waiting     The thread waits for an end, then until `_TOGETHER_S` are over, `_MOST` have ended, or none runs.
-            `post` notifies; nobody else wakes it but the end.
+            `post` notifies, and so does the end.
 Stopping    What waits at the end is not committed: its items are submitted still, and run again.
 """
 

@@ -61,15 +61,14 @@ def writer(target: Target) -> Callable[[Iterator[Any]], Iterator[Any]]:
                 opened[path][1].write_table(rows, row_group_size=_ROW_GROUP_ROWS)
         found: list[tuple[str, int, bytes]] = []
         for path, (stream, file) in opened.items():
-            collected: list[Any] = []
             file.close()
-            collected.append(stream.tell())
+            size_bytes = stream.tell()
             stream.close()
             with store.open(f"{target.directory}/{path}", "rb") as written:
                 footer = parquet.read_metadata(written)
             kept = pyarrow.BufferOutputStream()
             footer.write_metadata_file(kept)
-            found.append((path, collected[0], kept.getvalue().to_pybytes()))
+            found.append((path, size_bytes, kept.getvalue().to_pybytes()))
         paths, sizes, footers = ([one[place] for one in found] for place in range(3))
         yield pyarrow.RecordBatch.from_arrays(
             [pyarrow.array(paths, "string"), pyarrow.array(sizes, "int64"), pyarrow.array(footers, "binary")],

@@ -4,8 +4,8 @@ Promise     T1  An item's rows are in the table as a whole or not at all, and on
                 committed. A commit names each item with its attempt, adds its files and takes its earlier ones away.
             T2  `is_committed` tells of an item after a crash whether its last attempt is in the table. The table is
                 asked, not the disk.
-            T3  A commit of which nobody knows how it ended (a time-out, an answer that was lost) is looked for by its
-                own number before it is made again.
+            T3  A commit whose end is not known (a time-out, an answer that was lost) is looked for by its own number
+                before it is made again.
             T4  A table belongs to one state, whose number it carries; another one is refused. If another process
                 commits beside this one (it has lost its lock and does not know), a commit first asks what there is:
                 an item that is there with the same attempt or a later one ends the run.

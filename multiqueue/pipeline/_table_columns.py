@@ -61,10 +61,6 @@ def to_spark(columns: Columns) -> str:
     return json.dumps({"type": "struct", "fields": [_field(name, kind) for name, kind in columns.items()]})
 
 
-def is_simple(kind: Kind) -> bool:
-    return isinstance(kind, str)
-
-
 def told(kind: Kind) -> str:
     """A type for people."""
     return kind if isinstance(kind, str) else str(kind["type"])

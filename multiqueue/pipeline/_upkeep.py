@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from .._words import counted
 from ._config import PipelineConfig
 from ._errors import Unprepared
 from ._ledger import open_ledger
@@ -27,7 +28,7 @@ def vacuum(config: PipelineConfig, keep_s: float) -> Iterator[tuple[str, str]]:
             found = table.maintain(lambda form: form.vacuum(keep_s)) or []
             for path in found:
                 table.files.remove(path)
-            yield table.place, f"{len(found)} files that no commit names are removed"
+            yield table.place, f"removed {counted(len(found), 'file')} that no commit names"
 
 
 def optimize(config: PipelineConfig) -> Iterator[tuple[str, str]]:

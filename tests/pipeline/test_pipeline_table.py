@@ -10,12 +10,14 @@ from typing import Any
 
 import pyarrow
 import pytest
+from click.testing import CliRunner
 from pipeline_parts_support import Kind, Ledger, TableOutput, open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
 from table_support import STEPS, output_in, put, read, rows_of, table_pipeline, versions
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 
 from multiqueue.pipeline import FileSeen, Item, PipelineError, StateMismatch
+from multiqueue.pipeline.cli import pipeline
 
 KINDS = ["delta", "iceberg"]
 
@@ -298,3 +300,25 @@ def test_columns_that_come_later(tmp_path: Path, kind: str, ledger: Ledger) -> N
     assert put_all(adding, items(tmp_path, 4)[3:], "w") == [None]
     assert rows_of(tmp_path / "out/data", kind) == ["w", "x", "z"]
     assert read(tmp_path / "out/data", kind)["more"].to_pylist().count(None) == 2
+
+
+def test_the_commands_for_tables(tmp_path: Path) -> None:
+    """`vacuum` and `optimize` say what they did to each table, and that an output of files has none (pipeline 19)."""
+    make_tree(tmp_path, LANES)
+    text = '[lanes.big]\nfiles = "big/*.txt"\nformat = "text"\n[job]\nsql = "SELECT 1"\n[output]\npath = "out"\n'
+    (tmp_path / "files.toml").write_text(text)
+    (tmp_path / "p.toml").write_text(f'{text}table = "delta"\n')
+    runner = CliRunner()
+    unborn = runner.invoke(pipeline, ["vacuum", str(tmp_path / "p.toml")])
+    assert "this pipeline has not run yet" in str(unborn.exception)
+    run = table_pipeline(tmp_path, [lane_of(tmp_path, "big")], "delta")
+    run.run()
+    (tmp_path / "out/data/i1-1-dead").mkdir()
+    (tmp_path / "out/data/i1-1-dead/part-0.parquet").touch()
+    said = runner.invoke(pipeline, ["vacuum", str(tmp_path / "p.toml")])
+    assert said.output == f"{tmp_path}/out/data: removed 1 file that no commit names\n"
+    assert not (tmp_path / "out/data/i1-1-dead").exists()
+    assert runner.invoke(pipeline, ["optimize", str(tmp_path / "p.toml")]).output.endswith("files are 1 now\n")
+    assert rows_of(tmp_path / "out/data", "delta") == [f"big-{place}" for place in range(LANES["big"])]
+    none = runner.invoke(pipeline, ["optimize", str(tmp_path / "files.toml")])
+    assert "the output has no tables; [output] table names a kind" in str(none.exception)
