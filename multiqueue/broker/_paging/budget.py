@@ -22,7 +22,7 @@ from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Share, Slot, T
 HIGH_WATER_SHARE: Final = 0.5  # of the budget: direct references, shared out among the lists
 _ENTRIES_SHARE: Final = 0.25  # of the budget: beyond it a list's tail opens instead of growing
 _UNSETTLED_SHARE: Final = 3 / 8  # of the budget: records, beyond which lists go on that something is set aside for
-UNPAGED_SHARE: Final = 0.25  # of the budget: what is lent to queues that keep everything in memory
+UNPAGED_SHARE: Final = 0.25  # of the budget: what queues reserve that keep everything in memory
 SLICE: Final = 256  # messages of a closed area, or of a list that has left, that go at once; 1 or 2 ms
 _LARGEST_SHARE: Final = 0.25  # of the budget: two such messages and a full account of entries always fit
 
@@ -51,9 +51,9 @@ class PagingBudget:
         # The same of queues that do not page. Written without the memory manager's lock, by one dictionary operation:
         # added before its deletion is handed in, and taken out when that is committed.
         self.departed: dict[int, None] = {}
-        # Lists that have something new to give: whoever waits there is to be told.
+        # Lists that have something new to give: their consumers are to be told.
         self.served: dict[TargetList, None] = {}
-        # Lists that may need a load. Whoever is not in here has enough, or nothing further to get.
+        # Lists that may need a load. A list that is not in here has enough, or nothing further to get.
         self.wanting: dict[TargetList, None] = {}
         # Invariant: the lists whose last consumer has left, and that name something still. Their areas have them still.
         self.leaving: dict[TargetList, None] = {}
@@ -71,7 +71,7 @@ class PagingBudget:
         return int(self.limit * _LARGEST_SHARE)
 
     def charge(self, account: Account, amount: int) -> None:
-        """Add to an account, or take from it. Whoever adds has asked `room`."""
+        """Add to an account, or take from it. A caller that adds has asked `room`."""
         self.amounts[account] += amount
         self.used += amount
         if amount < 0 and self.wanting:

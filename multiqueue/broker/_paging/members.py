@@ -167,9 +167,9 @@ class PagingMembers(PagingBudget):
 
     def _can_promise(self, more: int) -> bool:
         while True:
-            # What is lent beyond its share gives way.
-            lent = min(self.amounts[Account.UNPAGED], int(self.limit * UNPAGED_SHARE))
-            if self._need_of(self._promised + more) <= self.limit - lent:
+            # What is reserved beyond its share gives way.
+            reserved = min(self.amounts[Account.UNPAGED], int(self.limit * UNPAGED_SHARE))
+            if self._need_of(self._promised + more) <= self.limit - reserved:
                 return True
             if not self._evict_what_ends():
                 return False

@@ -1,11 +1,11 @@
 """What queues that keep everything in memory take of the budget, and how it is got back.
 
 Promise     A queue's reservation covers what is on it, but for a message that joins just now: it is made in steps,
-            so that most puts ask nobody. When no more is to be had, the largest queues that can page are made to, until
+            so that most puts do not ask. When no more is to be had, the largest queues that can page are made to, until
             there is room again.
 State       `_holders` and the `reserved` of each are guarded by the memory manager's lock. A queue reads its own
             `reserved` under its own lock alone: what is taken back meanwhile is asked for again by the next message.
-Who runs    `reserve` runs under a queue's lock, so it pages nobody. `relieve` runs under no lock, on the thread that
+Who runs    `reserve` runs under a queue's lock, so it pages no queue. `relieve` runs under no lock, on the thread that
             wanted room, and takes the locks of other queues, one after the other.
 Share       What pages needs room for its lists, for two of the largest messages, and for what waits for its commit;
             what is reserved has the quarter that remains. While no queue pages, nobody else wants the rest.
@@ -106,7 +106,8 @@ class Reservations:
     def is_exhausted(self) -> bool:
         """True when all of the budget is taken, by those who were asked to wait and did not. A moment's figure.
 
-        Not the share, which gets smaller when a queue begins to page: whoever waits when he is asked to is not refused.
+        Not the share, which gets smaller when a queue begins to page: a publisher that waits when it is asked to is not
+        refused.
         """
         paging = self._memory.paging
         return paging.amounts[Account.UNPAGED] > paging.limit

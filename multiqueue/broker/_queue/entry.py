@@ -194,7 +194,7 @@ class Entry:
         # Of a queue that a store knows: `number` and `level` are given before the entry joins, in rising numbers.
         self.number: int = 0  # the store's id, which is the order of arrival; 0 until it has one
         self.level: int = 0  # of a priority queue, 0 the highest: where the store pages it
-        self.is_stored: bool = False  # whoever takes it out owes the store a delete
+        self.is_stored: bool = False  # taking it out owes the store a delete
         self.is_settled_elsewhere: bool = (
             False  # its dead letter and its delete are committed already, by a transaction
         )
@@ -233,7 +233,7 @@ class Entry:
         return self.delivery_count > 1 or self.maybe_delivered
 
     def settle_elsewhere(self) -> None:
-        """Whoever takes it out owes the store nothing any more: what a transaction did is committed."""
+        """Taking it out owes the store nothing any more: what a transaction did is committed."""
         self.is_settled_elsewhere = True
 
     def take_after(self, other: Entry) -> None:

@@ -13,8 +13,9 @@ Waiting     A put chooses one interested consumer. A consumer that becomes inter
             INTERESTED are one hold, so there is no moment between them in which a put could go unseen.
 Membership  Removal frees the consumer's standard groups, promotes one that waited to be active, passes the baton.
             Deletion drops what is ready; what consumers have is theirs to settle, and goes when they do.
-Priorities  A consumer does not take what one of higher priority wants and has credit for. Whoever has no credit, or
-            too little for the entry that is next, is not interested until it has more, and stands in nobody's way.
+Priorities  A consumer does not take what one of higher priority wants and has credit for. A consumer without
+            credit, or with too little for the entry that is next, is not interested until it has more, and holds up
+            no other.
 Time        An entry past its time is dropped when a reader meets it, by `keep_time`, and by a release.
 Source      Broker-J, AbstractQueue; "Consumer-Queue Interactions".
 """
@@ -452,7 +453,7 @@ class QueueState:
         return True
 
     def purge(self, entries: Iterable[Entry], after: After) -> list[Entry]:
-        """Take out those of these entries that are nobody's; returns which."""
+        """Take out those of these entries that are ready; returns which."""
         gone: list[Entry] = []
         for entry in entries:
             if self.seize(entry, after):
