@@ -40,6 +40,7 @@ PROJECT = {
     "conduct": "CODE_OF_CONDUCT.md",
 }
 LINK = re.compile(r"\[((?:[^\[\]]|`[^`]*`)*)\]\((?!https?:|mailto:|#)([^)#\s]+)(#[^)\s]*)?\)")
+DEFINITION = re.compile(r"^\[([^\]]+)\]: (\S+)$", re.MULTILINE)
 FENCE = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 # Where the pages that are made here stand, by the file each of them shows.
 _MADE = {file: f"project/{name}.md" for name, file in PROJECT.items()}
@@ -129,8 +130,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return f"[{text}]({str(config.repo_url).rstrip('/')}/blob/main/{path})"
         return text
 
-    parts = FENCE.split(markdown)  # the odd ones are code
+    parts = FENCE.split(inlined(markdown))  # the odd ones are code
     return "".join(part if number % 2 else LINK.sub(led, part) for number, part in enumerate(parts))
+
+
+def inlined(markdown: str) -> str:
+    """A page whose links by name, `[text][name]` or `[name]` with `[name]: path` below, stand where they are used."""
+    for name, target in DEFINITION.findall(markdown):
+        by_name = re.compile(rf"\[([^\[\]]+)\]\[{re.escape(name)}\]|\[({re.escape(name)})\](?:\[\])?(?![(\[:])")
+        markdown = by_name.sub(lambda found, target=target: f"[{found[1] or found[2]}]({target})", markdown)
+    return DEFINITION.sub("", markdown)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
