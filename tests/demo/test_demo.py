@@ -104,4 +104,4 @@ def test_the_pipelines_options_are_not_the_others() -> None:
     """`demo --fresh threads` is a mistake that is told, for `threads` writes nothing that could be forgotten."""
     result = CliRunner().invoke(main, ["demo", "--fresh", "threads"])
     assert result.exit_code == 2
-    assert "`demo threads` has no --dir, no --fresh and no --quick" in result.stderr
+    assert "`demo threads` has no --dir, --fresh, --quick or --table" in result.stderr

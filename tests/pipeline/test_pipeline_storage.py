@@ -86,8 +86,9 @@ def test_an_object_written_twice_within_a_second(s3_store: Store) -> None:
     storage, place = Storage({"s": StorageSection(**s3_store.section(bucket))}), Place(f"s3://{bucket}/a")
     before = storage.status(place)
     s3_store.client.put_object(Bucket=bucket, Key="a", Body=b"2")
-    assert storage.status(place) != before
-    assert abs(storage.status(place).mtime_ns - before.mtime_ns) < 60e9
+    after = storage.status(place)
+    assert after.mtime_ns % 10**9 != before.mtime_ns % 10**9  # whichever second it was
+    assert abs(after.mtime_ns - before.mtime_ns) < 60e9
 
 
 def test_thousands_of_objects_come_in_pages(s3_store: Store) -> None:
@@ -142,15 +143,19 @@ def test_secrets_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert StorageSection(url="s3://b", secret="${THE_SECRET}").secret == "x" * 20
 
 
-def test_secrets_are_not_shown(s3_store: Store) -> None:
+def test_secrets_are_not_shown(s3_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a section nor an error of its store shows a secret."""
     bucket = s3_store.bucket()
     section = StorageSection(**{**s3_store.section(bucket), "options": {"username_": "hidden-in-options"}})
     assert not any(secret in repr(section) for secret in (KEYS["key"], KEYS["secret"], "hidden-in-options"))
     storage = Storage({"s": section})
-    with pytest.raises(OSError, match=r"TypeError") as caught:  # the library names the argument, and its value
+
+    def refuse(place: Place) -> None:
+        raise RuntimeError(f"{KEYS['key']} with {KEYS['secret']} and hidden-in-options is not known")
+
+    monkeypatch.setattr(storage, "filesystem", refuse)
+    with pytest.raises(OSError, match=r"\*\*\* with \*\*\* and \*\*\* is not known"):
         storage.status(Place(f"s3://{bucket}/a"))
-    assert "hidden-in-options" not in str(caught.value)
 
 
 def test_a_store_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:

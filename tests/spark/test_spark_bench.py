@@ -1,4 +1,4 @@
-"""The suite `spark` of the benchmarks does its work, with every rival."""
+"""The suites `spark` and `pipeline` of the benchmarks do their work, with every rival."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from bench_parts_support import (
     run_workload,
 )
 
+from multiqueue.bench import _pipeline_runs
+from multiqueue.bench._pipeline import SUITE as PIPELINES
 from multiqueue.bench._spark import SUITE
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ def in_the_tests_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(_spark_session, "WARM_UP", 1)
     monkeypatch.setattr(_spark_fan_in, "PARTITIONS", 1)
     monkeypatch.setattr(_spark_jobs, "SMALL_JOBS", 1)
+    monkeypatch.setattr(_pipeline_runs, "LARGE_BYTES", 2_000)
+    monkeypatch.setattr(_pipeline_runs, "_is_warm", True)
     _spark_session.session.cache_clear()
     yield
     _spark_session.session.cache_clear()
@@ -39,7 +43,11 @@ def in_the_tests_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.spark
 @pytest.mark.slow(selected=True)
-@pytest.mark.parametrize("workload", SUITE.scaled(SMALL).workloads, ids=lambda workload: workload.name)
+@pytest.mark.parametrize(
+    "workload",
+    [*SUITE.scaled(SMALL).workloads, *PIPELINES.scaled(SMALL / 10).workloads],
+    ids=lambda workload: workload.name,
+)
 @pytest.mark.usefixtures("in_the_tests_session")
 def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
     """Each rival does every job or reads every row, and has a figure for every metric."""
