@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiqueue.bench import _pipeline_runs as _pipeline_runs
 from multiqueue.bench import _spark_fan_in as _spark_fan_in
 from multiqueue.bench import _spark_jobs as _spark_jobs
 from multiqueue.bench import _spark_session as _spark_session
@@ -34,6 +35,7 @@ from multiqueue.bench._model import Rival as Rival
 from multiqueue.bench._model import Stuck as Stuck
 from multiqueue.bench._model import Suite as Suite
 from multiqueue.bench._model import Workload as Workload
+from multiqueue.bench._pipeline import SUITE as _PIPELINES
 from multiqueue.bench._spark_fan_in import Reading as Reading
 from multiqueue.bench._spark_jobs import Jobs as Jobs
 from multiqueue.bench._spark_task_events import Events as Events
@@ -53,3 +55,6 @@ from multiqueue.bench._waiting import one_of_many as one_of_many
 from multiqueue.bench._workarounds import forwarding_threads as forwarding_threads
 from multiqueue.bench._workarounds import poll_loop as poll_loop
 from multiqueue.bench._workarounds import tag_in_one as tag_in_one
+
+PIPELINES = _PIPELINES
+"""The suite of pipelines; `SUITE` is that of the store."""

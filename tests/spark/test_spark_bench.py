@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 from bench_parts_support import (
+    PIPELINES,
     Events,
     ItemsLost,
     Jobs,
     Reading,
     Workload,
+    _pipeline_runs,
     _spark_fan_in,
     _spark_jobs,
     _spark_session,
     run_workload,
 )
 
-from multiqueue.bench import _pipeline_runs
-from multiqueue.bench._pipeline import SUITE as PIPELINES
 from multiqueue.bench._spark import SUITE
 
 if TYPE_CHECKING:
