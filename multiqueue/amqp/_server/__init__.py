@@ -2,7 +2,7 @@
 
 from .._session.figures import ChannelFigures, ConnectionFigures, ConsumerFigures
 from .._wire.errors import ConfigError, FixedUser, ServerError
-from .._wire.message import Digests, wire_message
+from .._wire.message import Digests, properties_of, wire_message
 from .access import RABBITMQ_HASH, Access, Permissions, Rights, User, check_hash, guest, hash_password, is_loopback
 from .collector import patient_collector
 from .logins import Logins
@@ -34,6 +34,7 @@ __all__ = [
     "memory_used_bytes",
     "open_files_limit",
     "patient_collector",
+    "properties_of",
     "serve",
     "server_tls",
     "wire_message",
