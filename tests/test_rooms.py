@@ -63,9 +63,7 @@ CIRCLES: list[set[str]] = []
 
 # Classes of more than two bases of our own, counted over the whole line of descent. Three kinds may have more:
 # exceptions, whose tree says whose fault it is; entry lists, which are kinds of one thing; the core.
-MANY_BASES: dict[str, int] = {
-    "broker._paging.loads.Paging": 3,
-}
+MANY_BASES: dict[str, int] = {}
 
 # Methods that only raise NotImplementedError, so that one class can call what another one has. `testing.contracts` may:
 # its users fill them in.

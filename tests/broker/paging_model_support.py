@@ -16,6 +16,7 @@ from broker_parts_support import (
     Found,
     Load,
     LoadKind,
+    Loads,
     Paging,
     Share,
     TargetList,
@@ -78,6 +79,7 @@ class PagingModel:
     def __init__(self, limit: int = 4000, levels: int = 1) -> None:
         self.limit = self.highest_limit = limit
         self.paging = Paging(limit, ENTRY_BYTES)
+        self.loads = Loads(self.paging)
         self.area = Area("model", levels)
         self.rows: dict[int, Row] = {}
         self.consumers: list[Consumer] = []
@@ -129,7 +131,7 @@ class PagingModel:
 
     def refill(self) -> None:
         """The head is to be read."""
-        self.paging.refill_heads([self.area])
+        self.loads.refill_heads([self.area])
         self.check()
 
     def back(self, row: Row) -> None:
@@ -235,7 +237,7 @@ class PagingModel:
     # -- loads, in three steps: plan, read, bring
 
     def plan(self) -> bool:
-        load = self.paging.next_load()
+        load = self.loads.next_load()
         if load is None:
             self.check()
             return False
@@ -282,7 +284,7 @@ class PagingModel:
             self.read(flight)
         assert flight.found is not None
         self.flights.remove(flight)
-        self.paging.loaded(flight.load, flight.found, flight.through)
+        self.loads.loaded(flight.load, flight.found, flight.through)
         self.check()
 
     def quiesce(self, most: int = 10_000) -> int:

@@ -110,7 +110,7 @@ class Office:
         memory = self.memory
         while True:
             with memory._lock:
-                load = memory.paging.next_load()
+                load = memory._loads.next_load()
                 served = memory._take_served_locked()
             memory._tell(served)
             if load is None:

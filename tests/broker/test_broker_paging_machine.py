@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
-from broker_parts_support import END, Account, LoadKind, Paging, Positions, Share
+from broker_parts_support import END, Account, LoadKind, Loads, Paging, Positions, Share
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -263,12 +263,12 @@ def test_a_list_is_served_when_the_question_before_its_entries_is_settled_by_oth
     """While a selector is to be asked about a returned message nothing behind it is given; when somebody else takes
     that message, the consumers of the list are to be told that they can go on."""
     returned = Returned.of(3, with_body=True)
-    paging, target = returned.model.paging, returned.reds.target
+    paging, loads, target = returned.model.paging, returned.model.loads, returned.reds.target
     assert paging.first(target) is None
-    paging.take_served()
+    loads.take_served()
     assert returned.model.take(returned.anyone) is returned.first
     assert paging.first(target) is not None
-    assert target in paging.take_served()
+    assert target in loads.take_served()
     assert paging.stirred
 
 
@@ -348,7 +348,7 @@ def test_a_thousand_lists_share_one_budget() -> None:
     """With a thousand consumers that want different things each has its message, and the sum is kept."""
     paging = Paging(4 << 20, ENTRY_BYTES)
     model = PagingModel(4 << 20)
-    model.paging = paging
+    model.paging, model.loads = paging, Loads(paging)
     for _ in range(1000):
         paging.set_hungry(paging.join(model.area, "c", share=Share(1)), True)
     model.check = lambda: None  # type: ignore[method-assign]  # it recounts a thousand lists

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from broker_parts_support import Account, Load, Paging, Slot, TargetList
+from broker_parts_support import Account, Load, Loads, Paging, Slot, TargetList
 from paging_model_support import random_history
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -14,7 +14,8 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 
 def _replace(name: str, make: Callable[[Any], Any]) -> Mutation:
     """A mutation that puts a function made from the original one in its place."""
-    return lambda patch: patch.setattr(Paging, name, make(getattr(Paging, name)))
+    kind = Loads if hasattr(Loads, name) else Paging
+    return lambda patch: patch.setattr(kind, name, make(getattr(kind, name)))
 
 
 def _uncharged_entries(original: Any) -> Any:
@@ -25,10 +26,10 @@ def _uncharged_entries(original: Any) -> Any:
 
 
 def _unreserved_loads(original: Any) -> Any:
-    def take(self: Paging, load: Load, amount: int, *, first: bool = False) -> bool:
+    def take(self: Loads, load: Load, amount: int, *, first: bool = False) -> bool:
         taken: bool = original(self, load, amount, first=first)
         if taken:
-            self.charge(Account.LOADING, -amount)
+            self._paging.charge(Account.LOADING, -amount)
         return taken
 
     return take
@@ -55,13 +56,13 @@ def _mark_not_lowered(self: Paging, target: TargetList, position: int) -> None:
     target.direct_bytes += target.area.slots[position].cost
 
 
-def _best_candidate_only(self: Paging) -> Load | None:
-    target = min(self.wanting, key=lambda each: each.direct_bytes, default=None)
+def _best_candidate_only(self: Loads) -> Load | None:
+    target = min(self._paging.wanting, key=lambda each: each.direct_bytes, default=None)
     return self.load_for(target) if target is not None else None
 
 
 def _page_ends_at_last_match(original: Any) -> Any:
-    def take_page(self: Paging, load: Load, found: Any, through: int) -> None:
+    def take_page(self: Loads, load: Load, found: Any, through: int) -> None:
         found = list(found)
         original(self, load, found, found[-1].position if found else load.after)
 
@@ -69,7 +70,7 @@ def _page_ends_at_last_match(original: Any) -> Any:
 
 
 def _page_after_cut(original: Any) -> Any:
-    def take_page(self: Paging, load: Load, found: Any, through: int) -> None:
+    def take_page(self: Loads, load: Load, found: Any, through: int) -> None:
         load.after = load.target.scans[load.level]
         original(self, load, [each for each in found if each.position > load.after], through)
 
@@ -138,7 +139,7 @@ def _forgets_looks(self: Paging, number: int) -> None:
 
 
 def _refills_over_gaps(original: Any) -> Any:
-    def take(self: Paging, load: Load, found: Any, through: int) -> None:
+    def take(self: Loads, load: Load, found: Any, through: int) -> None:
         original(self, load, [each for each in found if each.payload is not None], through)
 
     return take

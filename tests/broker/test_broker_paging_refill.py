@@ -33,7 +33,7 @@ def wait_until_refilled(broker: Broker) -> None:
     """The loaders of the virtual host have nothing further to do."""
     memory = broker.virtual_host()._memory
     with memory._lock:
-        assert memory._progress.wait_for(lambda: not memory._paging._refills, HANG)
+        assert memory._progress.wait_for(lambda: not memory._loads._refills, HANG)
 
 
 def test_the_first_consumer_is_served_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,9 +79,9 @@ def test_heads_give_way() -> None:
     model.publish(9_000, "violet", backed=False)
     model.publish(4_000, "violet", backed=False)
     assert model.paging.amounts[Account.HEAD] < 7_000
-    loads = model.paging.loads
+    loads = model.loads.count
     model.quiesce()
-    assert model.paging.loads == loads
+    assert model.loads.count == loads
     model.end()
 
 

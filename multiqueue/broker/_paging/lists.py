@@ -18,8 +18,8 @@ from .members import PagingMembers
 from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Share, Slot, TargetList
 
 
-class PagingLists(PagingMembers):
-    """The events of messages."""
+class Paging(PagingMembers):
+    """Lists, caches and accounts of one virtual host: the events of messages."""
 
     def arrive(
         self,
@@ -54,7 +54,7 @@ class PagingLists(PagingMembers):
                 self.want(target)
                 continue
             target.scans[level] = position
-            slot = slot or self._new_slot(area, position, cost)
+            slot = slot or self.new_slot(area, position, cost)
             self.insert(target, slot, payload)
         if slot is None:
             slot = self._offer_to_head(area, position, cost, payload, tail)
@@ -70,7 +70,7 @@ class PagingLists(PagingMembers):
         previous, tail = area.last[level], area.tail
         area.last[level] = position
         self.room(cost + self.entry_bytes, first=True)
-        new_slot = self._new_slot(area, position, cost) if backed else self._new_unbacked(area, position, cost, payload)
+        new_slot = self.new_slot(area, position, cost) if backed else self._new_unbacked(area, position, cost, payload)
         self.hold(new_slot, share)
         if backed and self.room(cost):
             self.place(new_slot, payload)
@@ -81,7 +81,7 @@ class PagingLists(PagingMembers):
             area.head_end = position
 
     def _new_unbacked(self, area: Area, position: int, cost: int, payload: object) -> Slot:
-        slot = self._new_slot(area, position, cost)
+        slot = self.new_slot(area, position, cost)
         slot.is_backed = False
         slot.payload = payload
         area.unbacked.add(position)
@@ -97,7 +97,7 @@ class PagingLists(PagingMembers):
                 self.let_go(area.slots[area.head.last])
             return None
         area.head_end = max(area.head_end, position)
-        slot = self._new_slot(area, position, cost)
+        slot = self.new_slot(area, position, cost)
         self.place(slot, payload)
         return slot
 
@@ -161,7 +161,7 @@ class PagingLists(PagingMembers):
         # A line of a list becomes the record; one that no list names needs room.
         if (slot is None or not slot.lists) and not self.room(self.entry_bytes, first=True):
             return False
-        slot = area.slots.get(position) or self._new_slot(area, position, cost)
+        slot = area.slots.get(position) or self.new_slot(area, position, cost)
         self._unlist(slot)
         self.hold(slot, share)
         self.recharge(slot)
@@ -186,7 +186,7 @@ class PagingLists(PagingMembers):
         """As `take` and `settle` in one, by somebody who never gives it back: no record is kept in between."""
         if not self._is_there(area, position):
             return False
-        slot = area.slots.get(position) or self._new_slot(area, position, cost)
+        slot = area.slots.get(position) or self.new_slot(area, position, cost)
         slot.payload = None  # so that no list leaves it to a cache
         self._unlist(slot)
         self._forget(slot)
@@ -306,6 +306,7 @@ class PagingLists(PagingMembers):
         slot.payload = payload
         self.recharge(slot)
 
-    def _new_slot(self, area: Area, position: int, cost: int) -> Slot:
+    def new_slot(self, area: Area, position: int, cost: int) -> Slot:
+        """A slot for a message of which nothing is in memory yet."""
         slot = area.slots[position] = Slot(area, position, cost)
         return slot

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from .lists import PagingLists
+from .lists import Paging
 from .positions import END
 from .target_list import LEVEL_SHIFT, Account, Area, Look, Slot, TargetList
 
@@ -96,37 +96,37 @@ class _Refill:
         self.end = area.head_end  # where the last piece ended; the cache has given since if it ends before
 
 
-class Paging(PagingLists):
-    """Lists, caches and accounts of one virtual host, and the loads that feed them."""
+class Loads:
+    """The loads that feed the lists and caches of one virtual host."""
 
-    def __init__(self, limit: int, entry_bytes: int = 96) -> None:
-        super().__init__(limit, entry_bytes)
-        self.loads: int = 0
+    def __init__(self, paging: Paging) -> None:
+        self._paging = paging
+        self.count: int = 0  # of loads that have begun
         self._refills: dict[Area, _Refill] = {}
 
     # -- planning
 
     def next_load(self) -> Load | None:
         """The load that is needed most and for which there is room; None when there is none."""
-        self.stirred: bool = False
-        for target in sorted(self.wanting, key=_urgency):
+        self._paging.stirred = False
+        for target in sorted(self._paging.wanting, key=_urgency):
             load = None if target.loading else self._plan(target)
             if load is not None:
                 target.loading = True
                 target.area.looks.append(load)
-                self.loads += 1
+                self.count += 1
                 return load
         return self._next_refill()
 
     def refill_heads(self, areas: Collection[Area]) -> None:
         """These were opened, and nobody consumes them yet."""
-        share = int(self.limit * _HEAD_SHARE) // max(len(areas), 1)
+        share = int(self._paging.limit * _HEAD_SHARE) // max(len(areas), 1)
         self._refills = {area: _Refill(area, share) for area in areas}
-        self.stirred = self.stirred or bool(areas)
+        self._paging.stirred = self._paging.stirred or bool(areas)
 
     def _next_refill(self) -> Load | None:
         """A piece of the next queue in turn; none while a list wants something."""
-        if self.wanting:
+        if self._paging.wanting:
             return None
         for area, refill in list(self._refills.items()):
             if refill.reader.loading:
@@ -137,7 +137,7 @@ class Paging(PagingLists):
                 self._refills[area] = refill  # behind the others
                 refill.reader.loading = True
                 area.looks.append(load)
-                self.loads += 1
+                self.count += 1
                 return load
         return None
 
@@ -147,7 +147,7 @@ class Paging(PagingLists):
             return None
         reached = ((level, max(area.head_end, level << LEVEL_SHIFT)) for level in range(len(area.last)))
         level, after = next(((level, after) for level, after in reached if after < area.last[level]), (-1, 0))
-        body_bytes = min(refill.left, int(self.limit * _LOAD_SHARE), self.free // 2)
+        body_bytes = min(refill.left, int(self._paging.limit * _LOAD_SHARE), self._paging.free // 2)
         limit = min(body_bytes // HEADER_BYTES, _LARGEST_PAGE)
         if level < 0 or limit < 1:
             return None
@@ -155,7 +155,7 @@ class Paging(PagingLists):
         load.level, load.after, load.through = level, after, area.last[level]
         load.limit, load.body_bytes = limit, body_bytes
         load.reserved = body_bytes + limit * HEADER_BYTES
-        self.charge(Account.LOADING, load.reserved)
+        self._paging.charge(Account.LOADING, load.reserved)
         self._note_unbacked(load)
         return load
 
@@ -167,7 +167,7 @@ class Paging(PagingLists):
         if load is not None:
             target.loading = True
             target.area.looks.append(load)
-            self.loads += 1
+            self.count += 1
         return load
 
     def _plan(self, target: TargetList) -> Load | None:
@@ -177,18 +177,18 @@ class Paging(PagingLists):
         level = target.open_level
         is_behind = target.is_behind
         following = target.area.slots[target.mark].cost if target.mark < END else 0
-        if not is_behind and target.direct and target.direct_bytes + following >= self.high_water:
+        if not is_behind and target.direct and target.direct_bytes + following >= self._paging.high_water:
             level = None  # it has what it should have
         elif not is_behind and target.mark < END:
             return self._reserve(Load(target, LoadKind.BODIES, []), self._bodies)
         if level is None:
-            self.wanting.pop(target, None)
+            self._paging.wanting.pop(target, None)
             return None
-        while is_behind and target.entries and not self.may_grow(target):
-            self.cut_last(target)
-        if not self.may_grow(target):
+        while is_behind and target.entries and not self._paging.may_grow(target):
+            self._paging.cut_last(target)
+        if not self._paging.may_grow(target):
             return None  # until somebody's entries go
-        if self._is_in_memory(target, level) and self.room(self.entry_bytes):
+        if self._is_in_memory(target, level) and self._paging.room(self._paging.entry_bytes):
             load = Load(target, LoadKind.MEMORY, [])
             load.level = level
             return load
@@ -201,9 +201,9 @@ class Paging(PagingLists):
         return load if load.reserved else None
 
     def _take(self, load: Load, amount: int, *, first: bool = False) -> bool:
-        if not self.room(amount, first=first):
+        if not self._paging.room(amount, first=first):
             return False
-        self.charge(Account.LOADING, amount)
+        self._paging.charge(Account.LOADING, amount)
         load.reserved += amount
         return True
 
@@ -216,7 +216,7 @@ class Paging(PagingLists):
             if not slot.is_backed:
                 load.unbacked.append(slot)
             first = False
-            if load.reserved > self.limit * _LOAD_SHARE:
+            if load.reserved > self._paging.limit * _LOAD_SHARE:
                 return
 
     def _bodies(self, load: Load, first: bool) -> None:
@@ -226,7 +226,9 @@ class Paging(PagingLists):
             slot = target.area.slots[position]
             if slot.payload is None:
                 coming += slot.cost
-                enough = coming > self.high_water or load.reserved + slot.cost > self.limit * _LOAD_SHARE
+                enough = (
+                    coming > self._paging.high_water or load.reserved + slot.cost > self._paging.limit * _LOAD_SHARE
+                )
                 if load.positions and enough:
                     return
                 if not self._take(load, slot.cost, first=first and not load.positions):
@@ -235,14 +237,14 @@ class Paging(PagingLists):
             position = target.entries.at_or_after(position + 1)
 
     def _page(self, load: Load, first: bool) -> None:
-        share = int(self.limit * _LOAD_SHARE)
+        share = int(self._paging.limit * _LOAD_SHARE)
         load.limit = min(max(share // HEADER_BYTES, 1), _LARGEST_PAGE)
         while not self._take(load, load.limit * HEADER_BYTES, first=first):
             if load.limit == 1:
                 return
             load.limit = max(load.limit // 4, 1)
         if not load.target.selective:
-            load.body_bytes = min(share, self.high_water - load.target.direct_bytes)
+            load.body_bytes = min(share, self._paging.high_water - load.target.direct_bytes)
             if load.body_bytes <= 0 or not self._take(load, load.body_bytes):
                 load.body_bytes = 0
         self._note_unbacked(load)
@@ -265,10 +267,10 @@ class Paging(PagingLists):
         slots = target.area.slots
         while target.mark < END:
             slot = slots[target.mark]
-            if slot.payload is None or (target.direct and target.direct_bytes + slot.cost > self.high_water):
+            if slot.payload is None or (target.direct and target.direct_bytes + slot.cost > self._paging.high_water):
                 return
-            self.raise_mark(target)
-            self.served[target] = None
+            self._paging.raise_mark(target)
+            self._paging.served[target] = None
 
     # -- taking what was read
 
@@ -277,7 +279,7 @@ class Paging(PagingLists):
         self._end(load)
         target = load.target
         if self._refills:
-            self.stirred = True  # a queue may be next that nobody asks for
+            self._paging.stirred = True  # a queue may be next that nobody asks for
         if target.is_closed or load.area.is_closed:
             return
         if load.kind is LoadKind.HEAD:
@@ -292,29 +294,29 @@ class Paging(PagingLists):
         else:
             self._take_bodies(load, {each.position: each for each in found})
         self._raise_without_load(target)
-        self.want(target)
-        if self.first(target) is not None or self.is_at_end(target):
-            self.served[target] = None  # or its consumers are to know that there is nothing
+        self._paging.want(target)
+        if self._paging.first(target) is not None or self._paging.is_at_end(target):
+            self._paging.served[target] = None  # or its consumers are to know that there is nothing
 
     def failed(self, load: Load) -> None:
         """The load could not be done; it will be planned again when its list is wanting again."""
         self._end(load)
-        self.wanting.pop(load.target, None)
+        self._paging.wanting.pop(load.target, None)
         if load.kind is LoadKind.HEAD:
             self._refills.pop(load.area, None)
 
     def take_served(self) -> list[TargetList]:
         """The lists whose consumers are to be told; each is returned once."""
-        if not self.served:
+        if not self._paging.served:
             return []
-        served = list(self.served)
-        self.served.clear()
+        served = list(self._paging.served)
+        self._paging.served.clear()
         return served
 
     def _end(self, load: Load) -> None:
-        self.end_look(load)
+        self._paging.end_look(load)
         load.target.loading = False
-        self.charge(Account.LOADING, -load.reserved)
+        self._paging.charge(Account.LOADING, -load.reserved)
         load.reserved = 0
 
     def _take_page(self, load: Load, found: Iterable[Found], through: int) -> None:
@@ -322,12 +324,12 @@ class Paging(PagingLists):
         if target.scans[level] != load.after:
             return  # the list was cut meanwhile: what was read may leave a gap
         for position, cost, payload in found:
-            if not self.is_ready(load, position):
+            if not self._paging.is_ready(load, position):
                 continue
-            if not self.room_for_entry(target):
+            if not self._paging.room_for_entry(target):
                 through = position - 1
                 break
-            slot = load.area.slots.get(position) or self._new_slot(load.area, position, cost)
+            slot = load.area.slots.get(position) or self._paging.new_slot(load.area, position, cost)
             target.scans[level] = position
             self._append(target, slot, payload)
         target.scans[level] = max(target.scans[level], through)
@@ -349,7 +351,7 @@ class Paging(PagingLists):
             if slot is not None and slot.in_flight:
                 continue
             # An entry's room may be made at the end of the cache, so the message may have gone.
-            if target.mark < END or not self.room_for_entry(target) or position not in area.slots:
+            if target.mark < END or not self._paging.room_for_entry(target) or position not in area.slots:
                 through = position - 1
                 break
             target.scans[level] = position
@@ -363,13 +365,13 @@ class Paging(PagingLists):
         if refill is None or area.lists or max(area.head_end, load.level << LEVEL_SHIFT) != load.after:
             return  # somebody consumes it meanwhile, or the cache was cut
         for position, cost, payload in found:
-            if not self.is_ready(load, position):
+            if not self._paging.is_ready(load, position):
                 continue
             slot = area.slots.get(position)
-            if slot is None and payload is not None and cost <= min(self.free, refill.left):
+            if slot is None and payload is not None and cost <= min(self._paging.free, refill.left):
                 area.head_end = position
                 refill.left -= cost
-                self.place(self._new_slot(area, position, cost), payload)
+                self._paging.place(self._paging.new_slot(area, position, cost), payload)
             elif slot is None or slot.payload is None:
                 through = position - 1
                 break
@@ -380,9 +382,9 @@ class Paging(PagingLists):
 
     def _append(self, target: TargetList, slot: Slot, payload: object | None) -> None:
         before = target.direct
-        self.insert(target, slot, payload)
+        self._paging.insert(target, slot, payload)
         if target.direct > before:
-            self.served[target] = None
+            self._paging.served[target] = None
 
     def _take_answers(self, load: Load, matches: Mapping[int, Found]) -> None:
         target = load.target
@@ -391,12 +393,12 @@ class Paging(PagingLists):
                 continue  # taken, or cut, meanwhile
             slot = load.area.slots[position]
             slot.lists += 1  # held: it goes from one part of the list to the other
-            self.forget_question(target, position)
+            self._paging.forget_question(target, position)
             match = matches.get(position)
             if match is not None:
                 self._append(target, slot, match.payload)
             slot.lists -= 1
-            self.recharge(slot)
+            self._paging.recharge(slot)
 
     def _take_bodies(self, load: Load, payloads: Mapping[int, Found]) -> None:
         target = load.target
@@ -409,17 +411,17 @@ class Paging(PagingLists):
                 if found is None:
                     self._vanished(slot)
                     continue
-                if not self.room(slot.cost):
+                if not self._paging.room(slot.cost):
                     return
-                self.place(slot, found.payload)
+                self._paging.place(slot, found.payload)
             if target.mark == position:
                 self._raise_without_load(target)
 
     def _vanished(self, slot: Slot) -> None:
         """The row is there and no message, or whoever read it would have said so: nobody can have it."""
         for target in slot.area.lists:
-            self.unlink(target, slot.position)
-            self.forget_question(target, slot.position)
+            self._paging.unlink(target, slot.position)
+            self._paging.forget_question(target, slot.position)
 
 
 def _urgency(target: TargetList) -> tuple[bool, int]:

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
-from .loads import Found, Load, LoadKind, Paging
+from .lists import Paging
+from .loads import Found, Load, LoadKind, Loads
 from .reservation import Reservations
 from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, TargetList
 
@@ -114,6 +115,7 @@ class MemoryManager:
         self._work = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)  # a load or a commit has ended
         self._paging = Paging(limit, ENTRY_BYTES)
+        self._loads = Loads(self._paging)
         self.largest_body: int = _largest_body(
             self._paging
         )  # bytes; what is more is refused, for others could not go on
@@ -165,8 +167,8 @@ class MemoryManager:
 
     def refill_heads(self) -> None:
         """All areas were opened with what the store has: their heads are read, with nobody waiting."""
-        with self as paging:
-            paging.refill_heads([area for area in self._readers if any(last & NUMBER_MASK for last in area.last)])
+        with self:
+            self._loads.refill_heads([area for area in self._readers if any(last & NUMBER_MASK for last in area.last)])
 
     def end_area(self, area: Area) -> None:
         """Nothing is on a queue that pages no longer; what of its rows is to be deleted still is remembered."""
@@ -233,7 +235,7 @@ class MemoryManager:
                 entries=amounts[Account.ENTRIES],
                 writing=amounts[Account.WRITING],
                 unpaged=amounts[Account.UNPAGED],
-                loads=paging.loads,
+                loads=self._loads.count,
                 targets=tuple(_statistics_of(target, paging.high_water) for target in paging.lists),
             )
 
@@ -251,7 +253,7 @@ class MemoryManager:
         with self as paging:
             if paging.first(target) is not None:
                 return True
-            load = paging.load_for(target)
+            load = self._loads.load_for(target)
             if load is None and target.loading:
                 while target.loading and not self._closed:
                     self._progress.wait()
@@ -287,7 +289,7 @@ class MemoryManager:
             with self._lock:
                 while not self._paging.stirred and not self._closed:
                     self._work.wait()
-                load = None if self._closed else self._paging.next_load()
+                load = None if self._closed else self._loads.next_load()
                 self._paging.clear_leaving()
                 is_more_to_clear = bool(self._paging.leaving)
                 if load is not None or is_more_to_clear:
@@ -322,17 +324,17 @@ class MemoryManager:
             if reader is not None:
                 found = reader.perform(load)
         finally:
-            with self as paging:
+            with self:
                 if found is None:
-                    paging.failed(load)
+                    self._loads.failed(load)
                 else:
-                    paging.loaded(load, *found)
+                    self._loads.loaded(load, *found)
                 served = self._take_served_locked()
                 self._progress.notify_all()
         self._tell(served)
 
     def _take_served_locked(self) -> list[TargetList]:
-        served = self._paging.take_served()
+        served = self._loads.take_served()
         self._telling += len(served)
         return served
 

@@ -22,7 +22,7 @@ from .target_list import Account
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from .loads import Paging
+    from .lists import Paging
 
 _SHARE_ALONE: Final = 3 / 4  # of the budget: what is reserved while no queue pages
 _RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so that it is not each message's business
