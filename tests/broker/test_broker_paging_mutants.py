@@ -185,4 +185,4 @@ def _finds(patch: pytest.MonkeyPatch, mutation: Mutation, histories: int) -> boo
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_the_oracle_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The histories that the machine passes break as soon as paging is wrong in this way."""
-    assert _finds(monkeypatch, MUTATIONS[name], histories=500), f"nothing noticed that {name}"
+    assert _finds(monkeypatch, MUTATIONS[name], histories=1000), f"nothing noticed that {name}"

@@ -185,7 +185,8 @@ Pipeline(base, [lane_of(base, name) for name in LANES], ledger=ledger, publisher
 def test_a_process_that_is_killed(tmp_path: Path, last: int) -> None:
     """After a real kill -9 the state is readable, no lock is left, and the next run finishes the rest."""
     make_tree(tmp_path, LANES)
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     child = subprocess.run(
         [sys.executable, "-c", _CHILD, str(tmp_path), str(last)],
         env={**os.environ, "PYTHONPATH": path},

@@ -473,6 +473,7 @@ STEPS = """\
 [lanes.orders]
 files = "*.csv"
 format = "csv"
+batch = 1
 options = { header = true }
 [job]
 sql = "SELECT * FROM input"

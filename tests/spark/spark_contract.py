@@ -4,8 +4,8 @@ python tests/spark/spark_contract.py local[2]            a classic session
 python tests/spark/spark_contract.py sc://127.0.0.1:PORT  a Spark Connect server
 python tests/spark/spark_contract.py remote:local[2]      a server of the program's own
 
-prints a line of JSON for each check: its name, and its traceback if it failed. It needs no pytest, so that any
-installation of pyspark can be held to the contract.
+prints a line of JSON for each check: its name, and its traceback if it failed. It needs `tests` on the path
+(`PYTHONPATH=tests`) and no pytest, so that any installation of pyspark can be held to the contract.
 """
 
 from __future__ import annotations

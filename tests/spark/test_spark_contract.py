@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -28,7 +29,11 @@ def test_spark_connect_passes(need_module: Callable[[str, str], None], connect_u
     """All checks hold on a Spark Connect session, in a process of its own: one process has one kind of session."""
     need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
     run = subprocess.run(
-        [sys.executable, "-W", "ignore", str(CONTRACT), connect_url], capture_output=True, text=True, timeout=280
+        [sys.executable, "-W", "ignore", str(CONTRACT), connect_url],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(CONTRACT.parents[1]), os.environ.get("PYTHONPATH", "")])},
+        capture_output=True,
+        text=True,
+        timeout=280,
     )
     told = [json.loads(line) for line in run.stdout.splitlines() if line.startswith('{"check"')]
     assert {one["check"]: one["problem"] for one in told} == dict.fromkeys(CHECKS, ""), run.stderr[-3000:]

@@ -23,7 +23,7 @@ ORDERS = 200  # to each life: eight batches, of three files and more
 
 
 def start(what: str, url: str, directory: Path, way: str) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(PROGRAM.parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(PROGRAM.parents[2]), str(PROGRAM.parents[1]), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, str(PROGRAM), what, url, str(directory), way]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
 

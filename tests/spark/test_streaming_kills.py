@@ -50,7 +50,7 @@ class Publisher(threading.Thread):
 
 def start(url: str, directory: Path, form: str) -> subprocess.Popen[str]:
     """A driver with its JVM and its workers in a process group of its own."""
-    path = os.pathsep.join([str(PROGRAM.parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(PROGRAM.parents[2]), str(PROGRAM.parents[1]), os.environ.get("PYTHONPATH", "")])
     with said_in(directory).open("w") as errors:
         return subprocess.Popen(
             [sys.executable, str(PROGRAM), url, str(directory), form],

@@ -27,13 +27,13 @@ def data(tmp_path: Path) -> Path:
         channel.exchange_declare("shop", "topic", durable=True)
         channel.exchange_declare("audit", "fanout", durable=True, internal=True)
         channel.exchange_declare("passing", "fanout")
-        channel.queue_declare("orders", durable=True, arguments={"x-max-priority": 3})
-        channel.queue_declare("copies", durable=True, arguments={"x-message-ttl": 3_600_000})
-        channel.queue_declare("empty", durable=True)
+        channel.queue_declare("moved-orders", durable=True, arguments={"x-max-priority": 3})
+        channel.queue_declare("moved-copies", durable=True, arguments={"x-message-ttl": 3_600_000})
+        channel.queue_declare("moved-empty", durable=True)
         channel.queue_declare("gone", exclusive=True)
         channel.exchange_bind("audit", "shop", "#")
-        channel.queue_bind("orders", "shop", "order.*")
-        channel.queue_bind("copies", "shop", "copies")
+        channel.queue_bind("moved-orders", "shop", "order.*")
+        channel.queue_bind("moved-copies", "shop", "moved-copies")
         channel.queue_bind("gone", "shop", "#")
         for number in range(5):
             channel.publish_confirmed(
@@ -42,7 +42,7 @@ def data(tmp_path: Path) -> Path:
                 routing_key="order.new",
                 delivery_mode=PERSISTENT,
                 priority=number % 2,
-                headers={"number": number, "CC": ["copies"]},
+                headers={"number": number, "CC": ["moved-copies"]},
                 message_id=f"m{number}",
                 user_id="guest",
             ).result(10)
@@ -62,19 +62,19 @@ def check_arrival(url: str, data: Path) -> None:
     """Move `data` to `url`, and look at it there."""
     result = call(data / "%2f", url)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "orders: 5 messages\n" in result.stdout
+    assert "moved-orders: 5 messages\n" in result.stdout
     assert result.stdout.endswith("moved 2 exchanges, 3 queues, 3 bindings and 10 messages\n")
     with connect(url) as connection, connection.channel() as channel:
-        found = list(all_of(channel, "orders"))
+        found = list(all_of(channel, "moved-orders"))
         assert [body for body, _ in found] == [b"order 1", b"order 3", b"order 0", b"order 2", b"order 4"]
         assert found[0][1]["message_id"] == "m1"
         assert found[0][1]["headers"] == {"number": 1}
         assert found[0][1]["priority"] == 1
         assert found[0][1]["delivery_mode"] == PERSISTENT
-        assert [body for body, _ in all_of(channel, "copies")] == [b"order %d" % number for number in range(5)]
-        assert channel.queue_declare("empty", passive=True).message_count == 0
+        assert [body for body, _ in all_of(channel, "moved-copies")] == [b"order %d" % number for number in range(5)]
+        assert channel.queue_declare("moved-empty", passive=True).message_count == 0
         channel.publish_confirmed(b"later", exchange="shop", routing_key="order.late").result(10)
-        assert [body for body, _ in all_of(channel, "orders")] == [b"later"]
+        assert [body for body, _ in all_of(channel, "moved-orders")] == [b"later"]
 
 
 def test_a_store_moves_to_another_of_ours(data: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_store_moves_to_another_of_ours(data: Path) -> None:
     with Broker() as other:
         check_arrival(other.listen().url, data)
     with Broker(data=data) as emptied:
-        assert emptied.queue("orders").statistics().depth == 0
+        assert emptied.queue("moved-orders").statistics().depth == 0
 
 
 def test_a_store_moves_to_rabbitmq(data: Path, rabbitmq_peer: Peer) -> None:
@@ -92,7 +92,7 @@ def test_a_store_moves_to_rabbitmq(data: Path, rabbitmq_peer: Peer) -> None:
         try:
             check_arrival(rabbitmq_peer.url, data)
         finally:
-            for queue in ("orders", "copies", "empty"):
+            for queue in ("moved-orders", "moved-copies", "moved-empty"):
                 channel.queue_delete(queue)
             for exchange in ("audit", "shop"):
                 channel.exchange_delete(exchange)
@@ -101,13 +101,13 @@ def test_a_store_moves_to_rabbitmq(data: Path, rabbitmq_peer: Peer) -> None:
 def test_a_refused_declaration_is_named_and_nothing_leaves(data: Path) -> None:
     """A queue that is there with other arguments ends the move with its name; the messages stay."""
     with Broker() as other:
-        other.declare_queue("orders", durable=True)
+        other.declare_queue("moved-orders", durable=True)
         result = call(data / "%2f", other.listen().url)
     assert result.exit_code == 1
-    assert "the other broker refused the queue 'orders'" in result.stderr
+    assert "the other broker refused the queue 'moved-orders'" in result.stderr
     assert result.stderr.count("\n") == 1
     with Broker(data=data) as kept:
-        assert kept.queue("orders").statistics().depth == 5
+        assert kept.queue("moved-orders").statistics().depth == 5
 
 
 def test_a_move_that_was_broken_off_goes_on(tmp_path: Path) -> None:
@@ -152,10 +152,12 @@ def test_a_copy_of_an_open_store_brings_the_broker_back(data: Path, tmp_path: Pa
     load = CliRunner().invoke(main, ["store", "load", str(restored / "%2f"), "--input", str(backup)])
     assert (dump.exit_code, load.exit_code) == (0, 0), dump.output + load.output
     with Broker(data=restored) as broker:
-        assert {name: broker.queue(name).statistics().depth for name in ("orders", "copies", "empty")} == {
-            "orders": 5,
-            "copies": 5,
-            "empty": 0,
+        assert {
+            name: broker.queue(name).statistics().depth for name in ("moved-orders", "moved-copies", "moved-empty")
+        } == {
+            "moved-orders": 5,
+            "moved-copies": 5,
+            "moved-empty": 0,
         }
         broker.publish(Message(b"late", exchange="shop", routing_key="order.late", persistent=True))
-        assert broker.queue("orders").statistics().depth == 6
+        assert broker.queue("moved-orders").statistics().depth == 6
