@@ -242,10 +242,14 @@ class ConsumerTarget:
             self._on_ready(self)
 
     def _pull_for(self, consumer: QueueConsumer) -> Delivery | None:
-        """Pull once. Whatever happens, the consumer's turn ends; its token is back if it has to go on."""
+        """Pull once. Whatever happens, the consumer's turn ends; its token is back if it has to go on.
+
+        With `on_ready` the turn ends with the last message: a scheduler then has no empty turn to run. A thread that
+        blocks or asks again finds out by itself, for less than another notification costs.
+        """
         goes_on = True
         try:
-            entry = consumer.queue.deliver_single_message(consumer, may_end=True)
+            entry = consumer.queue.deliver_single_message(consumer, may_end=self._on_ready is not None)
             goes_on = entry is not None and consumer.is_willing and not consumer.at_end
         finally:
             if goes_on:
