@@ -19,7 +19,7 @@ def move(ctx: click.Context, path: Path, url: str) -> None:
     """Move what the store in PATH keeps to the broker at URL: durable exchanges, queues, bindings and messages.
 
     PATH is the directory of a virtual host whose broker has ended: DIR/%2f of `multiqueue broker --data DIR`. A message
-    leaves it once the other broker has confirmed it, so after whatever broke a move off the same command goes on.
+    leaves it once the other broker has confirmed it, so if a move breaks off the same command goes on.
     """
     from ..broker import Broker
     from ..broker._durable.data_directory import virtual_host_name
@@ -29,7 +29,9 @@ def move(ctx: click.Context, path: Path, url: str) -> None:
     store_file(path)
     name = virtual_host_name(path.name)
     if name is None:
-        raise click.BadParameter(f"{str(path)!r} is not named as a broker names the store of a virtual host")
+        raise click.BadParameter(
+            f"{str(path)!r} is not named as a broker names the store of a virtual host; that of / is DIR/%2f"
+        )
     with connect(url, recover=False) as target, Broker(data=path.parent) as broker:
         moved = move_all(
             broker.virtual_host(name),
