@@ -43,8 +43,11 @@ _PATIENCE: Final = 10.0  # seconds in which the server starts, or ends
 class HttpServer:
     """A broker's windows over HTTP; made by `serve_http` or `Broker.listen_http`. Any thread may call."""
 
-    def __init__(self, application: Application, sampler: Sampler, listener: socket.socket, tls: Tls | None) -> None:
+    def __init__(
+        self, application: Application, access: Access, sampler: Sampler, listener: socket.socket, tls: Tls | None
+    ) -> None:
         self.application = application
+        self._access = access
         host, port = listener.getsockname()[:2]
         self.host: str = host
         self.port: int = port
@@ -87,6 +90,14 @@ class HttpServer:
             self.close()
             why = self._failed or f"it did not start within {_PATIENCE:g} s"
             raise MonitorError(f"cannot serve HTTP: {why}") from self._failed
+
+    def forget_virtual_host(self, name: str) -> None:
+        """The broker deletes a virtual host: take all permissions in it from users.
+
+        Raises:
+            OSError: the users cannot be kept; nothing was done.
+        """
+        self._access.forget_virtual_host(name)
 
     def close(self, timeout: float = _PATIENCE) -> None:
         """Answer nothing further. Twice is harmless."""
@@ -161,7 +172,9 @@ def serve_http(
     reading = Reading(broker, amqp, access, sampler, version=_version(), data=directory, listeners=listeners)
     writing = Writing(broker, amqp, access, sampler, version=_version())
     collectors = [BrokerCollector(sampler, amqp, _version(), per_object=per_object) for per_object in (False, True)]
-    return _serve(listener, tls, access, sampler, lanes, reading, writing, collectors)
+    server = _serve(listener, tls, access, sampler, lanes, reading, writing, collectors)
+    broker.add_server(server)
+    return server
 
 
 def serve_lanes(
@@ -202,7 +215,7 @@ def _serve(
     own = [Figures(lanes)] if lanes is not None else []
     metrics = Metrics(sampler, [*collectors[:1], *own], [*collectors[1:], *own])
     application = Application(table, Authenticator(access), metrics, Events(looks, access, sampler))
-    server = HttpServer(application, sampler, listener, tls)
+    server = HttpServer(application, access, sampler, listener, tls)
     server.start()
     return server
 

@@ -26,6 +26,7 @@ from ._views import binding_view, properties_key
 
 _log = logging.getLogger("multiqueue.monitor")
 _DONE = Answer(204)
+_CALLBACKS = 10.0  # seconds for callbacks that run in a virtual host when it is deleted
 
 
 class Writing:
@@ -59,6 +60,7 @@ class Writing:
             ("DELETE", "/api/connections/{name}", self.close_connection),
             ("GET", "/api/aliveness-test/{vhost}", self.aliveness),
             ("PUT", "/api/vhosts/{vhost}", self.put_host),
+            ("DELETE", "/api/vhosts/{vhost}", self.delete_host),
             ("PUT", "/api/users/{user}", self.put_user),
             ("DELETE", "/api/users/{user}", self.delete_user),
             ("POST", "/api/users/bulk-delete", self.delete_users),
@@ -274,6 +276,13 @@ class Writing:
         if ask.caller.user.permissions_in(name) is None:
             self._keep(lambda: self._access.permit(ask.caller.user.name, name, permissions_of(_EVERYTHING, name)))
         return self._changed(is_new)
+
+    def delete_host(self, ask: Ask) -> Answer:
+        """Delete a virtual host with all that is in it; its connections are closed."""
+        ask.caller.check_administrator()
+        name = self._host(ask).name
+        self._do(lambda: self._keep(lambda: self._broker.delete_virtual_host(name, timeout=_CALLBACKS)))
+        return self._changed()
 
     def put_user(self, ask: Ask) -> Answer:
         """Make or change a user: `password`, or `password_hash` with `hashing_algorithm`; and `tags`."""

@@ -358,3 +358,19 @@ def test_an_address_that_cannot_be_had(broker: Broker, server: Server) -> None:
         amqp.serve(broker, port=server.port)
     with pytest.raises(ServerError, match=r"cannot listen on 192\.0\.2\.1"):
         amqp.serve(broker, "192.0.2.1")
+
+
+def test_connections_end_with_their_virtual_host(broker: Broker, server: Server) -> None:
+    """They are told so; nobody has permissions there any more but by `*`, and other connections go on."""
+    broker.add_virtual_host("other")
+    server.access.put(User.with_password("eve", "x", {"other": Permissions(), "/": Permissions()}))
+    with (
+        RawClient(server.url, user="root", password="all", host="other") as inside,
+        RawClient(server.url, user="root", password="all") as outside,
+    ):
+        broker.delete_virtual_host("other")
+        assert inside.connection_error() == (320, "CONNECTION_FORCED - vhost 'other' is deleted")
+        assert isinstance(outside.declare("q"), commands.Queue.DeclareOk)
+    eve = server.access.user("eve")
+    assert eve is not None
+    assert set(eve.permissions) == {"/"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -219,3 +220,35 @@ def test_a_name_that_fits_no_directory_is_refused(tmp_path: Path, name: str) -> 
         with pytest.raises(ValueError, match="choose another name"):
             broker.add_virtual_host(name)
         broker.declare_queue("q", durable=True)
+
+
+def test_a_deleted_virtual_host_is_gone_from_the_disk(tmp_path: Path) -> None:
+    """Its messages come back neither under its name nor at the next start; others stay. (broker-durability 13)"""
+    with Broker(data=tmp_path) as broker:
+        for name in ("stays", "goes"):
+            host = broker.add_virtual_host(name)
+            host.declare_queue("q", durable=True)
+            host.publish(persistent(b"1"))
+        broker.delete_virtual_host("goes")
+        assert not (tmp_path / "goes").exists()
+        with pytest.raises(NotAllowed, match="vhost 'goes' not found"):
+            broker.delete_virtual_host("goes")
+        assert broker.add_virtual_host("goes").queues() == []
+        broker.delete_virtual_host("goes")
+    with Broker(data=tmp_path) as broker:
+        assert [host.name for host in broker.virtual_hosts()] == ["/", "stays"]
+        assert len(broker.virtual_host("stays").queue("q")) == 1
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["%2f", "stays"]
+
+
+def test_a_crash_while_a_virtual_host_is_deleted_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has another name before its files go; the next start removes the rest. (broker-durability 13)"""
+    with Broker(data=tmp_path) as broker:
+        broker.add_virtual_host("goes")
+        monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if the process ended here
+        broker.delete_virtual_host("goes")
+        assert len(list(tmp_path.iterdir())) == 2
+    monkeypatch.undo()
+    with Broker(data=tmp_path) as broker:
+        assert [host.name for host in broker.virtual_hosts()] == ["/"]
+    assert [each.name for each in tmp_path.iterdir()] == ["%2f"]

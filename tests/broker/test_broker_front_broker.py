@@ -575,3 +575,20 @@ def test_nothing_is_lost_or_doubled_among_many_producers_and_consumers(broker: B
     assert seen == Counter(range(count * producers))
     broker.virtual_host().check_invariants()
     assert broker.virtual_host().statistics().depth == 0
+
+
+def test_a_deleted_virtual_host_is_closed_and_its_name_is_free() -> None:
+    """Subscriptions end, calls on it raise, the default one stays."""
+    with Broker() as broker:
+        other = broker.add_virtual_host("other")
+        other.declare_queue("q")
+        subscription = other.consume("q", Inbox())
+        broker.delete_virtual_host("other")
+        assert other.is_closed
+        assert subscription.is_closed
+        with pytest.raises(BrokerClosed):
+            other.declare_queue("late")
+        assert broker.add_virtual_host("other") is not other
+        for name, why in (("/", "lives as long as its broker"), ("missing", "not found")):
+            with pytest.raises(NotAllowed, match=why):
+                broker.delete_virtual_host(name)

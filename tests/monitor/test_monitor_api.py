@@ -488,3 +488,25 @@ def test_an_object_of_this_process_can_be_looked_at(client: Client, broker: Brok
     (found,) = client.get("/api/queues/%2F/objects/messages")
     assert found["payload"] == "{'a': 1}"
     assert json.loads(json.dumps(found)) == found
+
+
+def test_a_virtual_host_is_deleted_with_all_that_is_in_it(client: Client, broker: Broker, server: Any) -> None:
+    """Queues, permissions and connections go with it; the default one cannot be deleted. (monitor 4)"""
+    client("PUT", "/api/users/ada", {"password": "p", "tags": "management"})
+    client("PUT", "/api/vhosts/shop")
+    everything = {"configure": ".*", "write": ".*", "read": ".*"}
+    client("PUT", "/api/permissions/shop/ada", everything)
+    client("PUT", "/api/queues/shop/orders", {})
+    connection = pika.BlockingConnection(pika.URLParameters(server.url.removesuffix("%2F") + "shop"))
+    assert client("DELETE", "/api/vhosts/shop").status == 204
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="vhost 'shop' is deleted"):
+        connection.channel()
+    assert client("DELETE", "/api/vhosts/shop").status == 404
+    assert client.get("/api/users/ada/permissions") == []
+    assert client.get("/api/queues") == client.get("/api/connections") == []
+    refused = client("DELETE", "/api/vhosts/%2F")
+    assert (refused.status, refused.json["reason"]) == (
+        400,
+        "vhost '/' cannot be deleted: it lives as long as its broker",
+    )
+    assert client.as_user("ada:p")("DELETE", "/api/vhosts/shop").status == 401

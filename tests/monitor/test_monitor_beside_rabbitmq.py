@@ -94,6 +94,8 @@ REQUESTS += [
     ("PUT", "/api/permissions/v1/u1", {"configure": "("}),
     ("PUT", "/api/permissions/v1/nobody", {"configure": ".*", "write": ".*", "read": ".*"}),
     ("DELETE", "/api/permissions/v1/u1", None),
+    ("DELETE", "/api/vhosts/v1", None),
+    ("DELETE", "/api/vhosts/v1", None),
     ("DELETE", "/api/users/u1", None),
     ("DELETE", "/api/users/u1", None),
     ("POST", "/api/users/bulk-delete", {"users": ["u2"]}),

@@ -221,6 +221,22 @@ class Access:
             allowed = others if permissions is None else {**others, host: permissions}
             self._replace({**self._users, name: replace(user, permissions=allowed)})
 
+    def forget_virtual_host(self, host: str) -> None:
+        """A virtual host is deleted: nobody has permissions in it any more, but by the configuration.
+
+        Raises:
+            OSError: it cannot be kept; nothing was changed.
+        """
+        with self._changing:
+            users = {
+                name: user
+                if name in self._fixed
+                else replace(user, permissions={at: may for at, may in user.permissions.items() if at != host})
+                for name, user in self._users.items()
+            }
+            if users != self._users:
+                self._replace(users)
+
     def _check_changeable(self, name: str) -> None:
         if name in self._fixed:
             raise FixedUser(f"user '{name}' is in the configuration of the server; change it there")

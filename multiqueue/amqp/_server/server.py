@@ -82,7 +82,7 @@ class Server:
         self._tls = tls
         self._measure = measure or (lambda: low_resources(settings, data))
         self._lock = threading.Lock()
-        self._is_empty = threading.Condition(self._lock)
+        self._has_ended = threading.Condition(self._lock)  # notified when a connection is forgotten
         self._connections: dict[ServerConnection, None] = {}
         self._is_closed = False
         self._started = time.monotonic()
@@ -171,6 +171,23 @@ class Server:
         """Close a client's connection, as an operator does: it is told `why`. Any thread; does not wait."""
         connection.io.post(connection.close_by_operator, why)
 
+    def forget_virtual_host(self, name: str, timeout: float = 2.0) -> None:
+        """The broker deletes a virtual host: close its connections, and take all permissions in it from users.
+
+        Returns when the connections are gone; clients have `timeout` seconds to answer, then they are cut.
+
+        Raises:
+            OSError: the users cannot be kept; nothing was done.
+        """
+        self.access.forget_virtual_host(name)
+        going = [each for each in self.connections() if each.is_open and each.client.host.name == name]
+        for connection in going:
+            self.close_connection(connection, f"vhost '{name}' is deleted")
+        if not self._wait_until_gone(going, timeout):
+            for connection in going:
+                connection.io.post(connection.abort)
+            self._wait_until_gone(going, timeout)
+
     def status(self) -> dict[str, Any]:
         """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""
         connections = self.connections()
@@ -236,8 +253,7 @@ class Server:
         """A connection has ended."""
         with self._lock:
             self._connections.pop(connection, None)
-            if not self._connections:
-                self._is_empty.notify_all()
+            self._has_ended.notify_all()
 
     def virtual_host(self, name: str) -> VirtualHost:
         """The virtual host a client asks for.
@@ -331,8 +347,12 @@ class Server:
         self._threads[0].loop.call_later(self.settings.alarm_interval, self._look_at_alarms)
 
     def _wait_until_empty(self, timeout: float) -> bool:
-        with self._is_empty:
-            return self._is_empty.wait_for(lambda: not self._connections, timeout)
+        with self._has_ended:
+            return self._has_ended.wait_for(lambda: not self._connections, timeout)
+
+    def _wait_until_gone(self, connections: Iterable[ServerConnection], timeout: float) -> bool:
+        with self._has_ended:
+            return self._has_ended.wait_for(lambda: self._connections.keys().isdisjoint(connections), timeout)
 
 
 def serve(
@@ -365,6 +385,7 @@ def serve(
     access = _access(users, directory)
     server = Server(broker, settings or ServerSettings(), access, tls=tls, data=directory, measure=measure)
     server.start(host, port, tls_port)
+    broker.add_server(server)
     return server
 
 

@@ -1,13 +1,17 @@
 """Where a broker keeps its virtual hosts: a directory each, under one.
 
 A directory's name is the virtual host's, written so that no file system confuses two of them: lower-case letters,
-digits, `-` and `_` stand for themselves, every other byte of UTF-8 is `%` and two digits. `/` is `%2f`.
+digits, `-` and `_` stand for themselves, every other byte of UTF-8 is `%` and two digits. `/` is `%2f`. A directory
+that is being removed has another name first, so that a crash leaves the whole store or none.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import string
+import tempfile
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -16,6 +20,7 @@ from multiqueue.store import Durability, MessageStore, SqliteStore
 
 _PLAIN: Final = frozenset((string.ascii_lowercase + string.digits + "-_").encode())
 _LONGEST: Final = 255  # bytes of one name, as the usual file systems allow
+_GOING: Final = ".deleted-"
 _WRITTEN: Final = re.compile(r"(?:[a-z0-9_-]|%[0-9a-f]{2})+")
 
 
@@ -41,8 +46,26 @@ class DataDirectory:
         """The names of those that have a store here, in order. Other directories are somebody else's."""
         if not self.path.is_dir():
             return []
+        for left in self.path.glob(f"{_GOING}*"):  # a process died while it removed it
+            shutil.rmtree(left, ignore_errors=True)
         names = (virtual_host_name(entry.name) for entry in self.path.iterdir() if SqliteStore.is_in(entry))
         return sorted(name for name in names if name is not None)
+
+    def remove(self, virtual_host: str) -> None:
+        """Remove the store of a virtual host, which is closed.
+
+        Raises:
+            OSError: it cannot be renamed; it is as it was.
+        """
+        going = tempfile.mkdtemp(prefix=_GOING, dir=self.path)
+        (self.path / directory_name(virtual_host)).rename(going)
+        if os.name == "posix":
+            descriptor = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        shutil.rmtree(going, ignore_errors=True)
 
 
 def directory_name(virtual_host: str) -> str:

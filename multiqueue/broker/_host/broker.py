@@ -37,10 +37,12 @@ from .verbs import Verbs
 from .virtual_host import MEMORY_LIMIT, VirtualHost, VirtualHostStatistics
 
 
-class _Closable(Protocol):
+class Front(Protocol):
     """What listens for a broker."""
 
     def close(self, timeout: float) -> None: ...
+
+    def forget_virtual_host(self, name: str) -> None: ...
 
 
 class Broker(Verbs):
@@ -81,7 +83,7 @@ class Broker(Verbs):
     ) -> None:
         self._data = _data_directory(data, durability)
         self._opening_lock = threading.Lock()
-        self._servers: list[_Closable] = []  # guarded by _hosts_lock
+        self._servers: list[Front] = []  # guarded by _hosts_lock
         self._housekeeping_thread = Housekeeping(housekeeping_interval, clock=clock)
         self._scheduler_threads = Scheduler(threads)
         self._make_host = partial(
@@ -150,6 +152,40 @@ class Broker(Verbs):
             raise NotAllowed(f"vhost '{name}' not found")
         return host
 
+    def delete_virtual_host(self, name: str, timeout: float | None = None) -> None:
+        """End a virtual host for good: its queues, exchanges and messages are gone, on the disk too.
+
+        Servers close its connections, and users have no permissions there any more. Callbacks that run are waited for,
+        `timeout` seconds at most. After a crash on the way the virtual host is there whole, or not at all.
+
+        Raises:
+            NotAllowed: there is none, or it is `/`, which lives as long as its broker.
+            OSError: the users cannot be kept, and nothing was done; or the directory cannot be removed, and the next
+                start opens it again.
+            RuntimeError: called by something that follows a commit, on its store's own thread. Nothing was done.
+        """
+        self.check_open()
+        with self._opening_lock:
+            host = self.virtual_host(name)
+            if host is self._default:
+                raise NotAllowed(f"vhost '{name}' cannot be deleted: it lives as long as its broker")
+            host.check_closable()
+            with self._hosts_lock:
+                servers = list(self._servers)
+                del self._hosts[name]  # from here on no connection opens it
+            try:
+                for server in servers:
+                    server.forget_virtual_host(name)
+            except BaseException:
+                with self._hosts_lock:
+                    self._hosts[name] = host
+                raise
+            try:
+                host.close(timeout)
+            finally:
+                if self._data is not None:
+                    self._data.remove(name)
+
     def virtual_hosts(self) -> list[VirtualHost]:
         """All virtual hosts, `/` first."""
         with self._hosts_lock:
@@ -198,16 +234,19 @@ class Broker(Verbs):
         """
         self.check_open()
         # By name: this room may not know the one above it.
-        return self._keep_server(importlib.import_module("multiqueue.amqp").serve(self, host, port, **options))
+        return importlib.import_module("multiqueue.amqp").serve(self, host, port, **options)
 
-    def _keep_server(self, server: Any) -> Any:
-        """Close the server with the broker, or now if the broker was closed meanwhile."""
+    def add_server(self, server: Front) -> None:
+        """Close the server with the broker, and tell it of virtual hosts that are deleted. For those who write servers.
+
+        Raises:
+            BrokerClosed: the broker was closed meanwhile, and the server is.
+        """
         with self._hosts_lock:
             self._servers.append(server)
         if self.is_closed:
-            server.close()
+            server.close(0.0)
             self.check_open()
-        return server
 
     def listen_http(self, host: str = "127.0.0.1", port: int = 0, **options: Any) -> Any:
         """Let tools look in over HTTP: a `multiqueue.monitor.HttpServer` with `port`, `url` and `close`.
@@ -222,7 +261,7 @@ class Broker(Verbs):
             ImportError: `blocking-multiqueue[monitor]` is not installed.
             MonitorError: the address cannot be had.
         """
-        return self._keep_server(importlib.import_module("multiqueue.monitor").serve_http(self, host, port, **options))
+        return importlib.import_module("multiqueue.monitor").serve_http(self, host, port, **options)
 
     def close(self, timeout: float | None = None) -> None:
         """Close every server and virtual host, and end the threads. Closing twice is harmless.
