@@ -70,9 +70,9 @@ def call(*args: object, **settings: Any) -> Result:
     return CliRunner().invoke(main, [str(arg) for arg in args], **settings)
 
 
-def refused(result: Result, sentence: str) -> None:
-    """One sentence on standard error, status 2, no traceback."""
-    assert result.exit_code == 2, result.output
+def refused(result: Result, sentence: str, status: int = 2) -> None:
+    """One sentence on standard error, this status, no traceback."""
+    assert result.exit_code == status, result.output
     assert sentence in result.stderr
     assert "Traceback" not in result.output
     assert result.stderr.count("\n") == 1
@@ -265,7 +265,7 @@ def test_a_pipeline_in_use(config: Path) -> None:
     Ledger(state, config.parent).close()
     with exclusive(state):
         for command in ("run", "retry"):
-            refused(call("pipeline", command, config), "is in use by another process; wait for it or stop it")
+            refused(call("pipeline", command, config), "is in use by another process; wait for it or stop it", 3)
         assert call("pipeline", "status", config).exit_code == 0
 
 

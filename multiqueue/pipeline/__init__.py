@@ -23,6 +23,7 @@ from ._errors import StateDamaged as StateDamaged
 from ._errors import StateInUse as StateInUse
 from ._errors import StateMismatch as StateMismatch
 from ._errors import Unprepared as Unprepared
+from ._errors import Unreachable as Unreachable
 from ._items import FileSeen as FileSeen
 from ._items import Item as Item
 from ._items import Payload as Payload
@@ -63,6 +64,7 @@ __all__ = [
     "StateMismatch",
     "StepPlan",
     "Unprepared",
+    "Unreachable",
     "load_config",
     "parse_config",
     "plan_of",

@@ -6,7 +6,7 @@ Relative paths start at the directory of the file, and every complaint names its
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,9 @@ from ._scan import PassedOver
 from ._sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
 from ._storage import Storage
 
+# Of a complaint's length.
+_MOST_NAMES = 20
+
 
 @dataclass(frozen=True)
 class PipelineConfig:
@@ -35,6 +38,8 @@ class PipelineConfig:
     """Absolute."""
     source: str = "configuration"
     """Where the settings were read: a path, or what a program calls them."""
+    chosen: frozenset[str] = frozenset()
+    """Lanes, and sections with all their lanes, that a run is of; empty for all."""
 
     @cached_property
     def storage(self) -> Storage:
@@ -87,6 +92,20 @@ class PipelineConfig:
         spark = self.settings.spark.model_copy(update=place)
         return replace(self, settings=self.settings.model_copy(update={"spark": spark}))
 
+    def only(self, names: Collection[str]) -> PipelineConfig:
+        """The same for these lanes alone; the name of a section means all its lanes. Steps are left out.
+
+        Raises:
+            ConfigError: a name is that of no lane; or as `lanes`.
+        """
+        found = self.lanes()
+        there = {one for lane in found for one in (lane.name, lane.section)} | self.settings.lanes.keys()
+        if unknown := [name for name in names if name not in there]:
+            shown = ", ".join(repr(lane.name) for lane in found[:_MOST_NAMES])
+            more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
+            raise ConfigError(f"there is no lane {unknown[0]!r}; there are {shown or 'none'}{more}")
+        return replace(self, chosen=frozenset(names))
+
     def lanes(self) -> list[Lane]:
         """The lanes as they are now: one per section, or one per directory that a section names.
 
@@ -97,6 +116,8 @@ class PipelineConfig:
 
     def look(self) -> tuple[list[Lane], dict[str, PassedOver]]:
         """The lanes as they are now, and what was met while the directories of sections were listed, by section.
+
+        Of lanes that are chosen by name their sections have met nothing: the others are none of this run's.
 
         Raises:
             ConfigError: two lanes would have one name.
@@ -110,7 +131,10 @@ class PipelineConfig:
                 found[lane.name] = lane
         for name in self.settings.steps.keys() & found.keys():
             raise ConfigError(f"steps.{name}: there is a lane {name!r} already; rename the step")
-        return list(found.values()), met
+        if not self.chosen:
+            return list(found.values()), met
+        lanes = [lane for lane in found.values() if not self.chosen.isdisjoint((lane.name, lane.section))]
+        return lanes, {name: one for name, one in met.items() if name in self.chosen}
 
     def section_of(self, lane: str, place: Place) -> str | None:
         """The section of whose directories one made this lane, which has a file there; None when none did."""
@@ -123,7 +147,9 @@ class PipelineConfig:
         return None
 
     def steps(self) -> list[Step]:
-        """The steps, each after those that it needs."""
+        """The steps, each after those that it needs; none when lanes are chosen."""
+        if self.chosen:
+            return []
         sections = self.settings.steps
         return [_step(name, sections[name]) for name in in_order(self.settings)]
 

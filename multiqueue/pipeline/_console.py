@@ -30,10 +30,10 @@ _NARROW = 64
 _WIDTH = 120
 
 
-def console() -> Console:
+def console(*, stderr: bool = False) -> Console:
     """Where the command line writes."""
-    plain = Console(highlight=False)
-    return plain if plain.is_terminal else Console(highlight=False, width=_WIDTH)
+    plain = Console(highlight=False, stderr=stderr)
+    return plain if plain.is_terminal else Console(highlight=False, stderr=stderr, width=_WIDTH)
 
 
 def reporter_for(console: Console, *, as_json: bool) -> Reporter:

@@ -99,6 +99,10 @@ class DeltaTable:
         assert self._first_version is not None
         return self._table.version() > self._first_version + self._own_commits
 
+    @property
+    def version(self) -> int:
+        return self._table.version()
+
     def has_commit(self, number: str) -> bool:
         assert self._first_version is not None
         since = self._table.version() - self._first_version

@@ -17,9 +17,10 @@ class ExitStatus(IntEnum):
     NOT_READY = 2
     """Wrong usage, configuration or environment: nothing was run, or all but the lanes whose input is missing."""
     BROKEN_OFF = 3
-    """The run could not go on (the Spark session ended, the disk is full): the same command goes on later."""
+    """The run could not begin now or go on (another run has the state, a server does not answer, the Spark session
+    ended, the disk is full): the same command goes on later."""
     INTERRUPTED = 130
-    """Ctrl-C: the same command goes on later."""
+    """Ctrl-C or SIGTERM: the same command goes on later."""
 
 
 class PipelineError(MultiQueueError):
@@ -40,10 +41,14 @@ class Unprepared(PipelineError):
     exit_status = ExitStatus.NOT_READY
 
 
+class Unreachable(Unprepared):
+    """A server is not reached: Spark's, or the state's. Try again later."""
+
+    exit_status = ExitStatus.BROKEN_OFF
+
+
 class StateInUse(PipelineError):
     """Another process runs this pipeline. Wait for it, or give the second one a state and output of its own."""
-
-    exit_status = ExitStatus.NOT_READY
 
 
 class StateMismatch(PipelineError):

@@ -155,6 +155,11 @@ class IcebergTable:
             for one in self._table.snapshots()
         )
 
+    @property
+    def version(self) -> str | None:
+        snapshot = self._table.current_snapshot()
+        return None if snapshot is None else str(snapshot.snapshot_id)
+
     def has_commit(self, number: str) -> bool:
         return any(_summary(one).get(_NUMBER) == number for one in self._table.snapshots())
 

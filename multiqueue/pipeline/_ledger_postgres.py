@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from .._extras import needs
-from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared
+from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared, Unreachable
 
 _VERSION = 2
 _CONNECTS_WITHIN_S = 10
@@ -184,9 +184,11 @@ class PostgresState:
             return None
         said = self._without_secret(" ".join(str(error).split()) or type(error).__name__)
         name = repr(str(self))
+        is_away = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         if connecting or isinstance(error, psycopg.errors.InsufficientPrivilege):
-            return Unprepared(f"cannot use the state {name}: {said}; start the server, or correct [state]")
-        if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+            kind = Unreachable if is_away else Unprepared
+            return kind(f"cannot use the state {name}: {said}; start the server, or correct [state]")
+        if is_away:
             return PipelineError(f"lost the state {name}: {said}; run again to go on")
         return PipelineError(f"cannot record in the state {name}: {said}; run again to go on")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ._ledger_file import AnyConnection, LaneCount, State, connect_read_only, in_sentences, lane_counts
@@ -70,10 +70,13 @@ class LedgerView:
     def counts(self) -> list[LaneCount]:
         return lane_counts(self._connection)
 
-    def failures(self, limit: int) -> list[Failure]:
+    def failures(self, limit: int, lanes: Collection[str] | None = None) -> list[Failure]:
+        """So many of the items that are set aside, of these lanes or of all."""
+        chosen = "" if lanes is None else f"AND lane IN ({', '.join('?' * len(lanes))})"
         rows = self._connection.execute(
-            "SELECT lane, id, path, files, attempt, error FROM items WHERE state = 'failed' ORDER BY lane, seq LIMIT ?",
-            (limit,),
+            "SELECT lane, id, path, files, attempt, error FROM items "
+            f"WHERE state = 'failed' {chosen} ORDER BY lane, seq LIMIT ?",
+            (*(lanes or ()), limit),
         )
         return [Failure(*row) for row in rows]
 

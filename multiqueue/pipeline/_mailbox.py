@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -32,7 +33,10 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Ctrl-C. The first lets running items finish, the second cancels them."""
+    """Ctrl-C or SIGTERM. The first lets running items finish, the second cancels them."""
+
+    cancel_at_s: float = math.inf
+    """When the second is due if none comes, by the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ def lost_directories(
     gone: dict[str, list[str]] = {}
     for lane, path in ledger.lanes_with_files():
         section_name = None if lane in present else config.section_of(lane, place_seen(path, config.base))
-        if section_name is not None and not config.settings.lanes[section_name].allow_empty:
+        if section_name in met and not config.settings.lanes[section_name].allow_empty:
             gone.setdefault(section_name, []).append(lane)
     for name, names in gone.items():
         if name not in told:
@@ -83,7 +83,8 @@ def require_input(config: PipelineConfig, ledger: Ledger, lanes: Sequence[Lane])
     Raises:
         ConfigError: there is none.
     """
-    sections = config.settings.lanes
+    chosen = {lane.section for lane in lanes} | config.chosen
+    sections = {name: one for name, one in config.settings.lanes.items() if not config.chosen or name in chosen}
     if not ledger.is_empty() or any(one.source is not None or one.allow_empty for one in sections.values()):
         return
     passed_over = PassedOver()

@@ -74,6 +74,9 @@ def write_report(config: PipelineConfig, first: str = "") -> Path:
         "output": str(config.output),
         "versions": _versions(),
     }
+    if config.chosen:
+        names = ", ".join(sorted(config.chosen))
+        facts["the last run"] = f"was of {names} alone; the other lanes are as runs before it left them"
     with ledger_view(config.state) as view:
         page = render(view, name, facts, first)
     draft = config.output / "_multiqueue" / "report.html"

@@ -7,10 +7,12 @@ starts only when there is something to do, in the thread that called.
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,8 @@ class RunResult:
     """Whether an earlier run had left something done."""
     lost: tuple[str, ...] = ()
     """Why the input of lanes was not whole: a sentence each."""
+    tables: Mapping[str, str | int | None] = field(default_factory=dict)
+    """The version of each table as the run saw it last, by place: None where there is no table yet."""
 
 
 def run_pipeline(
@@ -70,11 +74,12 @@ def run_pipeline(
     fifo: bool = False,
     follow: bool = False,
     watch: Watch = lambda dispatcher: None,
+    grace_s: float = math.inf,
 ) -> RunResult:
     """Run until every item is done or set aside, or Ctrl-C; the report is written in any case.
 
-    With `follow` it goes on to watch for files, until Ctrl-C. SIGTERM is as Ctrl-C. `watch` is called with the
-    dispatcher, when there is one, before its first item.
+    With `follow` it goes on to watch for files, until Ctrl-C. SIGTERM is as Ctrl-C, and what still runs `grace_s`
+    after it is cancelled. `watch` is called with the dispatcher, when there is one, before its first item.
 
     Call it in the main thread: it takes over both signals while it runs. With `session`, that session is used and left
     running; otherwise one is started if there is anything to do, and stopped.
@@ -82,6 +87,7 @@ def run_pipeline(
     Raises:
         ConfigError: no lane has a file, or the job cannot be imported.
         Unprepared: Java or a package is missing, Spark does not start, or the output cannot be written.
+        Unreachable: Spark's server or the state's does not answer.
         StateInUse: another process runs this pipeline.
         StateMismatch: the state and the output do not belong together.
         StateDamaged: the state is not as it was written.
@@ -101,7 +107,7 @@ def run_pipeline(
             require_input(config, ledger, lanes)
         resumed = not ledger.is_empty()
         clock = WorkClock(ledger.seconds_at_work())
-        stack.enter_context(_stop_signals_post_to(mailbox))
+        stack.enter_context(_stop_signals_post_to(mailbox, grace_s))
         following = _follow(config, reporter) if follow else None
         lost = [] if follow else lost_directories(config, met, lanes, ledger)
         steps = config.steps()
@@ -135,10 +141,14 @@ def run_pipeline(
             told = tuple(one.why for one in runner.intake.lost)
             for sentence in (*runner.intake.passed_over.sentences(), *runner.steps.held_back(), *told):
                 reporter.note(sentence)
+            if config.chosen and config.settings.steps:
+                reporter.note("steps wait for a run of all lanes")
             if runner.corrupt_records:
                 reporter.note(_corrupt_sentence(runner.corrupt_records, output))
             report = write_report(config)
-    return RunResult(snapshot, _status(runner, snapshot), report, resumed, told)
+    tables = output.tables.values() if isinstance(output, TableOutput) else ()
+    versions = {table.place: table.version() for table in tables}
+    return RunResult(snapshot, _status(runner, snapshot), report, resumed, told, versions)
 
 
 def _prepare(output: Output, ledger: Ledger, reporter: Reporter) -> None:
@@ -210,8 +220,11 @@ def _dispatcher(
 
 
 @contextlib.contextmanager
-def _stop_signals_post_to(mailbox: Mailbox) -> Iterator[None]:
-    """While inside, Ctrl-C and SIGTERM ask the runner to stop; a third one ends the process at once, as kill would."""
+def _stop_signals_post_to(mailbox: Mailbox, grace_s: float) -> Iterator[None]:
+    """While inside, Ctrl-C and SIGTERM ask the runner to stop; a third one ends the process at once, as kill would.
+
+    SIGTERM comes once: after the grace the runner goes on as if it had come again.
+    """
     requests = 0
 
     def stop(signum: int, frame: object) -> None:
@@ -220,7 +233,7 @@ def _stop_signals_post_to(mailbox: Mailbox) -> Iterator[None]:
         if requests == 3:
             signal.signal(signum, signal.SIG_DFL)
             signal.raise_signal(signum)
-        mailbox.post(StopRequested())
+        mailbox.post(StopRequested(time.monotonic() + grace_s if signum == signal.SIGTERM else math.inf))
 
     before = {signum: signal.signal(signum, stop) for signum in (signal.SIGINT, signal.SIGTERM)}
     try:

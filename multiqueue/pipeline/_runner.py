@@ -10,14 +10,16 @@ Threads     One: the caller's. Job threads, the dispatcher and the signal handle
 Waiting     For a message, at most `_TICK_S` or until the next retry or scan is due; not at all while files are read.
             Submitting never blocks: a lane is never given more than it has room for, counted from what was
             submitted and what has started, and a start that is not yet heard of only makes the count higher.
-Stopping    The first request clears the lanes, and what runs goes on to its end; the second cancels what runs.
-            What was cancelled is handed back. A lost Spark session stops the run like a first request.
+Stopping    The first request clears the lanes, and what runs goes on to its end; the second cancels what runs, and
+            so does the end of the time that the first one leaves. What was cancelled is handed back. A lost Spark
+            session stops the run like a first request.
 Following   The run has no end of its own, and lanes may come. Otherwise it is the same.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -90,11 +92,13 @@ class Runner:
     on_new_lane: Callable[[Lane], None] = lambda lane: None
     """Told, while following, of a lane that was not there before, ahead of its items."""
     pace: Pace = field(default_factory=Pace)
+    monotonic: Callable[[], float] = time.monotonic
     _tally: Tally = field(init=False)
     _feeds: dict[str, _LaneFeed] = field(init=False)
     _flights: dict[int, _Flight] = field(init=False, default_factory=dict)
     _live: Dispatcher | None = field(init=False, default=None)
     _stop_requests: int = field(init=False, default=0)
+    _cancel_at_s: float = field(init=False, default=math.inf)
     _corrupt: int = field(init=False, default=0)
     _known_s: float = field(init=False, default=0.0)
 
@@ -115,6 +119,8 @@ class Runner:
         try:
             while not self._is_over():
                 self._settle(self.mailbox.take_all(self._patience_s()))
+                if self.monotonic() >= self._cancel_at_s:
+                    self._stop(math.inf)
                 if not self._tally.stopping:
                     self._take_in()
                     self._feed()
@@ -284,7 +290,7 @@ class Runner:
             self.reporter.attempt_ended(outcome)
         for message in messages:
             if isinstance(message, StopRequested):
-                self._stop()
+                self._stop(min(self._cancel_at_s, message.cancel_at_s))
         if self.settlement.lost is not None and not self._tally.stopping:
             self._clear_lanes()
 
@@ -318,8 +324,9 @@ class Runner:
 
     # Stopping
 
-    def _stop(self) -> None:
+    def _stop(self, cancel_at_s: float) -> None:
         self._stop_requests += 1
+        self._cancel_at_s = cancel_at_s if self._stop_requests == 1 else math.inf
         if self._stop_requests == 1:
             self._clear_lanes()
         elif self._live is not None:

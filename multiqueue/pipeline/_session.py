@@ -23,7 +23,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ._config import spark_options
-from ._errors import Unprepared
+from ._errors import Unprepared, Unreachable
 from ._sections import SparkSection
 
 # What a URL without a port means; and how long a server may take to answer, in seconds: it may be far away.
@@ -85,7 +85,7 @@ def check_reachable(section: SparkSection) -> None:
     Spark itself tries for a minute (standalone) or ten (Connect) before it says so.
 
     Raises:
-        Unprepared: none of them does.
+        Unreachable: none of them does.
     """
     url = section.remote or section.master or ""
     reasons = []
@@ -97,7 +97,7 @@ def check_reachable(section: SparkSection) -> None:
         else:
             return
     if reasons:
-        raise Unprepared(f"nothing answers at {url!r} ({'; '.join(reasons)}); start it, or correct --on or [spark]")
+        raise Unreachable(f"nothing answers at {url!r} ({'; '.join(reasons)}); start it, or correct --on or [spark]")
 
 
 def _servers(url: str) -> list[tuple[str, int]]:

@@ -91,6 +91,10 @@ class TableFormat(Protocol):
     def others_commit(self) -> bool:
         """Whether the table has a commit of another process that came since it was opened for the first time."""
 
+    @property
+    def version(self) -> str | int | None:
+        """What the library calls the version that was opened last; None when no row was ever committed."""
+
     def has_commit(self, number: str) -> bool:
         """Whether the table, as it was opened last, has this commit."""
 
@@ -172,6 +176,11 @@ class Table:
         with self._lock:
             self._look_locked()
             return (self._form.columns, self._form.current()) if self._is_there else ({}, [])
+
+    def version(self) -> str | int | None:
+        """The table's version as it was last seen; None while there is none. The store is not asked."""
+        with self._lock:
+            return self._form.version if self._is_there else None
 
     def take_away(self, item: Item) -> None:
         """Take the item's rows out of the table. Its attempts stay as they are noted."""

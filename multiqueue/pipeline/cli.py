@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from .._words import counted, duration
+from .._words import counted
 from . import _upkeep
 from ._config import PipelineConfig, load_config
 from ._console import console as new_console
-from ._console import reporter_for, snapshot_values
+from ._console import reporter_for
 from ._dead_letters import DeadLetters
 from ._errors import ExitStatus, Unprepared
 from ._items import shown
@@ -31,12 +32,13 @@ from ._plan import plan_of
 from ._plan_console import plan_values, show_plan
 from ._progress import Reporter
 from ._run import RunResult, Watch, run_pipeline
+from ._verdict import failure_values, lanes_of, result_document, sentence, told_as_document
 
 # At the end of a run; `status` shows them all.
 _MOST_LANES = 30
 
 _FILE = click.argument("file", metavar="FILE.toml")
-_JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines instead of tables.")
+_JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document instead of tables.")
 
 
 @click.group()
@@ -48,7 +50,8 @@ def pipeline() -> None:
 
 
 @pipeline.command(
-    epilog="Exit status: 0 all done, 1 items were set aside, 2 not ready or input lost, 3 broken off, 130 Ctrl-C."
+    epilog="Exit status: 0 all done, 1 items were set aside, 2 not ready or input lost, 3 broken off: try again later, "
+    "130 Ctrl-C or SIGTERM."
 )
 @_FILE
 @click.option(
@@ -57,11 +60,19 @@ def pipeline() -> None:
     metavar="URL",
     help="Run on this Spark instead of the one in [spark]: local[4], spark://..., sc://...",
 )
+@click.option("--lane", "lanes", multiple=True, metavar="NAME", help="Only this lane, and no step; may be repeated.")
 @click.option("--follow", is_flag=True, help="Go on to watch for files, until Ctrl-C or SIGTERM.")
 @click.option(
     "--metrics",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Keep the run's numbers in this file: JSON if it ends in .json, otherwise Prometheus's text.",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=math.inf,
+    metavar="SECONDS",
+    help="After SIGTERM what runs has so long to end; then it is cancelled, and the next run does it.",
 )
 @click.option("--http", type=click.IntRange(0, 65535), help="Show the lanes on a page at this port; 0 is a free one.")
 @_JSON
@@ -70,32 +81,39 @@ def run(
     ctx: click.Context,
     file: str,
     url: str | None,
+    lanes: tuple[str, ...],
     follow: bool,
     metrics: Path | None,
+    grace: float,
     http: int | None,
     as_json: bool,
 ) -> None:
     """Process what FILE.toml describes, or the rest of it.
 
-    Ctrl-C once lets running jobs finish, twice cancels them. SIGTERM is as Ctrl-C.
+    Ctrl-C once lets running jobs finish, twice cancels them. SIGTERM is as Ctrl-C. With --json standard output has one
+    document, at the end, and standard error an object a line while it runs.
     """
-    console = new_console()
-    config = load_config(file)
-    if url is not None:
-        config = config.on(url)
-    reporter = reporter_for(console, as_json=as_json)
-    if metrics is not None:
-        reporter = MetricsFile(metrics.absolute(), reporter)
+    console = new_console(stderr=as_json)
     with contextlib.ExitStack() as stack:
+        if as_json:
+            stack.enter_context(told_as_document())
+        config = load_config(file)
+        if url is not None:
+            config = config.on(url)
+        if lanes:
+            config = config.only(lanes)
+        reporter = reporter_for(console, as_json=as_json)
+        if metrics is not None:
+            reporter = MetricsFile(metrics.absolute(), reporter)
         watch: Watch = lambda dispatcher: None  # noqa: E731
         if http is not None:
             windows = stack.enter_context(_windows(http, config, reporter))
             reporter, watch = windows, windows.watch
-        result = run_pipeline(config, reporter, follow=follow, watch=watch)
-    if as_json:
-        click.echo(json.dumps(_result_values(config, result), ensure_ascii=False))
-    else:
-        _show_result(console, config, result, file)
+        result = run_pipeline(config, reporter, follow=follow, watch=watch, grace_s=grace)
+        if as_json:
+            click.echo(result_document(config, result, file))
+        else:
+            _show_result(console, config, result, file)
     ctx.exit(int(result.status))
 
 
@@ -211,25 +229,13 @@ def _cells(states: dict[ItemState, int]) -> tuple[str, str, str]:
 
 
 def _show_result(console: Console, config: PipelineConfig, result: RunResult, file: str) -> None:
+    names = lanes_of(config, result)
     with ledger_view(config.state) as view:
-        counts, failed = view.counts(), view.failures(5)
+        counts, failed = view.counts(), view.failures(5, names)
+    counts = [one for one in counts if names is None or one.lane in names]
     console.print(lanes_table(counts, most=_MOST_LANES))
     _show_failures(console, failed, counts)
-    console.print(
-        f"{_sentence(result, file)}\noutput {config.rows_at / 'data'}\nreport {result.report}", soft_wrap=True
-    )
-
-
-def _sentence(result: RunResult, file: str) -> str:
-    total = result.snapshot.total
-    if result.status is ExitStatus.INTERRUPTED:
-        return f"stopped with {counted(total.waiting, 'item')} waiting; `multiqueue pipeline run {file}` goes on"
-    if result.lost:
-        aside = f", {counted(total.failed, 'item')} set aside" if total.failed else ""
-        return f"not all input was read: {counted(total.done, 'item')} done{aside}; {'; '.join(result.lost)}"
-    if result.status is ExitStatus.SET_ASIDE:
-        return f"{counted(total.failed, 'item')} set aside; `multiqueue pipeline retry {file}` puts them back"
-    return f"all done: {counted(total.done, 'item')}, {duration(result.snapshot.elapsed_s)} of this run"
+    console.print(f"{sentence(result, file)}\noutput {config.rows_at / 'data'}\nreport {result.report}", soft_wrap=True)
 
 
 def _show_failures(console: Console, failed: list[Failure], counts: list[LaneCount]) -> None:
@@ -251,19 +257,4 @@ def _status_values(counts: list[LaneCount], failed: list[Failure]) -> dict[str, 
         lanes.setdefault(count.lane, dict.fromkeys((state.value for state in ItemState), 0))[count.state.value] = (
             count.items
         )
-    failures = [
-        {"lane": f.lane, "item": f.item, "path": f.path, "files": f.files, "attempt": f.attempt, "error": f.error}
-        for f in failed
-    ]
-    return {"lanes": lanes, "failures": failures}
-
-
-def _result_values(config: PipelineConfig, result: RunResult) -> dict[str, object]:
-    return {
-        "event": "result",
-        "status": int(result.status),
-        "output": str(config.rows_at / "data"),
-        "report": str(result.report),
-        "lost": list(result.lost),
-        **snapshot_values(result.snapshot),
-    }
+    return {"lanes": lanes, "failures": list(map(failure_values, failed))}

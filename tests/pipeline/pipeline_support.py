@@ -221,6 +221,7 @@ class Pipeline:
             clock,
             self.reporter,
             fifo,
+            monotonic=self.time,
         )
 
     def run(self) -> Snapshot:

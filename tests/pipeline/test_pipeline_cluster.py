@@ -213,7 +213,7 @@ def test_no_such_place(tmp_path: Path, where: str) -> None:
     make_inbox(tmp_path, 1, risk=False)
     configure(tmp_path, where)
     answer = run("pipeline", "run", "p.toml", cwd=tmp_path)
-    assert answer.returncode == 2, answer.stdout
+    assert answer.returncode == 3, answer.stdout
     assert re.fullmatch(
         r"multiqueue: nothing answers at '.*' \(127\.0\.0\.1:1: Connection refused\); start it, "
         r"or correct --on or \[spark\]\n",

@@ -262,8 +262,8 @@ def test_what_the_command_says(base: Path) -> None:
         f"not all input was read: 9 items done; lane 'big': '{base}/big' does not exist; bring it back" in asked.output
     )
     asked = CliRunner().invoke(main, ["pipeline", "run", str(base / "p.toml"), "--json"])
-    result = json.loads(asked.output.splitlines()[-1])
-    assert (result["status"], len(result["lost"])) == (2, 1)
+    result = json.loads(asked.stdout)
+    assert (result["status"], len(result["missing"])) == (2, 1)
 
 
 def test_the_plan_holds_steps_back_too(base: Path) -> None:

@@ -134,8 +134,7 @@ def test_every_format(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(FORMATS)
     (tmp_path / "formats_job.py").write_text(FORMATS_JOB)
     answer = run("pipeline", "run", "p.toml", "--json", cwd=tmp_path)
-    assert answer.stderr == ""
-    events = [json.loads(line) for line in answer.stdout.splitlines()]
+    events = [json.loads(line) for line in answer.stderr.splitlines()]
     assert answer.returncode == 1
     assert {row["first"]: (row["n"], row["files"]) for row in rows(tmp_path / "out")} == {
         "in/a.csv": (2, 1),
@@ -156,8 +155,9 @@ def test_every_format(tmp_path: Path) -> None:
         'rename it, or use format = "paths"',
         "in/wrong.any": "JobError: formats_job:describe returned int; a DataFrame or None is expected",
     }
-    assert events[-1]["event"] == "result"
-    assert events[-1]["total"] == {"waiting": 0, "running": 0, "done": 10, "failed": 3}
+    result = json.loads(answer.stdout)
+    assert (result["status"], len(result["set_aside"])) == (1, 3)
+    assert result["total"] == {"waiting": 0, "running": 0, "done": 10, "failed": 3}
     assert "<svg" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -178,9 +178,9 @@ format = "json"
 """
 
 SLOW_JOB = """\
-import time
+import os, time
 def slowly(value):
-    time.sleep(0.5)
+    time.sleep(float(os.environ.get("SLOW_S", "0.5")))
     return value
 def wait(spark, frame, item):
     spark.udf.register("slowly", slowly, "string")
@@ -239,6 +239,37 @@ def test_kill_9_and_the_same_command_again(slow: Path, targets: tuple[int, ...])
             finally:
                 process.send_signal(signal.SIGKILL)
     assert items(slow) < SLOW_FILES
+
+
+@pytest.mark.parametrize(
+    ("job_s", "grace_s", "is_cancelled"),
+    [
+        pytest.param(300, 1, True, marks=pytest.mark.slow(selected=True), id="cancelled"),
+        pytest.param(0.5, 60, False, marks=pytest.mark.slow, id="ended"),
+    ],
+)
+def test_sigterm_and_a_grace(slow: Path, job_s: float, grace_s: float, is_cancelled: bool) -> None:
+    """After SIGTERM what runs ends, or is given back after the grace; the status says so. (pipeline 8)"""
+    command = [*COMMAND, "pipeline", "run", "p.toml", "--json", "--lane", "a", "--grace", str(grace_s)]
+    variables = {**environment(), "SLOW_S": str(job_s)}
+    with subprocess.Popen(command, cwd=slow, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            deadline = time.monotonic() + 120
+            while not items(slow, ItemState.SUBMITTED):
+                assert process.poll() is None
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            process.send_signal(signal.SIGTERM)
+            said, told = process.communicate(timeout=120)
+        finally:
+            process.kill()
+    result = json.loads(said)
+    assert (process.returncode, result["status"], result["verdict"]) == (130, 130, "interrupted")
+    assert result["total"]["running"] == 0
+    assert items(slow, ItemState.SUBMITTED) == 0
+    events = [json.loads(line) for line in told.splitlines()]
+    assert [event["cancel"] for event in events if event["event"] == "stopping"] == [False, True][: 1 + is_cancelled]
+    assert result["total"]["waiting"] == (SLOW_FILES if is_cancelled else SLOW_FILES - result["total"]["done"])
 
 
 @pytest.mark.slow

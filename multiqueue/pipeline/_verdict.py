@@ -1,0 +1,87 @@
+"""What a run came to: a sentence for people, one JSON document for programs.
+
+Promise     A run with `--json` writes one document to standard output, at its end, whatever that is: also when it could
+            not begin or was broken off.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from .._words import counted, duration
+from ._config import PipelineConfig
+from ._console import snapshot_values
+from ._errors import ExitStatus, PipelineError
+from ._ledger_view import Failure, ledger_view
+from ._run import RunResult
+
+# A document that a scheduler keeps stays small; `status` has them all.
+_MOST_SET_ASIDE = 100
+
+
+def sentence(result: RunResult, file: str) -> str:
+    """How the run ended, and which command follows."""
+    total = result.snapshot.total
+    if result.status is ExitStatus.INTERRUPTED:
+        return f"stopped with {counted(total.waiting, 'item')} waiting; `multiqueue pipeline run {file}` goes on"
+    if result.lost:
+        aside = f", {counted(total.failed, 'item')} set aside" if total.failed else ""
+        return f"not all input was read: {counted(total.done, 'item')} done{aside}; {'; '.join(result.lost)}"
+    if result.status is ExitStatus.SET_ASIDE:
+        return f"{counted(total.failed, 'item')} set aside; `multiqueue pipeline retry {file}` puts them back"
+    return f"all done: {counted(total.done, 'item')}, {duration(result.snapshot.elapsed_s)} of this run"
+
+
+def result_document(config: PipelineConfig, result: RunResult, file: str) -> str:
+    """The document of a run that came to its end, or was stopped."""
+    with ledger_view(config.state) as view:
+        failed = view.failures(_MOST_SET_ASIDE, lanes_of(config, result))
+    values = snapshot_values(result.snapshot)
+    return _document(
+        result.status,
+        sentence(result, file),
+        seconds=values["seconds"],
+        total=values["total"],
+        lanes=values["lanes"],
+        set_aside=list(map(failure_values, failed)),
+        missing=list(result.lost),
+        tables=[{"table": place, "version": version} for place, version in result.tables.items()],
+        output=str(config.rows_at / "data"),
+        report=str(result.report),
+    )
+
+
+def lanes_of(config: PipelineConfig, result: RunResult) -> list[str] | None:
+    """The lanes that the run was of; None for all that the state knows."""
+    return [lane.lane for lane in result.snapshot.lanes] if config.chosen else None
+
+
+@contextmanager
+def told_as_document() -> Iterator[None]:
+    """While inside, an error that ends the run is told as a document too, before it goes on."""
+    try:
+        yield
+    except (PipelineError, OSError) as error:  # of the disk, for one
+        print(_document(getattr(error, "exit_status", ExitStatus.BROKEN_OFF), str(error)), file=sys.stdout, flush=True)
+        raise
+
+
+def failure_values(failure: Failure) -> dict[str, object]:
+    """An item that is set aside, for JSON."""
+    return {
+        "lane": failure.lane,
+        "item": failure.item,
+        "path": failure.path,
+        "files": failure.files,
+        "attempt": failure.attempt,
+        "error": failure.error,
+    }
+
+
+def _document(status: ExitStatus, said: str, **values: Any) -> str:
+    verdict = status.name.lower().replace("_", " ")
+    return json.dumps({"verdict": verdict, "status": int(status), "sentence": said, **values}, ensure_ascii=False)
