@@ -11,8 +11,10 @@ from multiqueue.broker._base.message_codec import decode_stored as decode_stored
 from multiqueue.broker._base.message_codec import encode_message as encode_message
 from multiqueue.broker._base.ports import AT_ONCE as AT_ONCE
 from multiqueue.broker._base.ports import Kept as Kept
+from multiqueue.broker._delivery import ready as ready
 from multiqueue.broker._delivery import target as target
 from multiqueue.broker._delivery.housekeeping import Housekeeping as Housekeeping
+from multiqueue.broker._delivery.ready import ReadyConsumers as ReadyConsumers
 from multiqueue.broker._durable.accounted_store import AccountedStore as AccountedStore
 from multiqueue.broker._durable.batch import QueueJournal as QueueJournal
 from multiqueue.broker._durable.data_directory import directory_name as directory_name

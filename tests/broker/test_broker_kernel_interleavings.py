@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
+from broker_parts_support import ready as _ready
 from broker_parts_support import target as _target
-from core_parts_support import _sync
 
 from multiqueue.broker import (
     BrokerQueue,
@@ -391,7 +391,7 @@ def test_the_end_of_a_hold_against_an_empty_pull() -> None:
 
 def hold_with_targets(scenario: Callable[[Run], None], surprises: int = 2) -> Exploration:
     """As `hold`, with the multi-queue that a target waits on; every order with at most so many surprises."""
-    modules = [_queue_module, _credit, _target, _sync]
+    modules = [_queue_module, _credit, _target, _ready]
     return explore(scenario, modules=modules, preemptions=surprises, max_schedules=200_000)
 
 

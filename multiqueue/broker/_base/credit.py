@@ -65,13 +65,12 @@ class Credit:
     def take(self, size: int) -> bool:
         """Use credit for one message of `size` bytes; False when there is too little, and nothing is used."""
         with self._lock:
-            if not self._suffices(size):
+            left = self._bytes
+            is_too_large = left is not None and size > left and not (self._window and not self._taken)
+            if is_too_large or not self.is_open:
                 self._refused = True
                 return False
-            self._add(-1, -size)
-            if self._window:
-                self._taken += 1
-                self._taken_bytes += size
+            self._use(1, size)
             return True
 
     def settled(self, messages: int, size_bytes: int) -> bool:
@@ -80,9 +79,7 @@ class Credit:
             return False
         with self._lock:
             was_open = self.is_open
-            self._add(messages, size_bytes)
-            self._taken -= messages
-            self._taken_bytes -= size_bytes
+            self._use(-messages, -size_bytes)
             return self._has_opened(was_open)
 
     def grant(self, messages: int = 0, size_bytes: int = 0) -> bool:
@@ -90,7 +87,10 @@ class Credit:
         _check(messages, size_bytes)
         with self._lock:
             was_open = self.is_open
-            self._add(messages, size_bytes)
+            if self._messages is not None:
+                self._messages += messages
+            if self._bytes is not None:
+                self._bytes += size_bytes
             return self._has_opened(was_open)
 
     def set_window(self, messages: int | None, size_bytes: int | None = None) -> bool:
@@ -120,19 +120,17 @@ class Credit:
             if not self._window:
                 self._messages = 0
 
-    def _suffices(self, size: int) -> bool:
-        if not self.is_open:
-            return False
-        return self._bytes is None or size <= self._bytes or (self._window and not self._taken)
-
-    def _add(self, messages: int, size_bytes: int) -> None:
+    def _use(self, messages: int, size_bytes: int) -> None:
         if self._messages is not None:
-            self._messages += messages
+            self._messages -= messages
         if self._bytes is not None:
-            self._bytes += size_bytes
+            self._bytes -= size_bytes
+        if self._window:
+            self._taken += messages
+            self._taken_bytes += size_bytes
 
     def _has_opened(self, was_open: bool) -> bool:
-        useful = self.is_open and (self._refused or not was_open)
+        useful = (self._refused or not was_open) and self.is_open
         if useful:
             self._refused = False
         return useful

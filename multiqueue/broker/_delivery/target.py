@@ -3,30 +3,28 @@
 Promise     `get` returns the next delivery of any of its consumers, round robin over those that have one. A
             delivery is settled once; what is not settled when the target closes goes back to its place.
 State       `_lock` guards the unsettled deliveries and the list of consumers, and is held for nothing else.
-            Which consumers have work is in a multi-queue: a sub-queue per consumer with room for one token.
-Waiting     `get` blocks on the multi-queue. A queue's notification puts the consumer's token there; a token that
-            is there already is enough. The token is taken out before the pull, so a notification during a pull
-            puts it back: none is lost. A sub-queue has one token in flight at most, so two threads never pull
-            for one consumer. After a pull that delivered, the token goes back, because the queue will not
-            notify again until a pull has found nothing.
+            Which consumers have work is in `ready`.
+Waiting     `get` blocks until a consumer is ready, which a queue's notification makes it. Its turn is one pull, so two
+            threads never pull for one consumer; one that is notified in its turn has another. After a pull that
+            delivered it is ready again, because the queue will not notify until a pull has found nothing.
 Membership  `close` first removes the consumers, then gives back what is unsettled, so that nothing returns to a
             closing target; a pull that is under way meanwhile gives back what it got. Blocked `get`s are told.
-Lock order  `_lock` -> the multi-queue's own; queues are called without it.
-Source      "Consumer-Queue Interactions"; the multi-queue in the place of a set of scheduled consumers.
+Lock order  `_lock` -> that of `ready`; queues are called without it.
+Source      "Consumer-Queue Interactions".
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from threading import Lock  # by name, so that tests can put another one in its place
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from multiqueue.core import LinkedBlockingMultiQueue
 from multiqueue.errors import Empty, ShutDown
 
 from .._base.credit import Credit
 from .._queue.consumer import ConsumerQueue, QueueConsumer
+from .ready import ReadyConsumers
 
 if TYPE_CHECKING:
     from .._base.message import Message
@@ -73,7 +71,7 @@ class ConsumerTarget:
         self.name = name
         self.credit: Credit = credit or Credit()
         self._on_ready = on_ready
-        self._ready: LinkedBlockingMultiQueue[QueueConsumer] = LinkedBlockingMultiQueue()
+        self._ready = ReadyConsumers(name)
         self._lock = Lock()
         self._consumers: list[QueueConsumer] = []
         self.has_several: bool = False  # it has more than one consumer
@@ -105,7 +103,7 @@ class ConsumerTarget:
             if not closed:
                 self._consumers.append(consumer)
                 self.has_several = len(self._consumers) > 1
-                self._ready.add_subqueue(consumer, capacity=1, max_in_flight=1)
+                self._ready.add(consumer)
         if closed:
             queue.remove_consumer(consumer)
             raise ShutDown(f"target {self.name!r} is closed")
@@ -133,11 +131,10 @@ class ConsumerTarget:
             Empty: `timeout` seconds passed first.
             ShutDown: the target was closed.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else monotonic() + timeout
         while True:
-            remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
             try:
-                delivery = self._pull_for(self._ready.get(timeout=remaining))
+                delivery = self._pull_for(self._ready.take(deadline))
             except Empty:
                 raise Empty(f"target {self.name!r}: nothing delivered after {timeout:g} s") from None
             if delivery is not None:
@@ -221,7 +218,7 @@ class ConsumerTarget:
         for consumer, entries in _by_consumer(unsettled).items():
             if consumer.acquires:
                 consumer.queue.release(entries, consumer)
-        self._ready.shutdown(immediate=True)
+        self._ready.close()
 
     @property
     def is_closed(self) -> bool:
@@ -234,15 +231,11 @@ class ConsumerTarget:
     # -- details
 
     def _notified(self, consumer: QueueConsumer) -> None:
-        try:
-            is_news = self._ready.get_subqueue(consumer).offer(consumer)
-        except (KeyError, ShutDown):
-            return  # cancelled meanwhile; its queue has passed the baton
-        if is_news and self._on_ready is not None:
+        if self._ready.notify(consumer) and self._on_ready is not None:
             self._on_ready(self)
 
     def _pull_for(self, consumer: QueueConsumer) -> Delivery | None:
-        """Pull once. Whatever happens, the consumer's turn ends; its token is back if it has to go on.
+        """Pull once. Whatever happens, the consumer's turn ends; it is ready again if it has to go on.
 
         With `on_ready` the turn ends with the last message: a scheduler then has no empty turn to run. A thread that
         blocks or asks again finds out by itself, for less than another notification costs.
@@ -252,21 +245,14 @@ class ConsumerTarget:
             entry = consumer.queue.deliver_single_message(consumer, may_end=self._on_ready is not None)
             goes_on = entry is not None and consumer.is_willing and not consumer.at_end
         finally:
-            if goes_on:
-                self._notified(consumer)
-            self._end_turn(consumer)
+            if self._ready.end_turn(consumer, goes_on=goes_on) and self._on_ready is not None:
+                self._on_ready(self)
         if entry is None:
             return None
         delivery = self._keep(Delivery(consumer, entry))  # first of all: what follows calls other queues
         if not consumer.is_willing:
             self._credit_changed()  # used up; the other queues should know before they ask
         return delivery
-
-    def _end_turn(self, consumer: QueueConsumer) -> None:
-        try:
-            self._ready.get_subqueue(consumer).task_done()
-        except KeyError:
-            pass  # cancelled during the pull
 
     def _keep(self, delivery: Delivery) -> Delivery | None:
         consumer = delivery.consumer
@@ -282,15 +268,14 @@ class ConsumerTarget:
 
     def _settle(self, deliveries: tuple[Delivery, ...], how: str, **options: bool) -> None:
         """Settle by the queues' method of this name."""
-        settled = dict.fromkeys(deliveries)
         with self._lock:
-            for delivery in settled:
-                if delivery not in self._unsettled:
+            unsettled = self._unsettled
+            for delivery in deliveries:
+                if delivery not in unsettled:
                     raise ValueError(
                         f"{delivery!r} is not with target {self.name!r}: settled before, or of another target"
                     )
-            for delivery in settled:
-                del self._unsettled[delivery]
+            settled = [delivery for delivery in deliveries if unsettled.pop(delivery, delivery) is None]
         size = 0
         for consumer, entries in _by_consumer(settled).items():
             for entry in entries:
@@ -310,7 +295,7 @@ class ConsumerTarget:
                 return
             self._consumers.remove(consumer)
             self.has_several = len(self._consumers) > 1
-        self._ready.remove_subqueue(consumer)
+        self._ready.remove(consumer)
 
 
 def _by_consumer(deliveries: Iterable[Delivery]) -> dict[QueueConsumer, list[Entry]]:
