@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence, Sized
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from ..errors import Empty, ShutDown
+from ._parking import at_least
 from ._priority_groups import Tail
 from ._put_side import WITH_GIL, Head
 
@@ -51,7 +52,7 @@ DrainTarget: TypeAlias = Callable[[T], object] | HasAppend[T] | HasAdd[T] | HasP
 
 def get_many(take_side: Head[T], own: Tail[T] | None, max_items: int, block: bool, timeout: float | None) -> list[T]:
     """`get_many` of a queue (`own`) or of the multi-queue."""
-    if max_items < 1:
+    if not at_least(1, max_items, "max_items"):
         raise ValueError(f"'max_items' must be at least 1, not {max_items!r}")
     taken = take_side._take_many(own, max_items, block, timeout)
     if not taken:
@@ -62,7 +63,7 @@ def get_many(take_side: Head[T], own: Tail[T] | None, max_items: int, block: boo
 def drain_to(take_side: Head[T], own: Tail[T] | None, target: Any, max_items: int | None) -> int:
     """`drain_to` of a queue (`own`) or of the multi-queue: what is there now, one at a time."""
     accept, container = _acceptor(take_side, own, target)
-    if max_items is not None and max_items < 0:
+    if max_items is not None and not at_least(0, max_items, "max_items"):
         raise ValueError(f"'max_items' must be at least 0 or None, not {max_items!r}")
     count = 0
     limit = take_side._locked(None, take_side._size_locked) if own is None else len(own._items)

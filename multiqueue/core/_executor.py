@@ -139,6 +139,11 @@ class MultiQueueExecutor(Executor):
         if wait:
             self._workers.join()
 
+    __reduce_ex__ = _sync.cannot_copy
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} max_workers={self.max_workers} lanes={list(self.lanes)}>"
+
     def _repr_html_(self) -> str:
         """For notebooks: its lanes."""
         return lanes_table(f"{type(self).__name__}, {self.max_workers} workers", self.lanes.values())

@@ -23,7 +23,7 @@ from ._parking import Waiters, leave, wake_all
 from ._priority_groups import PriorityGroup, Tail
 from ._put_side import Head, PutSide
 from ._statistics import SubQueueStatistics
-from ._sync import ReentrantLock, holding
+from ._sync import ReentrantLock, cannot_copy, holding
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -187,6 +187,8 @@ class Fifo(PutSide[T]):
     def remaining_capacity(self) -> int | None:
         """How many elements there was room for, at this moment; None means any number."""
         return None if self._capacity is None else max(0, self._capacity - len(self._items))
+
+    __reduce_ex__ = cannot_copy
 
     def __iter__(self) -> Iterator[T]:
         """The elements that were here when the iteration began, in order, each once, taken since or not."""

@@ -28,7 +28,7 @@ from ._put_side import WITH_GIL
 from ._selection import SubQueueSelection
 from ._statistics import MultiQueueStatistics
 from ._sub_queue import SubQueue, Taken, check_count, check_optional, check_priority
-from ._sync import ReentrantLock, holding
+from ._sync import ReentrantLock, cannot_copy, holding
 from ._take_side import TakeSide
 
 T = TypeVar("T")
@@ -427,6 +427,8 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
     def _renew_after_fork(self) -> None:
         self._registry_lock = cast(ReentrantLock, _sync.RLock())
         self._renew_locks_of(cast(Any, self._snapshot()))
+
+    __reduce_ex__ = cannot_copy
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} subqueues={len(self._subqueues)} size={self.qsize()}>"

@@ -38,13 +38,22 @@ def deadline_after(timeout: float | None) -> float | None:
     """The monotonic time at which a call of `timeout` seconds ends; None means never.
 
     Raises:
-        ValueError: `timeout` is negative or not a number of seconds.
+        ValueError: `timeout` is negative or NaN.
+        TypeError: it is no number.
     """
     if timeout is None:
         return None
-    if not timeout >= 0:
+    if not at_least(0, timeout, "timeout"):
         raise ValueError(f"'timeout' must be a non-negative number of seconds, not {timeout!r}")
     return _sync.monotonic() + timeout
+
+
+def at_least(least: int, value: float, name: str) -> bool:
+    """Whether `value`, the argument called `name`, is `least` or more; TypeError when it is no number."""
+    try:
+        return value >= least
+    except TypeError:
+        raise TypeError(f"'{name}' must be a number, not {value!r}") from None
 
 
 def acquire_before(lock: _sync.ReentrantLock, deadline: float | None) -> bool:

@@ -61,9 +61,6 @@ class Queue(Fifo[T], StandardQueue[T]):
         """True, as for every `queue.Queue`: `queue or Queue()` keeps an empty one. Ask `empty()` for elements."""
         return True
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError(f"cannot pickle or copy a {type(self).__name__}: its locks and those who wait are here alone")
-
     # ---- the attributes of `queue.Queue` --------------------------------------------------------------------
 
     @property

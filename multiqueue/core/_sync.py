@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import TIMEOUT_MAX, Lock, RLock
 from time import monotonic
-from typing import ParamSpec, Protocol, TypeVar
+from typing import NoReturn, ParamSpec, Protocol, TypeVar
 
 __all__ = [
     "TIMEOUT_MAX",
@@ -17,6 +17,7 @@ __all__ = [
     "RLock",
     "ReentrantLock",
     "allocate_lock",
+    "cannot_copy",
     "holding",
     "insist",
     "monotonic",
@@ -89,3 +90,8 @@ def release_owned(lock: ReentrantLock) -> None:
     """Release `lock` if the calling thread holds it. For handlers of exceptions; may be repeated."""
     if lock._is_owned():
         lock.release()
+
+
+def cannot_copy(self: object, protocol: object) -> NoReturn:
+    """As `__reduce_ex__`: refuse to be pickled or copied: a copy would share elements and locks."""
+    raise TypeError(f"cannot pickle or copy a {type(self).__name__}: its locks and those who wait are here alone")

@@ -12,6 +12,7 @@ from broker_front_support import bodies
 
 from multiqueue.broker import (
     AccessRefused,
+    Broker,
     BrokerClosed,
     BrokerError,
     Message,
@@ -396,12 +397,45 @@ def test_a_call_that_raises_has_changed_nothing(host: VirtualHost, call: Callabl
         ("expiration", float("nan"), "is nan; it is a number of seconds"),
         ("priority", 1.5, "is 1.5, a float; it is a whole number"),
         ("headers", None, "is None; leave it out"),
+        ("headers", 5, "is 5; leave it out"),
+        ("routing_key", None, "is None, a NoneType; it is a string"),
+        ("exchange", b"logs", "is b'logs', a bytes; it is a string"),
     ],
 )
 def test_a_property_that_no_queue_could_use_is_refused_first(field: str, value: object, problem: str) -> None:
     """No message is made of it, so none can be on some of its queues when another one stumbles."""
     with pytest.raises((TypeError, ValueError), match=f"{field} {problem}"):
         Message(b"", **{field: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("publish", [VirtualHost.publish, VirtualHost.publish_nowait])
+@pytest.mark.parametrize("published", [b"a body", "text", None])
+def test_what_is_no_message_is_refused_with_an_example(
+    host: VirtualHost, publish: Callable[..., object], published: object
+) -> None:
+    """A body alone is refused, and the error shows the message to make of it."""
+    with pytest.raises(TypeError, match=r"a Message is published, such as Message\(b'\.\.\.', routing_key="):
+        publish(host, published)
+
+
+@pytest.mark.parametrize("declare", [VirtualHost.declare_queue, VirtualHost.declare_exchange])
+def test_a_name_is_a_string(host: VirtualHost, declare: Callable[..., object]) -> None:
+    """A number as the name of a queue or an exchange is refused, and nothing is declared."""
+    with pytest.raises(TypeError, match="name is a string, not 5"):
+        declare(host, 5)
+
+
+def test_what_a_prompt_shows_says_what_it_is() -> None:
+    """A broker, a virtual host and a message in hand are shown with their names and what they have."""
+    with Broker() as broker:
+        broker.declare_queue("teas")
+        broker.publish(Message(b"mint", routing_key="teas"))
+        received = broker.get("teas")
+        assert "b'mint'" in repr(received)
+        assert "from queue 'teas'" in repr(received)
+        assert repr(broker) == "<Broker vhosts=['/']>"
+        assert repr(broker.virtual_host()) == "<VirtualHost '/' queues=1>"
+    assert repr(broker) == "<Broker vhosts=['/'] closed>"
 
 
 def _publish_until_refused(host: VirtualHost, queue: str) -> None:

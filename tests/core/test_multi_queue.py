@@ -295,6 +295,14 @@ class TestTaking:
             with pytest.raises(ValueError, match="non-negative"):
                 call()
 
+    def test_what_is_no_number_is_named(self, mq: MQ[object]) -> None:
+        """A timeout or a count that is no number is a TypeError with its name and what it was."""
+        with pytest.raises(TypeError, match="'timeout' must be a number, not '1'"):
+            mq.get(timeout="1")  # type: ignore[arg-type]
+        for call in (mq.get_many, lambda count: mq.drain_to([], count)):
+            with pytest.raises(TypeError, match="'max_items' must be a number, not '5'"):
+                call("5")
+
     @pytest.mark.parametrize("timeout", [1e300, float("inf")])
     def test_endless_timeout(self, mq: MQ[object], timeout: float) -> None:
         """A timeout longer than the platform can count is a wait without end, not an error."""

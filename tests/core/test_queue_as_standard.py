@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from executor_support import in_thread
 
-from multiqueue import Queue
+from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor, Queue
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
@@ -37,10 +37,15 @@ def test_an_empty_one_is_true() -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_it_is_neither_copied_nor_pickled(duplicate: Callable[[object], object]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [Queue, LinkedBlockingMultiQueue, lambda: LinkedBlockingMultiQueue().add_subqueue("a"), MultiQueueExecutor],
+    ids=["Queue", "LinkedBlockingMultiQueue", "SubQueue", "MultiQueueExecutor"],
+)
+def test_it_is_neither_copied_nor_pickled(make: Callable[[], object], duplicate: Callable[[object], object]) -> None:
     """Copying and pickling are refused in a sentence: a copy would share elements, and not those who wait."""
-    with pytest.raises(TypeError, match="cannot pickle or copy a Queue: its locks"):
-        duplicate(Queue())
+    with pytest.raises(TypeError, match=f"cannot pickle or copy a {type(made := make()).__name__}: its locks"):
+        duplicate(made)
 
 
 # ---- attributes ---------------------------------------------------------------------------------------------

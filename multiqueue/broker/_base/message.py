@@ -49,7 +49,7 @@ class Message:
     means that the publisher set none. `headers` is not copied: do not change it after publishing.
 
     Raises:
-        TypeError: a time is no number of seconds, a priority no whole number, or headers are None.
+        TypeError: a time is no number of seconds, a priority no whole number, a name no string, headers no mapping.
         ValueError: a time is not a number (NaN).
     """
 
@@ -82,8 +82,11 @@ class Message:
             _check_seconds("delay", self.delay)
         if self.priority is not None and not isinstance(self.priority, int):
             raise TypeError(f"priority is {self.priority!r}, a {type(self.priority).__name__}; it is a whole number")
-        if self.headers is None:
-            raise TypeError("headers is None; leave it out, or give a mapping")
+        if type(self.routing_key) is not str or type(self.exchange) is not str:
+            _check_names(self.routing_key, self.exchange)
+        headers = self.headers
+        if type(headers) is not dict and headers is not _NO_HEADERS and not isinstance(headers, Mapping):
+            raise TypeError(f"headers is {headers!r}; leave it out, or give a mapping")
 
     @property
     def size(self) -> int:
@@ -97,6 +100,12 @@ class Message:
     def delivery_mode(self) -> int:
         """AMQP's number: 2 for persistent, 1 for transient."""
         return 2 if self.persistent else 1
+
+
+def _check_names(routing_key: object, exchange: object) -> None:
+    for name, value in (("routing_key", routing_key), ("exchange", exchange)):
+        if not isinstance(value, str):
+            raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a string")
 
 
 def _check_seconds(name: str, value: float | None) -> None:

@@ -51,6 +51,9 @@ class Received:
         self.holder: Holder = holder
         self.delivery: HeldDelivery = delivery
 
+    def __repr__(self) -> str:
+        return f"<{self.message!r} from queue {self.queue!r}>"
+
     @property
     def message(self) -> Message:
         """What was published, with its headers and properties. It is not a copy: change nothing in it."""

@@ -206,6 +206,10 @@ class Broker(Verbs):
             raise BrokerClosed("the broker is closed")
         self._life.check()
 
+    def __repr__(self) -> str:
+        hosts = [host.name for host in self.virtual_hosts()]
+        return f"<{type(self).__name__} vhosts={hosts}{' closed' if self.is_closed else ''}>"
+
     def _repr_html_(self) -> str:
         """For notebooks: its queues."""
         rows = (

@@ -393,6 +393,8 @@ def _check_new_name(kind: str, name: str) -> None:
 
 
 def _refuse_reserved(kind: str, name: str) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"a {kind} name is a string, not {name!r}")
     if name.startswith(RESERVED_PREFIX):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
 

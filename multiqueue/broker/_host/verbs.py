@@ -66,10 +66,11 @@ class Verbs(Declarations):
             NoConsumers: `immediate`, and no queue had a consumer with credit that wanted it.
             MessageTooLarge: it would take more than a quarter of the memory limit. No queue has it.
             MessageRefused: queues at their limit refused it; the others have it.
-            TypeError: it is persistent, and body or headers are nothing that a durable queue's store can keep.
+            TypeError: it is no `Message`; or it is persistent, and no store can keep its body or headers.
             StoreFull: the store has no room; no durable queue has it, every other one does.
             StoreFailed: the store failed. It is not known whether it has the message.
         """
+        _check_message(message)
         return self._publishing.publish(message, mandatory, immediate, True)
 
     def publish_nowait(self, message: Message, *, mandatory: bool = False, immediate: bool = False) -> Published:
@@ -78,6 +79,7 @@ class Verbs(Declarations):
         What it raises was decided before anything was stored. It blocks only while too many bytes wait for their
         commit.
         """
+        _check_message(message)
         return self._publishing.publish(message, mandatory, immediate, False)
 
     def wait_for_room(self, published: Published, timeout: float | None = None) -> bool:
@@ -189,3 +191,8 @@ class Verbs(Declarations):
     def transaction(self) -> Transaction:
         """A new transaction over publishes to this virtual host and settlements of its deliveries."""
         return Transaction(self.parts.life, self._publishing, self.parts.dead_letters)
+
+
+def _check_message(message: object) -> None:
+    if not isinstance(message, Message):
+        raise TypeError(f"a Message is published, such as Message(b'...', routing_key='orders'), not {message!r}")

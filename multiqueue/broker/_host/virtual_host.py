@@ -258,6 +258,9 @@ class VirtualHost(Verbs):
 
     # The virtual host itself
 
+    def __repr__(self) -> str:
+        return f"<VirtualHost {self.name!r} queues={len(self.queues())}{' closed' if self.is_closed else ''}>"
+
     def statistics(self) -> VirtualHostStatistics:
         """Every queue and exchange in figures; each queue at a moment of its own."""
         queues = {each.name: each.queue.statistics() for each in self._topology.queues()}
