@@ -19,12 +19,13 @@ import gc
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from inspect import CO_COROUTINE, CO_GENERATOR
+from functools import cache
+from inspect import CO_COROUTINE
 from types import CodeType, FrameType
 
 from ._errors import TestToolError
 from ._stacks import code_place, frames_from
-from ._watch import watching
+from ._watch import Points, Watch
 
 # More points than any call of a test should have: a call that grows with each interruption would never end.
 _MOST_POINTS = 100_000
@@ -36,7 +37,7 @@ class Point:
     With `second`, `raising` raises again at so many points after it, in whatever handles the first exception.
     """
 
-    def __init__(self, number: int, within: Sequence[str], every_opcode: bool, second: int | None = None) -> None:
+    def __init__(self, number: int, watch: Watch, second: int | None = None) -> None:
         self.number = number
         self.second = second
         self.place: str = ""
@@ -44,15 +45,10 @@ class Point:
         self.used: bool = False
         self.reached: bool = False
         self.second_reached: bool = False
-        self._within = within
-        self._every_opcode = every_opcode
+        self._watch = watch
         self._countdown = number
         self._action: Callable[[], object] = _nothing
         self._outside: frozenset[FrameType] = frozenset()  # the block and its callers
-        self._offsets: dict[CodeType, dict[int, bool]] = {}
-        self._last: tuple[FrameType, int] | None = None  # the instruction before this one, in what is watched
-        self._caller = 0  # the id of the frame that called the frame of the instruction before this one
-        self._is_plain_call = False  # as far as that frame tells, did Python code call it, and not C code?
 
     @contextmanager
     def raising(self, exception: type[BaseException] = KeyboardInterrupt) -> Iterator[Point]:
@@ -81,10 +77,10 @@ class Point:
         collecting = gc.isenabled()
         gc.disable()  # what a collection calls is no point of the call, and comes when it likes
         try:
-            with watching(self._visit):
+            with self._watch.block(self._visit):
                 yield self
         finally:
-            self._outside, self._last = frozenset(), None
+            self._outside = frozenset()
             if collecting:
                 gc.enable()
 
@@ -93,43 +89,19 @@ class Point:
         return f"point {self.number}{' at ' if self.place else ''}{self.place}{second}"
 
     def _visit(self, frame: FrameType, offset: int | None) -> None:
-        returned = self._is_plain_call and self._caller == id(frame)
-        self._caller = id(frame.f_back)
-        self._is_plain_call = not frame.f_code.co_name.startswith("__") and not frame.f_code.co_flags & CO_GENERATOR
-        if self._countdown == 0 or frame in self._outside or not self._is_within(frame):
+        if self._countdown == 0 or frame in self._outside:
             return
-        is_start = offset is None and not goes_on_after_await(frame.f_code, frame.f_lasti)
-        if is_start or self._every_opcode or self._is_interruptible(frame, offset, returned):
-            self._countdown -= 1
-            if self._countdown == 0:
-                place = code_place(frame.f_code, frame.f_lasti)
-                if not self.reached:
-                    self.reached, self.place = True, place
-                    self._countdown = self.second or 0
-                else:
-                    self.second_reached, self.second_place = True, place
-                self._action()
-
-    def _is_within(self, frame: FrameType) -> bool:
-        name = frame.f_globals.get("__name__", "")
-        if name.startswith("multiqueue.testing") or name == "contextlib":
-            return False
-        return not self._within or any(name == n or name.startswith(n + ".") for n in self._within)
-
-    def _is_interruptible(self, frame: FrameType, offset: int | None, returned: bool) -> bool:
-        """Could it strike before this instruction? `returned` says that a Python function has just returned here."""
-        if offset is None:
-            return False
-        known = self._offsets.get(frame.f_code)
-        if known is None:
-            known = self._offsets[frame.f_code] = dict(interruptible_offsets(frame.f_code))
-        last, self._last = self._last, (frame, offset)
-        if offset in known:
-            return not (returned and known[offset])
-        if last is None or last[0] is not frame or last[1] <= offset or last[1] in known:
-            return False
-        # 3.11 has backward jumps with a condition, which was true if they led here. Those of `await` are no points.
-        return dis.opname[frame.f_code.co_code[last[1]]] != "JUMP_BACKWARD_NO_INTERRUPT"
+        if offset is None and goes_on_after_await(frame.f_code, frame.f_lasti):
+            return
+        self._countdown -= 1
+        if self._countdown == 0:
+            place = code_place(frame.f_code, frame.f_lasti)
+            if not self.reached:
+                self.reached, self.place = True, place
+                self._countdown = self.second or 0
+            else:
+                self.second_reached, self.second_place = True, place
+            self._action()
 
 
 def interruptions(*within: str, every_opcode: bool = False, twice: bool = False) -> Iterator[Point]:
@@ -150,41 +122,65 @@ def interruptions(*within: str, every_opcode: bool = False, twice: bool = False)
 
     Raises: TestToolError if the loop's body did not use the point.
     """
-    for number in range(1, _MOST_POINTS):
-        for second in range(1, _MOST_POINTS):
-            point = Point(number, within, every_opcode, second if twice else None)
-            yield point
-            if not point.used:
-                raise TestToolError("the loop's body must use its point: `with point.raising(...)` or `.running(...)`")
-            if not point.reached:
-                return
-            if not point.second_reached:
-                break
+    watch = Watch(lambda frame: _points(frame, within, every_opcode))
+    watch.kept = True
+    try:
+        for number in range(1, _MOST_POINTS):
+            for second in range(1, _MOST_POINTS):
+                point = Point(number, watch, second if twice else None)
+                yield point
+                if not point.used:
+                    raise TestToolError(
+                        "the loop's body must use its point: `with point.raising(...)` or `.running(...)`"
+                    )
+                if not point.reached:
+                    return
+                if not point.second_reached:
+                    break
+    finally:
+        watch.end()
     raise TestToolError(f"more than {_MOST_POINTS} points; does the call do more each time?")
 
 
-def interruptible_offsets(code: CodeType) -> Iterator[tuple[int, bool]]:
+def _points(frame: FrameType, within: Sequence[str], every_opcode: bool) -> Points | None:
+    """The points of a function, None if it is in no module that `within` names."""
+    name = frame.f_globals.get("__name__", "")
+    if name.startswith("multiqueue.testing") or name == "contextlib":
+        return None
+    if within and not any(name == n or name.startswith(n + ".") for n in within):
+        return None
+    if every_opcode:
+        return dict.fromkeys(range(len(frame.f_code.co_code)))
+    return dict(interruptible_offsets(frame.f_code))
+
+
+def interruptible_offsets(code: CodeType) -> Iterator[tuple[int, int | None]]:
     """Offsets of instructions before which CPython could interrupt: a call has returned, or it jumps back.
 
-    With each: not so if it is a Python function that has returned.
+    With each: the offset of the call, if it is not so when a Python function has returned.
     """
-    after_call = after_plain_call = False
+    call: int | None = None
+    is_plain = False
     for instruction in dis.get_instructions(code):
         name = instruction.opname
         if name == "CACHE":
             continue
-        if after_call or name == "JUMP_BACKWARD":
-            yield instruction.offset, after_plain_call and name != "JUMP_BACKWARD"
-        after_call = name.startswith("CALL") and not name.startswith("CALL_INTRINSIC")
-        after_plain_call = after_call and name != "CALL_FUNCTION_EX"
+        if call is not None or name == "JUMP_BACKWARD":
+            yield instruction.offset, call if is_plain and name != "JUMP_BACKWARD" else None
+        is_call = name.startswith("CALL") and not name.startswith("CALL_INTRINSIC")
+        call = instruction.offset if is_call else None
+        is_plain = name != "CALL_FUNCTION_EX"
 
 
 def goes_on_after_await(code: CodeType, offset: int) -> bool:
     """Is a frame that starts at `offset` a coroutine that has awaited? CPython looks for nothing there."""
-    if not code.co_flags & CO_COROUTINE:
-        return False
-    awaited = (i.offset for i in dis.get_instructions(code) if i.opname == "RESUME" and (i.arg or 0) & 3 >= 2)
-    return any(abs(offset - resume) <= 2 for resume in awaited)  # 3.11 starts it one instruction before or behind
+    # 3.11 starts it one instruction before or behind
+    return bool(code.co_flags & CO_COROUTINE) and any(abs(offset - resume) <= 2 for resume in _awaited(code))
+
+
+@cache
+def _awaited(code: CodeType) -> tuple[int, ...]:
+    return tuple(i.offset for i in dis.get_instructions(code) if i.opname == "RESUME" and (i.arg or 0) & 3 >= 2)
 
 
 def _stems_from(error: BaseException, origin: BaseException) -> bool:

@@ -1,9 +1,14 @@
-"""Be called before every instruction that a thread executes, from inside that thread.
+"""Be called at the points of functions that a series of blocks is watched at, from inside the thread of the block.
 
-Promise     inside the block `visit(frame, offset)` is called when a function starts (offset None) and before
-            each instruction after that, in the thread of the block alone. What it raises is raised there.
-            On 3.11, once it has raised, it is called at the points that `sys.setprofile` knows (a function starts, one
-            in C has returned), with None: a function of `sys.settrace` is forgotten when it raises.
+Promise     inside `Watch.block(visit)`, `visit(frame, offset)` is called when a function starts that has points, also
+            when a generator or coroutine goes on (offset None), and before each instruction that `points` names for
+            it, in the thread of the block alone. What it raises is raised there. On 3.11, once it has raised, it is
+            called at the points that `sys.setprofile` knows (a function starts, one in C has returned), with None: a
+            function of `sys.settrace` is forgotten when it raises.
+State       `_visit`, `_thread`, `_returned` and `_last` belong to the block. From 3.12 on `_current` is the watch that
+            the interpreter's events are set for; while `kept`, between its blocks too, for setting them has each
+            function's code written anew. An instruction that is no point is told off when the block first comes to
+            it, and costs nothing from then on.
 Waiting     nothing here waits.
 Assumes     nobody else needs `sys.settrace` (3.11) or the tool number (3.12 and later) meanwhile.
             `sys.settrace` is not used where `sys.monitoring` exists: in 3.12 and 3.13 it forgets to report
@@ -12,77 +17,198 @@ Assumes     nobody else needs `sys.settrace` (3.11) or the tool number (3.12 and
 
 from __future__ import annotations
 
+import dis
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 Visit = Callable[[FrameType, int | None], None]
+# Offsets of the instructions before which a function could be interrupted; with each the offset of the call before it,
+# if it is no point when that call was of a Python function. None: the function has no points at all.
+Points = Mapping[int, int | None]
 
 # The tools a process can have at once are numbered; 0 to 2 and 5 are meant for debuggers and the like.
 _TOOL = 4
 
-if sys.version_info >= (3, 12):
+_RUNS_IN_PIECES = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
-    @contextmanager
-    def watching(visit: Visit) -> Iterator[None]:
-        """Call `visit` before every instruction of Python code that the block's thread runs."""
-        monitoring, events = sys.monitoring, sys.monitoring.events
-        watched = threading.get_ident()
 
-        def on_start(code: CodeType, offset: int) -> None:
-            if threading.get_ident() == watched:
-                visit(sys._getframe(1), None)
+class _Watch:
+    """What both kinds have in common: which functions have points, and what was called last."""
 
-        def on_instruction(code: CodeType, offset: int) -> None:
-            if threading.get_ident() == watched:
-                visit(sys._getframe(1), offset)
+    def __init__(self, points: Callable[[FrameType], Points | None]) -> None:
+        self.kept = False
+        self._points = points
+        self._known: dict[CodeType, Points | None] = {}
+        self._visit: Visit = _nothing
+        self._thread = 0
+        self._returned: tuple[FrameType | None, int] = (None, 0)  # to whom a Python function has returned, and where
 
-        monitoring.use_tool_id(_TOOL, "multiqueue.testing")
+    def _points_of(self, frame: FrameType) -> Points | None:
         try:
-            monitoring.register_callback(_TOOL, events.PY_START, on_start)
-            monitoring.register_callback(_TOOL, events.PY_RESUME, on_start)
-            monitoring.register_callback(_TOOL, events.INSTRUCTION, on_instruction)
-            monitoring.set_events(_TOOL, events.PY_START | events.PY_RESUME | events.INSTRUCTION)
-            yield
-        finally:
-            monitoring.set_events(_TOOL, 0)
-            monitoring.free_tool_id(_TOOL)
+            return self._known[frame.f_code]
+        except KeyError:
+            points = self._known[frame.f_code] = self._points(frame)
+            return points
+
+    def _note_return(self, frame: FrameType) -> None:
+        """Note that a function returns, unless C code called it, as it does `__init__`."""
+        caller = frame.f_back
+        if caller is not None and self._known.get(caller.f_code) is not None:
+            code = frame.f_code
+            if not code.co_name.startswith("__") and not code.co_flags & _RUNS_IN_PIECES:
+                self._returned = caller, caller.f_lasti
+
+    def _is_point(self, frame: FrameType, offset: int, call: int | None) -> bool:
+        """Is the instruction at `offset` one, behind a call at offset `call`? Not where a Python function returned."""
+        caller, place = self._returned
+        if caller is None:
+            return True
+        self._returned = None, 0
+        return call is None or caller is not frame or not call <= place < offset
+
+
+if sys.version_info >= (3, 12):
+    _monitoring = sys.monitoring
+    _EVENTS = _monitoring.events
+
+    class Watch(_Watch):
+        """What watches the blocks of one series."""
+
+        _current: ClassVar[Watch | None] = None
+
+        @contextmanager
+        def block(self, visit: Visit) -> Iterator[None]:
+            """Call `visit` at the points that the block's thread comes to."""
+            self._begin()
+            self._thread, self._visit = threading.get_ident(), visit
+            self._listen(self._on_start, self._on_return, self._on_instruction)
+            try:
+                yield
+            finally:
+                self._listen(None, None, None)
+                self._returned = None, 0
+                if not self.kept:
+                    self.end()
+
+        def end(self) -> None:
+            """Watch nothing any more; a further block begins anew."""
+            self.kept = False
+            if Watch._current is self:
+                Watch._current = None
+                _monitoring.set_events(_TOOL, 0)
+                _monitoring.free_tool_id(_TOOL)
+
+        def _begin(self) -> None:
+            if Watch._current is not self:
+                if Watch._current is None:
+                    _monitoring.use_tool_id(_TOOL, "multiqueue.testing")
+                Watch._current = self
+                _monitoring.set_events(
+                    _TOOL, _EVENTS.PY_START | _EVENTS.PY_RESUME | _EVENTS.PY_RETURN | _EVENTS.INSTRUCTION
+                )
+                _monitoring.restart_events()
+
+        def _listen(self, start: Any, returned: Any, instruction: Any) -> None:
+            _monitoring.register_callback(_TOOL, _EVENTS.PY_START, start)
+            _monitoring.register_callback(_TOOL, _EVENTS.PY_RESUME, start)
+            _monitoring.register_callback(_TOOL, _EVENTS.PY_RETURN, returned)
+            _monitoring.register_callback(_TOOL, _EVENTS.INSTRUCTION, instruction)
+
+        def _on_start(self, code: CodeType, offset: int) -> Any:
+            frame = sys._getframe(1)
+            if self._points_of(frame) is None:
+                return _monitoring.DISABLE
+            if threading.get_ident() == self._thread:
+                self._visit(frame, None)
+            return None
+
+        def _on_instruction(self, code: CodeType, offset: int) -> Any:
+            frame = sys._getframe(1)
+            points = self._points_of(frame)
+            if points is None or offset not in points:
+                return _monitoring.DISABLE
+            if threading.get_ident() == self._thread and self._is_point(frame, offset, points[offset]):
+                self._visit(frame, offset)
+            return None
+
+        def _on_return(self, code: CodeType, offset: int, result: object) -> None:
+            if threading.get_ident() == self._thread:
+                self._note_return(sys._getframe(1))
 
 else:
 
-    @contextmanager
-    def watching(visit: Visit) -> Iterator[None]:
-        """Call `visit` before every instruction of Python code that the block's thread runs."""
+    class Watch(_Watch):
+        """What watches the blocks of one series."""
 
-        def on_call(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
-            frame.f_trace_lines = False
-            frame.f_trace_opcodes = True
-            visit_and_follow(frame, None)
-            return inside
-
-        def inside(frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
-            if event == "opcode":
-                visit_and_follow(frame, frame.f_lasti)
-            return inside
-
-        def visit_and_follow(frame: FrameType, offset: int | None) -> None:
+        @contextmanager
+        def block(self, visit: Visit) -> Iterator[None]:
+            """Call `visit` at the points that the block's thread comes to."""
+            before = sys.gettrace()
+            self._visit = visit
+            self._last: tuple[FrameType, int] | None = None  # the instruction before this one
+            sys.settrace(self._on_call)
             try:
-                visit(frame, offset)
+                yield
+            finally:
+                sys.setprofile(None)
+                sys.settrace(before)
+                self._last = None
+                self._returned = None, 0
+
+        def end(self) -> None:
+            """Watch nothing any more."""
+
+        def _on_call(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+            frame.f_trace_lines = False
+            if self._points_of(frame) is None:
+                caller = frame.f_back
+                is_known = caller is not None and self._known.get(caller.f_code) is not None
+                return self._in_others if is_known else None
+            frame.f_trace_opcodes = True
+            self._visit_and_follow(frame, None)
+            return self._inside
+
+        def _in_others(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+            if event == "return":
+                self._note_return(frame)
+            return self._in_others
+
+        def _inside(self, frame: FrameType, event: str, argument: object) -> Callable[..., Any]:
+            if event == "return":
+                self._note_return(frame)
+            elif event == "opcode":
+                offset = frame.f_lasti
+                points = self._known[frame.f_code] or {}
+                last = self._last
+                self._last = frame, offset
+                if offset in points:
+                    if self._is_point(frame, offset, points[offset]):
+                        self._visit_and_follow(frame, offset)
+                else:
+                    self._returned = None, 0
+                    # Backward jumps with a condition, true if they led here. Those of `await` are no points.
+                    before = last[1] if last is not None and last[0] is frame else 0
+                    jumped = before > offset and before not in points
+                    if jumped and dis.opname[frame.f_code.co_code[before]] != "JUMP_BACKWARD_NO_INTERRUPT":
+                        self._visit_and_follow(frame, offset)
+            return self._inside
+
+        def _visit_and_follow(self, frame: FrameType, offset: int | None) -> None:
+            try:
+                self._visit(frame, offset)
             except BaseException:
-                sys.setprofile(on_event)
+                sys.setprofile(self._on_event)
                 raise
 
-        def on_event(frame: FrameType, event: str, argument: object) -> None:
-            if event in ("call", "c_return"):
-                visit(frame, None)
+        def _on_event(self, frame: FrameType, event: str, argument: object) -> None:
+            if event in ("call", "c_return") and self._points_of(frame) is not None:
+                self._visit(frame, None)
 
-        before = sys.gettrace()
-        sys.settrace(on_call)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-            sys.settrace(before)
+
+def _nothing(frame: FrameType, offset: int | None) -> None:
+    pass
