@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pika
 import pytest
-from amqp_desk_support import Desk
+from amqp_desk_support import Desk, desk
 from amqp_parts_support import IoThread
 from amqp_raw_support import RawClient
 from pamqp import commands
@@ -57,6 +57,20 @@ def test_a_blocked_connection_closes(broker: Broker, server: Server) -> None:
     assert publisher.is_cut()
     assert server.alarms
     assert len(broker.queue("q")) == 2
+
+
+def test_of_publishes_that_come_together_an_alarm_lets_one_pass(broker: Broker, server: Server) -> None:
+    """The first is what shows that the connection publishes; those behind it wait for the end of the alarm."""
+    alarm(server, True)
+    with desk(server) as peer:
+        peer.say(
+            b"".join(amqp.encode_publish(1, "", "q", amqp.NO_PROPERTIES, b"%d" % number, 4096) for number in (1, 2, 3))
+        )
+        assert len(broker.queue("q")) == 1
+        low.clear()
+        wait_until_blocked(lambda: not server.alarms)
+        peer.connection.alarm_changed()
+        assert len(broker.queue("q")) == 3
 
 
 def test_a_channel_of_a_blocked_connection_closes(broker: Broker, server: Server) -> None:

@@ -5,7 +5,10 @@ The test is the peer, its socket and the event loop, so that it decides what arr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final
 
 import pytest
 from amqp_desk_support import Desk, desk
@@ -158,3 +161,89 @@ def test_a_pull_asks_a_selector_about_one(queue: BrokerQueue) -> None:
     queue.set_notify_work_desired(consumer, True)
     assert [entry.message.body for entry in queue.deliver_messages(consumer, 10, 1000)] == [b"7"]
     assert queue.deliver_messages(consumer, 10, 1000) == []
+
+
+def _publish(body: bytes, key: str = "q", *, channel: int = 1, mandatory: bool = False, **properties: object) -> bytes:
+    """A publish, as it comes over the wire, in frames of 4 KiB."""
+    return amqp.encode_publish(channel, "", key, amqp.encode_properties(properties), body, 4096, mandatory=mandatory)
+
+
+def test_publishes_in_a_row_are_put_in_one_hold(
+    peer: Desk, queue: BrokerQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A queue without limits is asked once for all whole messages of one address that one read brings."""
+    calls: list[int] = []
+    put_all = type(queue).put_all
+
+    def counting(self: BrokerQueue, messages: Sequence[Message]) -> Any:
+        calls.append(len(messages))
+        return put_all(self, messages)
+
+    monkeypatch.setattr(type(queue), "put_all", counting)
+    peer.say(b"".join(_publish(b"new %d" % number, message_id=str(number)) for number in range(5)))
+    assert calls == [5]
+    assert [message.body for message in queue.browse()][40:] == [b"new %d" % number for number in range(5)]
+
+
+_KINDS: Final[dict[str, Callable[[bytes], bytes]]] = {
+    "plain": _publish,
+    "labelled": partial(_publish, content_type="text/plain", priority=3),
+    "elsewhere": partial(_publish, key="other"),
+    "bounded": partial(_publish, key="bounded"),
+    "lost": partial(_publish, key="nowhere", mandatory=True),
+    "on another channel": partial(_publish, channel=2),
+    "short-lived": partial(_publish, expiration="60000"),
+    "copied": partial(_publish, headers={"CC": ["other"]}),
+    "empty": lambda body: _publish(b""),
+    "long": lambda body: _publish(body * 2000),
+    "a heartbeat": lambda body: amqp.HEARTBEAT,
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_publishes_of_one_read_come_to_the_same_as_one_by_one(seed: int) -> None:
+    """Each queue has the same messages in the same order, the exchange the same figures, and the peer hears the same,
+    whatever stands between them."""
+    kinds = random.Random(seed).choices(list(_KINDS), weights=[12] + [1] * (len(_KINDS) - 1), k=60)
+    pieces = [_KINDS[kind](b"%s %d" % (kind.encode(), number)) for number, kind in enumerate(kinds)]
+    at_once, one_by_one = (_come_to(said) for said in ([b"".join(pieces)], pieces))
+    assert at_once == one_by_one
+
+
+def _come_to(said: list[bytes]) -> tuple[object, ...]:
+    """What these reads come to at a broker of their own."""
+    with Broker() as broker:
+        broker.declare_queue("q")
+        broker.declare_queue("other")
+        broker.declare_queue("bounded", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+        with amqp.serve(broker) as server, desk(server) as peer:
+            peer.say_method(2, commands.Channel.Open)
+            for channel in (1, 2):
+                peer.say_method(channel, commands.Confirm.Select)
+            peer.transport.read()
+            for data in said:
+                peer.say(data)
+            heard = _heard(peer)
+        queues = [
+            [(message.body, message.priority, message.content_type) for message in broker.queue(name).browse()]
+            for name in ("q", "other", "bounded")
+        ]
+        exchange = next(each for each in broker.virtual_host().exchange_statistics() if each.name == "")
+    return queues, heard, exchange.received, exchange.unroutable
+
+
+def _heard(peer: Desk) -> tuple[object, ...]:
+    """What was returned, and which numbers were acked and nacked, by channel."""
+    peer.run()
+    returned: list[bytes] = []
+    answered: dict[tuple[int, bool], set[int]] = {}
+    for kind, channel, payload in FrameSplitter().feed(peer.transport.read()):
+        method = amqp.decode_method(payload) if kind == amqp.FRAME_METHOD else None
+        if kind == 3:
+            returned.append(payload)
+        if isinstance(method, amqp.Ack | amqp.Nack):
+            told = answered.setdefault((channel, isinstance(method, amqp.Ack)), set())
+            others = answered.setdefault((channel, not isinstance(method, amqp.Ack)), set())
+            first = 1 if method.multiple else method.delivery_tag
+            told |= set(range(first, method.delivery_tag + 1)) - others
+    return returned, answered

@@ -267,6 +267,11 @@ class ServerConnection(asyncio.Protocol):
             if queue.when_room(partial(self.post, self.gate.resume, queue)):
                 self.gate.pause(queue, softly=True)
 
+    @property
+    def holds_publishers(self) -> bool:
+        """An alarm holds a client that publishes."""
+        return bool(self.server.alarms)
+
     def publishes(self) -> None:
         """The client publishes. While there is an alarm, this was the last that is read of it.
 

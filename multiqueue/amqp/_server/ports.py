@@ -52,6 +52,10 @@ class ConnectionPort(Effects, Protocol):
         """A virtual host is open, and no close was sent or received."""
 
     @property
+    def holds_publishers(self) -> bool:
+        """An alarm holds a client that publishes."""
+
+    @property
     def is_newcomer(self) -> bool:
         """It has not logged in."""
 

@@ -34,6 +34,12 @@ class Confirms:
         self._open[number] = None
         return number
 
+    def begin_all(self, count: int) -> None:
+        """So many publishes have come."""
+        first = self.published + 1
+        self.published += count
+        self._open.update(dict.fromkeys(range(first, first + count)))
+
     def end(self, number: int, *, refused: bool = False) -> None:
         """A publish is where it should be, or was refused."""
         del self._open[number]

@@ -16,7 +16,7 @@ from typing import Final
 
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.frames import FRAME_BODY, FRAME_HEADER, FRAME_METHOD
-from .._wire.hot import PUBLISH, decode_header
+from .._wire.hot import PUBLISH, Content, decode_header
 
 CHANNEL_OPEN: Final = b"\x00\x14\x00\x0a"
 CHANNEL_CLOSE: Final = b"\x00\x14\x00\x28"
@@ -88,9 +88,6 @@ _OF_METHOD: Final = {
 }
 _OF_FRAME: Final = {FRAME_HEADER: _E.HEADER, FRAME_BODY: _E.BODY}
 _TABLE: Final = [[MOVES[state][event] for event in _E] for state in _S]
-
-Content = tuple[bytes, bytes, bytes]
-"""The payload of the method, the block of properties, the body."""
 
 
 class ChannelMachine:

@@ -8,16 +8,17 @@ State       The publish of before, the confirms, the last run of publishes, the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ...broker import MessageRefused, Unroutable
-from .._wire.errors import ChannelFault, ConnectionFault
-from .._wire.hot import decode_hot
+from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
+from .._wire.hot import Content, decode_hot
 from .._wire.message import WireMessage, body_of, names_of, properties_of, wire_message
 from .client import Client
 from .confirms import Confirms
 from .effects import Effects, Output
-from .machine import Content
 from .replies import REPLY_PREFIX
 from .routing import routed, with_reply_address
 from .transaction import SessionTransaction
@@ -37,6 +38,7 @@ class Publishing:
         self.confirms: Confirms | None = None
         self.reply_address: str | None = None  # of the session's consumer of direct answers
         self.last_run: Run | None = None  # the last one with a publish of this session
+        self._must_wait = False  # a queue has asked for time since `publish_all` began
         # The publish of before: its payload, and what was found out about it. Most publishers repeat themselves.
         self._last_publish = b""
         self._address: tuple[str, str, bytes, bool, bool] = ("", "", b"", False, False)
@@ -44,26 +46,88 @@ class Publishing:
     def publish(self, content: Content, transaction: SessionTransaction | None) -> None:
         """Route a message and put it, now or at commit."""
         method, properties, body = content
-        if method != self._last_publish:
-            self._address = self._look_at(method)
-            self._last_publish = method
-        exchange, routing_key, names, mandatory, is_reply = self._address
+        exchange, routing_key, names, mandatory, is_reply = self._address_of(method)
         client = self._client
         known = client.digests.of(properties)
-        number = self.confirms.begin() if self.confirms is not None else 0
         message = wire_message(body, exchange, routing_key, names, properties, known, client.owner)
-        self._effects.publishes()
         if known.special or is_reply or transaction is not None:
+            number = self.confirms.begin() if self.confirms is not None else 0
+            self._effects.publishes()
             self._publish_specially(message, mandatory, number, transaction)
-            return
+        else:
+            self._publish_plainly(message, mandatory)
+
+    def publish_all(self, contents: Sequence[Content]) -> int:
+        """`publish`, outside a transaction, of messages that have come in a row: those with one address go together.
+
+        Returns how many are published: not all of them where a queue asks for time. Those before one that raises are.
+        """
+        done = 0
+        self._must_wait = False
+        while done < len(contents) and not self._must_wait:
+            run = self._run_at(contents, done)
+            if len(run) > 1:
+                done += self._publish_run(run)
+            else:
+                self.publish(contents[done], None)
+                done += 1
+        return done
+
+    def _run_at(self, contents: Sequence[Content], begin: int) -> list[WireMessage]:
+        """The messages from `begin` on that have one address, and need no second look."""
+        run: list[WireMessage] = []
+        first = contents[begin][0]
+        exchange, routing_key, names, _, is_reply = self._address_of(first)
+        owner, known_of = self._client.owner, self._client.digests.of
+        for method, properties, body in islice(contents, begin, None):
+            if method != first or is_reply:
+                break
+            try:
+                known = known_of(properties)
+            except AmqpError:
+                break  # raised again when it is published
+            if known.special:
+                break
+            run.append(wire_message(body, exchange, routing_key, names, properties, known, owner))
+        return run
+
+    def _publish_run(self, messages: list[WireMessage]) -> int:
+        """Publish messages with the address of the last publish; returns how many, as `publish_all`."""
+        self._effects.publishes()
+        confirms = self.confirms
+        numbers = range(confirms.published + 1, confirms.published + 1 + len(messages)) if confirms else range(0)
+        sent = self._client.publisher.publish_all(messages, [(self, number) for number in numbers])
+        if sent is not None:
+            if confirms is not None:
+                confirms.begin_all(len(messages))
+            self._sent(sent, numbers)
+            return len(messages)
+        mandatory = self._address[3]
+        for done, message in enumerate(messages, 1):
+            self._publish_plainly(message, mandatory)
+            if self._must_wait:
+                return done
+        return len(messages)
+
+    def _publish_plainly(self, message: WireMessage, mandatory: bool) -> None:
+        """A publish that needs no second look."""
+        self._effects.publishes()
+        number = self.confirms.begin() if self.confirms is not None else 0
         try:
-            sent = client.publisher.publish(message, mandatory=mandatory, tag=self._tag(number))
+            sent = self._client.publisher.publish(message, mandatory=mandatory, tag=self._tag(number))
         except Unroutable:
             self._unroutable(message, number)
         except MessageRefused:
             self.confirmed(number, refused=True)
         else:
-            self._sent(sent, number)
+            self._sent(sent, (number,))
+
+    def _address_of(self, method: bytes) -> tuple[str, str, bytes, bool, bool]:
+        """As `_look_at`; a publisher that repeats itself is not looked at twice."""
+        if method != self._last_publish:
+            self._address = self._look_at(method)
+            self._last_publish = method
+        return self._address
 
     def _look_at(self, method: bytes) -> tuple[str, str, bytes, bool, bool]:
         """Exchange, routing key, both as on the wire, mandatory, and whether it answers a direct reply-to."""
@@ -88,7 +152,7 @@ class Publishing:
                 return
             if mandatory and not queues:
                 raise Unroutable("", message=message)
-            self._sent(client.publisher.put_on(queues, message, tag=self._tag(number)), number)
+            self._sent(client.publisher.put_on(queues, message, tag=self._tag(number)), (number,))
         except Unroutable:
             self._unroutable(message, number)
         except MessageRefused:
@@ -104,12 +168,14 @@ class Publishing:
         """The store's thread reports a publish by this: see `CommitReports`."""
         return (self, number) if number else None
 
-    def _sent(self, sent: Sent, number: int) -> None:
+    def _sent(self, sent: Sent, numbers: Sequence[int]) -> None:
         if sent.run is None:
-            self.confirmed(number)
+            for number in numbers:
+                self.confirmed(number)
         else:
             self.last_run = sent.run
         if sent.throttled:
+            self._must_wait = True
             self._effects.throttle(sent.throttled)
 
     def _unroutable(self, message: WireMessage, number: int) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from .._wire.errors import ConnectionFault
 from .._wire.fields import shortened
-from .._wire.hot import ACK, NACK, REJECT, Ack, Nack, Reject, decode_hot
+from .._wire.hot import ACK, NACK, REJECT, Ack, Content, Nack, Reject, decode_hot
 from .._wire.methods import commands, decode_method, method_name
 from .client import Client
 from .consumer import SessionConsumer
@@ -27,7 +27,7 @@ from .deliveries import Deliveries
 from .effects import Effects, Output
 from .ending import Step, end_each
 from .figures import ChannelFigures
-from .machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelMachine, ChannelState, Content
+from .machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelMachine, ChannelState
 from .publishing import Publishing
 from .transaction import SessionTransaction, accept, reject, release
 
@@ -82,6 +82,15 @@ class Session:
         """A whole publish has come at once. Raises as `receive`."""
         if self.machine.takes(len(content[2])):
             self._publish(content, self.transaction)
+
+    def receive_contents(self, contents: Sequence[Content]) -> int:
+        """Whole publishes have come in a row; how many of them are done. Raises as `receive`: those before it are."""
+        longest = max([len(body) for _, _, body in contents])
+        if self.transaction is not None or longest > self.client.max_message_bytes:
+            self.receive_content(contents[0])
+        elif self.machine.takes(longest):
+            return self.publishing.publish_all(contents)
+        return 1
 
     def settle(self, settled: Ack | Nack | Reject) -> None:
         """A settlement that stands in no frame. Raises as `receive`."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from .errors import ConnectionFault, MalformedFrame
 from .fields import decode_short_string, encode_short_string
-from .frames import FRAME_END_BYTE, FRAME_HEAD, FRAME_HEADER, FRAME_METHOD, Frame, content_frames
+from .frames import FRAME_BODY, FRAME_END_BYTE, FRAME_HEAD, FRAME_HEADER, FRAME_METHOD, Frame, content_frames
 
 PUBLISH: Final = b"\x00\x3c\x00\x28"
 RETURN: Final = b"\x00\x3c\x00\x32"
@@ -29,6 +29,11 @@ _TAG_AND_BITS: Final = Struct(">4xQB")
 _DELIVERY: Final = Struct(">QB")
 _LONG: Final = Struct(">I")
 _HEADER: Final = Struct(">HHQH")  # class, weight, body size, property flags
+_HEADER_START: Final = Struct(">HHQ").pack
+
+
+Content = tuple[bytes, bytes, bytes]
+"""The payload of the method, the block of properties, the body."""
 
 
 class Publish(NamedTuple):
@@ -193,6 +198,24 @@ def acks_in_a_row(frames: Sequence[Frame], at: int) -> list[int]:
             break
         tags.append(_TAG_AND_BITS.unpack_from(payload)[0])
     return tags
+
+
+def contents_in_a_row(frames: Sequence[Frame], at: int, most: int) -> list[Content]:
+    """Up to `most` publishes of one channel that the frames from `at` on begin with, each of three frames: whole."""
+    contents: list[Content] = []
+    channel = frames[at][1]
+    for index in range(at, min(len(frames) - 2, at + 3 * most), 3):
+        kind, number, method = frames[index]
+        if kind != FRAME_METHOD or number != channel or method[:4] != PUBLISH:
+            break
+        kind, number, header = frames[index + 1]
+        if kind != FRAME_HEADER or number != channel or len(header) < 14:
+            break
+        kind, number, body = frames[index + 2]
+        if kind != FRAME_BODY or number != channel or header[:12] != _HEADER_START(60, 0, len(body)):
+            break
+        contents.append((method, header[12:], body))
+    return contents
 
 
 def decode_header(payload: bytes) -> ContentHeader:

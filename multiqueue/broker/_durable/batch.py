@@ -10,7 +10,7 @@ Memory      One object per message waits for the commit besides what is stored: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,7 +22,7 @@ from .._queue.ports import Joining, StoredQueue
 from .journal import Journal, follow, guarded
 
 if TYPE_CHECKING:
-    from multiqueue.store import MessageStore
+    from multiqueue.store import MessageStore, StoreError
 
     from .._base.message import Message
     from .._base.outcome import PutOutcome
@@ -189,6 +189,18 @@ class Submission:
         for step in self._steps:
             guarded(step.go_on)
 
+    @property
+    def parts(self) -> list[Sequence[Operation]]:
+        """What is stored whole or refused alone: all of it. For a run."""
+        return [self.operations]
+
+    def conclude(self, refused: Mapping[int, StoreError]) -> None:
+        """The store has committed it, or refused its only part. For a run."""
+        if refused:
+            self.failed(refused[0])
+        else:
+            self.go_on()
+
     def _committed(self) -> None:
         follow(self.go_on)
 
@@ -209,6 +221,52 @@ class Submission:
             self._stored_form = (encode_message(message, held_until), _body_of(message))
             self._message = message
         return self._stored_form
+
+
+class Arrivals:
+    """Messages that come to one queue in a row, each stored whole or refused alone. As part of a run, a `Submission`.
+
+    Raises:
+        TypeError: as `Submission.put`.
+    """
+
+    __slots__ = ("_entries", "_joining", "_journal", "_puts")
+
+    def __init__(self, journal: Journal, queue: StoredQueue, messages: Sequence[Message]) -> None:
+        joining = queue.joining
+        number = joining.store_number
+        self._journal = journal
+        self._joining = joining
+        self._puts = [Put(number, encode_message(message), _body_of(message)) for message in messages]
+        self._entries: Sequence[Entry] = ()  # until they are admitted
+
+    def admit(self, messages: Sequence[Message]) -> bool:
+        """Have the queue keep room for the messages; False, and nothing was done: it decides about each."""
+        self._entries = self._joining.admit_all(messages) or ()
+        return bool(self._entries)
+
+    @property
+    def parts(self) -> list[Sequence[Operation]]:
+        """What is stored whole or refused alone: each message."""
+        return [(put,) for put in self._puts]
+
+    def withdraw(self) -> None:
+        """As `Submission.withdraw`."""
+        for entry in self._entries:
+            guarded(partial(self._joining.withdraw, entry))
+
+    def conclude(self, refused: Mapping[int, StoreError]) -> None:
+        """The store has committed the parts, or refused those of these indexes."""
+        if not refused:
+            guarded(partial(self._joining.hand_over_all, self._entries, self._puts))
+            return
+        for index, (entry, put) in enumerate(zip(self._entries, self._puts, strict=True)):
+            error = refused.get(index)
+            if error is None:
+                guarded(partial(self._joining.hand_over, entry, put))
+            else:
+                self._journal.note(error)
+                guarded(partial(self._joining.withdraw, entry))
 
 
 def _body_of(message: Message) -> bytes:

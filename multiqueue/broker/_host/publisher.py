@@ -12,14 +12,14 @@ Memory      A run that was told of forgets its messages: a channel may keep it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .._base.errors import MessageRefused
 from .._base.message import MESSAGE_BYTES
 from .._base.outcome import PutOutcome
-from .._durable.batch import Submission
+from .._durable.batch import Arrivals, Submission
 from .._durable.journal import Journal, follow
 
 if TYPE_CHECKING:
@@ -46,24 +46,27 @@ class Run:
     def __init__(self, journal: Journal, tell: Tell, room: float) -> None:
         self._journal = journal
         self._tell = tell
-        self._submissions: list[Submission] = []
-        self._tags: list[object] = []  # of each its own; None for what nobody wants to be told of
+        self._submissions: list[Submission | Arrivals] = []
+        # Of each part of them its own; None for what no one wants to be told of.
+        self._tags: list[object] = []
         self._commit: Commit | None = None  # of the last of them, once it is handed in
         self.room: float = room  # bytes that it still takes
 
     def __len__(self) -> int:
-        return len(self._submissions)
+        return len(self._tags)
 
-    def add(self, submission: Submission, tag: object, size: int) -> None:
-        """Take a message's submission."""
+    def add(self, submission: Submission | Arrivals, tags: Sequence[object], size: int) -> None:
+        """Take a submission, with a tag for each of its parts."""
         self._submissions.append(submission)
-        self._tags.append(tag)
+        self._tags += tags
         self.room -= size
 
     def hand_in(self) -> None:
         """Have it committed. Raises as `Submission.submit`."""
         try:
-            self._commit = self._journal.hand_in_run([each.operations for each in self._submissions], self._ended)
+            self._commit = self._journal.hand_in_run(
+                [part for each in self._submissions for part in each.parts], self._ended
+            )
         except BaseException:
             for each in self._submissions:
                 each.withdraw()
@@ -86,11 +89,11 @@ class Run:
 
     def _go_on(self, refused: Mapping[int, StoreError]) -> None:
         submissions, self._submissions = self._submissions, []
-        for index, submission in enumerate(submissions):
-            if index in refused:
-                submission.failed(refused[index])
-            else:
-                submission.go_on()
+        at = 0
+        for submission in submissions:
+            end = at + len(submission.parts)
+            submission.conclude({index - at: error for index, error in refused.items() if at <= index < end})
+            at = end
         told = [(tag, index in refused) for index, tag in enumerate(self._tags) if tag is not None]
         if told:
             self._tell(told)
@@ -143,14 +146,37 @@ class Publisher:
             if not queue.is_stored:
                 outcomes.append((queue, queue.put(message)))
         if stored and all(outcome is _ENQUEUED for _, outcome in outcomes):
-            return self._join(submission, message, tag)
+            return self._join_alone(submission, message, tag)
         try:
             published = self._publishing.account_for(message, 0, outcomes, mandatory)
         except MessageRefused:
-            self._join(submission, message, None)  # others have it; whoever published it is told already
+            self._join_alone(submission, message, None)  # others have it; whoever published it is told already
             raise
-        sent = self._join(submission, message, tag)
+        sent = self._join_alone(submission, message, tag)
         return sent._replace(throttled=published.throttled)
+
+    def publish_all(self, messages: Sequence[Message], tags: Sequence[object]) -> Sent | None:
+        """`publish` messages of one exchange and routing key together; None, and nothing was done: publish each.
+
+        `tags` are one for each message, or none.
+        """
+        publishing, journal = self._publishing, self._journal
+        queue = publishing.sole_queue(messages)
+        if queue is None:
+            return None
+        if journal is None or not messages[0].persistent:
+            self.hand_in()  # nobody overtakes what was published before
+            outcome = queue.put_all(messages)
+            sent = None if outcome is None else _SENT if outcome is _ENQUEUED else Sent((queue,))
+        else:
+            arrivals = Arrivals(journal, queue, messages) if queue.is_stored else None
+            if arrivals is None or not arrivals.admit(messages):
+                return None
+            size = sum([message.size for message in messages]) + MESSAGE_BYTES * len(messages)
+            sent = self._join(arrivals, tags or [None] * len(messages), size)
+        if sent is not None:
+            publishing.have_gone(messages)
+        return sent
 
     def hand_in(self) -> None:
         """Give the store what it was not given yet.
@@ -162,17 +188,20 @@ class Publisher:
         if run is not None:
             run.hand_in()
 
-    def _join(self, submission: Submission, message: Message, tag: object) -> Sent:
+    def _join_alone(self, submission: Submission, message: Message, tag: object) -> Sent:
         """Have the run take it, if there is anything to store."""
         if not submission.operations:
             return _SENT
+        return self._join(submission, (tag,), message.size + MESSAGE_BYTES)
+
+    def _join(self, submission: Submission | Arrivals, tags: Sequence[object], size: int) -> Sent:
         run = self._run
         if run is None:
             assert self._journal is not None
             run = self._run = Run(self._journal, self._tell, min(_LARGEST, self._publishing.memory_limit * _SHARE))
             self._sent = Sent((), run)
         sent = self._sent
-        run.add(submission, tag, message.size + MESSAGE_BYTES)
-        if run.room <= 0 or len(run) == _LONGEST:
+        run.add(submission, tags, size)
+        if run.room <= 0 or len(run) >= _LONGEST:
             self.hand_in()
         return sent

@@ -88,6 +88,26 @@ class Publishing:
         self._life.check()
         return self._topology.route(message, further_keys)
 
+    def sole_queue(self, messages: Sequence[Message]) -> BrokerQueue | None:
+        """The queue that these messages of one address go to together; None where each has to be looked at.
+
+        `have_gone` counts them when they are there.
+        """
+        self._life.check()
+        largest = self._memory.largest_body
+        persistent = messages[0].persistent
+        for message in messages:
+            body = message.body
+            if message.persistent is not persistent or type(body) is not bytes or len(body) > largest:
+                return None
+            if message.expiration is not None or message.delay is not None:
+                return None
+        return self._topology.sole_queue(messages[0])
+
+    def have_gone(self, messages: Sequence[Message]) -> None:
+        """They are where `sole_queue` said."""
+        self._topology.count_received(messages[0].exchange, len(messages))
+
     def put_on(
         self,
         queues: list[BrokerQueue],

@@ -75,6 +75,8 @@ class Enqueuer:
         self.needs_more: bool = (
             self._has_keys or settings.has_groups or alerts is not None or settings.message_ttl is not None
         )
+        # Messages without times of their own may come in runs, unless `limit.may_refuse` one of them.
+        self.takes_runs: bool = not self.needs_more and not state.limit.may_overflow
 
     @property
     def store_number(self) -> int:
@@ -128,6 +130,46 @@ class Enqueuer:
         if after:
             self._callbacks.act(after)
         return outcome, entry if accepted else None
+
+    def admit_all(self, messages: Sequence[Message]) -> list[Entry] | None:
+        """`admit` messages without times of their own, in one hold; None, and nothing was done: admit each.
+
+        The entries must come back: by `hand_over_all` or by `withdraw`.
+        """
+        if not self.takes_runs:
+            return None
+        entries = [Entry(self._queue, message, message.size) for message in messages]
+        if self.pager is not None:
+            self.pager.check_size(max([entry.size for entry in entries]))
+        with self._lock:
+            state = self._state
+            if state.deleted or state.limit.may_refuse or state.limit.short_of_memory:
+                return None
+            self._admitted += len(entries)
+            self._admitted_bytes += sum([entry.size for entry in entries])
+        return entries
+
+    def hand_over_all(self, entries: Sequence[Entry], puts: Sequence[Put]) -> None:
+        """`hand_over` what `admit_all` admitted, in one hold."""
+        after: After = []
+        with self._lock:
+            state = self._state
+            self._admitted -= len(entries)
+            self._admitted_bytes -= sum([entry.size for entry in entries])
+            if state.deleted:
+                return
+            for entry, put in zip(entries, puts, strict=True):
+                entry.number, entry.is_stored = put.id, True
+            state.append_all(entries, after)
+            offers = state.choose_for(entries, after)
+        self.have_arrived(after, offers)
+
+    def have_arrived(self, after: After, offers: list[tuple[Entry, list[QueueConsumer]]]) -> None:
+        """What follows a run, the lock being free; `offers` are those of `QueueState.choose_for`."""
+        if after:
+            self._callbacks.act(after)
+        for entry, candidates in offers:
+            self.offer(entry, candidates)
 
     def hand_over(self, entry: Entry, put: Put) -> None:
         """Let an admitted entry join: its commit is there."""

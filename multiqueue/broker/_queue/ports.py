@@ -25,6 +25,12 @@ class Joining(Protocol):
     ) -> tuple[PutOutcome, Entry | None]:
         """Decide about a message that is to be committed before it joins, and keep its room."""
 
+    def admit_all(self, messages: Sequence[Message]) -> list[Entry] | None:
+        """`admit` in one hold; None, and nothing was done: admit each."""
+
+    def hand_over_all(self, entries: Sequence[Entry], puts: Sequence[Put]) -> None:
+        """`hand_over` what `admit_all` admitted, in one hold."""
+
     def hand_over(self, entry: Entry, put: Put) -> None:
         """Let an admitted entry join: its commit is there."""
 

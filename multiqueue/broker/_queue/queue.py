@@ -173,6 +173,22 @@ class BrokerQueue:
             joining.watch(self._alerts, entry)
         return outcome
 
+    def put_all(self, messages: Sequence[Message]) -> PutOutcome | None:
+        """`put` of messages without times of their own, in one hold; None, and nothing was done: put each."""
+        joining = self.joining
+        if self.journal is not None or not joining.takes_runs:
+            return None
+        entries = [Entry(self, message, message.size) for message in messages]
+        after: After = []
+        with self._lock:
+            state = self.state
+            if state.deleted or state.limit.may_refuse:
+                return None
+            outcome = state.append_all(entries, after)
+            offers = state.choose_for(entries, after)
+        joining.have_arrived(after, offers)
+        return outcome
+
     # -- delivering
 
     def deliver_single_message(self, consumer: QueueConsumer, *, may_end: bool = False) -> Entry | None:

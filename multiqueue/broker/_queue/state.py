@@ -166,8 +166,7 @@ class QueueState:
 
     def append(self, entry: Entry, after: After) -> PutOutcome:
         """Add an entry, then apply the overflow policy, which may drop this very entry."""
-        counters, limit = self.counters, self.limit
-        counters.arrived(1, entry.size)
+        self.counters.arrived(1, entry.size)
         superseded = self.source.add(entry, after)
         if entry.expires_at is not None:
             self.note_expiry(entry, entry.expires_at)
@@ -175,11 +174,35 @@ class QueueState:
             self.hold(entry, entry.held_until)
         if superseded is not None and superseded.is_ready:
             self.drop(superseded, None, after)
-        outcome = self._apply_overflow(after) if limit.may_overflow else PutOutcome.ENQUEUED
+        outcome = self._apply_overflow(after) if self.limit.may_overflow else PutOutcome.ENQUEUED
+        return outcome if self._reserve_memory(after) is PutOutcome.ENQUEUED else PutOutcome.THROTTLED
+
+    def _reserve_memory(self, after: After) -> PutOutcome:
+        """Reserve memory for what has come; THROTTLED when there is none, and the queue cannot page."""
+        counters, limit = self.counters, self.limit
         if counters.depth_bytes + MESSAGE_BYTES * counters.depth > limit.reserved and not limit.reserve():
             after.append(self._calls.relieve)
-            return outcome if limit.can_page and not limit.short_of_memory else PutOutcome.THROTTLED
-        return outcome
+            if limit.short_of_memory or not limit.can_page:
+                return PutOutcome.THROTTLED
+        return PutOutcome.ENQUEUED
+
+    def append_all(self, entries: Sequence[Entry], after: After) -> PutOutcome:
+        """`append` each of the entries, which are of a queue that `takes_runs`."""
+        self.counters.arrived(len(entries), sum([entry.size for entry in entries]))
+        add = self.source.add
+        for entry in entries:
+            add(entry, after)
+        return self._reserve_memory(after)
+
+    def choose_for(self, entries: Sequence[Entry], after: After) -> list[tuple[Entry, list[QueueConsumer]]]:
+        """`choose` for each of new entries; what it returns for each."""
+        offers: list[tuple[Entry, list[QueueConsumer]]] = []
+        for entry in entries:
+            if not self.consumers.idle:
+                break
+            if entry.state is EntryState.AVAILABLE and (candidates := self.choose(entry, after)):
+                offers.append((entry, candidates))
+        return offers
 
     # -- notifying
 

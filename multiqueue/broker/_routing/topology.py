@@ -217,6 +217,22 @@ class Topology:
                 exchange.unroutable += 1
         return found
 
+    def sole_queue(self, message: Message) -> BrokerQueue | None:
+        """The queue that messages with this one's address go to, where their address alone leads to one; else None."""
+        with self._lock:
+            exchange = self._exchanges.get(message.exchange)
+            bindings = () if exchange is None or exchange.internal else exchange.matcher.matching(message.routing_key)
+        if len(bindings) != 1 or bindings[0].condition is not None or isinstance(bindings[0].destination, Exchange):
+            return None
+        return bindings[0].destination
+
+    def count_received(self, exchange_name: str, count: int) -> None:
+        """So many messages have gone to their `sole_queue`."""
+        with self._lock:
+            exchange = self._exchanges.get(exchange_name)
+            if exchange is not None:
+                exchange.received += count
+
     def _follow(
         self, exchange: Exchange, bindings: tuple[Binding, ...], message: Message, keys: Sequence[str]
     ) -> list[BrokerQueue]:
