@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
@@ -30,7 +32,7 @@ SHARED = {
     "rabbitmq": re.compile("::.*rabbitmq|test_interop_differential", re.IGNORECASE),
     "browser": re.compile("test_monitor_page"),
     "postgres": re.compile("::.*postgres", re.IGNORECASE),
-    "spark": re.compile("tests/(spark/|pipeline/test_pipeline_cluster)"),
+    "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|input|stores|table_spark))"),
 }
 
 
@@ -40,7 +42,12 @@ def pytest_configure() -> None:
     Programs that tests start inherit an ignored signal, and those that are to end by it never would.
 
     And have JVMs start with less ado: here they do little, and live for seconds.
+
+    And keep what Python compiles, even where it is told not to: each process would compile the house anew otherwise,
+    and the tests start some 1,500.
     """
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -72,6 +79,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+
+
+def pytest_collection_finish() -> None:
+    """Take what the collection made out of the garbage collector's sight: a full collection costs 0.1 s otherwise.
+
+    Tests ask for hundreds of them, and each round of a benchmark begins with one.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
