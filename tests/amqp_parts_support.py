@@ -28,6 +28,7 @@ from multiqueue.amqp._server.settings import RANGES as RANGES
 from multiqueue.amqp._server.status import fetch_status as fetch_status
 from multiqueue.amqp._server.users_file import UsersFile as UsersFile
 from multiqueue.amqp._session import deliveries as deliveries
+from multiqueue.amqp._session import machine as machine
 from multiqueue.amqp._session import transaction as transaction
 from multiqueue.amqp._session.confirms import Confirms as Confirms
 from multiqueue.amqp._session.machine import ChannelEvent as ChannelEvent

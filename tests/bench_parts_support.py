@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from multiqueue.bench import _amqp as _amqp
+from multiqueue.bench import _broker as _broker
+from multiqueue.bench import _core_suite as _core_suite
 from multiqueue.bench import _pipeline_runs as _pipeline_runs
+from multiqueue.bench import _spark as _spark
 from multiqueue.bench import _spark_fan_in as _spark_fan_in
 from multiqueue.bench import _spark_jobs as _spark_jobs
 from multiqueue.bench import _spark_session as _spark_session

@@ -43,8 +43,8 @@ def pytest_configure() -> None:
 
     And have JVMs start with less ado: here they do little, and live for seconds.
 
-    And keep what Python compiles, even where it is told not to: each process would compile the house anew otherwise,
-    and the tests start some 1,500.
+    And keep what Python compiles, even where it is told not to: otherwise each process that a test starts would
+    compile the house anew, and each run all tests.
     """
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

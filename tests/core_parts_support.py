@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from multiqueue.core import _sync as _sync
 from multiqueue.core._draining import drain_to as drain_to
+from multiqueue.core._executor_job import Job as Job
 from multiqueue.core._executor_workers import Workers as Workers
 from multiqueue.core._fifo import Fifo as Fifo
 from multiqueue.core._lane_map import _results as _results

@@ -19,11 +19,14 @@ from multiqueue.spark._after_stop import Item as Item
 from multiqueue.spark._after_stop import end_read_of_result as end_read_of_result
 from multiqueue.spark._after_stop import waits_in_vain as waits_in_vain
 from multiqueue.spark._alarms import FEW as FEW
+from multiqueue.spark._alarms import Alarm as Alarm
 from multiqueue.spark._alarms import Alarms as Alarms
 from multiqueue.spark._backend import Marks as Marks
 from multiqueue.spark._backend import is_connect as is_connect
 from multiqueue.spark._classic import ClassicBackend as ClassicBackend
+from multiqueue.spark._connect import ConnectBackend as ConnectBackend
 from multiqueue.spark._environment import warn_of_another_python as warn_of_another_python
+from multiqueue.spark._job import SparkJob as SparkJob
 from multiqueue.spark._jvm_threads import JvmThreads as JvmThreads
 from multiqueue.spark._lease import Lease as Lease
 from multiqueue.spark._lease_backlog import Leased as Leased
@@ -32,6 +35,7 @@ from multiqueue.spark._lease_properties import properties_as_text as properties_
 from multiqueue.spark._lease_properties import properties_of_text as properties_of_text
 from multiqueue.spark._queue_reader import QueueReader as QueueReader
 from multiqueue.spark._queue_reader import Supply as Supply
+from multiqueue.spark._running import Running as Running
 from multiqueue.spark._source import QueueStreamReader as QueueStreamReader
 from multiqueue.spark._spool import Slice as Slice
 from multiqueue.spark._spool import Spool as Spool

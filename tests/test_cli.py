@@ -17,6 +17,7 @@ from rich.console import Console
 
 from multiqueue import __version__
 from multiqueue.cli import main
+from multiqueue.pipeline import FileSeen
 from multiqueue.pipeline.cli import lanes_table
 
 CONFIG = """\
@@ -281,8 +282,6 @@ def test_status_and_retry(config: Path) -> None:
     for name in ("b", "c"):
         (config.parent / "eu" / f"{name}.csv").touch()
     ledger = Ledger(config.parent / "out" / "_multiqueue" / "state.sqlite", config.parent)
-    from multiqueue.pipeline._items import FileSeen
-
     ledger.record_scan("eu", [FileSeen(f"eu/{name}.csv", 1, 1) for name in "abc"], 1, 0.0)
     a, b, _ = ledger.next_waiting("eu", 0.0, 9)
     ledger.succeed(ledger.submit(a), a.files, 0.0, 1.0)

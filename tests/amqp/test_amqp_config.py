@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from amqp_parts_support import RANGES, SECTIONS, LimitsSection, fetch_status, load_config
+from amqp_parts_support import RANGES, SECTIONS, LimitsSection, access, fetch_status, load_config
 from amqp_raw_support import RawClient
 from amqp_tls_support import TlsClient, trusting
 from click.testing import CliRunner
@@ -317,9 +317,8 @@ def test_hash_password() -> None:
     """What it prints lets the password in."""
     hashed = CliRunner().invoke(command, ["hash-password"], input="secret\n").output.strip()
     user = amqp.User("anna", hashed)
-    from multiqueue.amqp._server.access import Access
 
-    assert Access([user]).verify("anna", b"secret")
+    assert access.Access([user]).verify("anna", b"secret")
 
 
 @pytest.mark.parametrize(("given", "said"), [(b"", "no password"), (b"\n", "no password"), (b"\xff\n", "not UTF-8")])

@@ -12,6 +12,7 @@ from amqp_parts_support import (
     CLOSE,
     DROPS_WHAT_IT_DOES_NOT_KNOW,
     HANDLERS,
+    MOVES,
     SETTLING,
     ChannelEvent,
     ChannelMachine,
@@ -25,13 +26,12 @@ from amqp_parts_support import (
     Window,
     tuned,
 )
-from amqp_parts_support import MOVES as CONNECTION_MOVES
+from amqp_parts_support import machine as channel_machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue import amqp
-from multiqueue.amqp._session.machine import MOVES
 
 HEADER = b"\0\x3c\0\0" + (3).to_bytes(8) + b"\0\0"
 EVENTS = {
@@ -67,7 +67,7 @@ def channel_in(state: ChannelState) -> ChannelMachine:
 def test_a_channel_follows_its_table(state: ChannelState, event: ChannelEvent) -> None:
     """Every event in every state goes where the table says, or raises what it says and changes nothing."""
     machine = channel_in(state)
-    cell = MOVES[state][event]
+    cell = channel_machine.MOVES[state][event]
     if isinstance(cell, tuple):
         with pytest.raises(amqp.ConnectionFault) as raised:
             machine.receive(*EVENTS[event])
@@ -128,9 +128,7 @@ def test_every_method_of_the_specification_has_its_place() -> None:
 
 # -- the connection
 
-METHODS = sorted(
-    {method for moves in CONNECTION_MOVES.values() for method in moves} | {b"\0\x0a\0\x0a", b"\0\x3c\0\x28"}
-)
+METHODS = sorted({method for moves in MOVES.values() for method in moves} | {b"\0\x0a\0\x0a", b"\0\x3c\0\x28"})
 MAY_GIVE_UP = {ConnectionState.STARTING, ConnectionState.TUNING, ConnectionState.OPENING}
 
 
@@ -139,7 +137,7 @@ def test_a_connection_follows_its_table(state: ConnectionState, method: bytes) -
     """Every method in every state goes where the table says, is dropped, or raises and changes nothing."""
     machine = ConnectionMachine()
     machine.state = state
-    to = CONNECTION_MOVES[state].get(method)
+    to = MOVES[state].get(method)
     if to is not None:
         assert machine.receive(method)
         assert machine.state is to
@@ -272,7 +270,7 @@ def rows(*names: str) -> list[list[str]]:
 def test_the_page_shows_the_channels_table() -> None:
     """The table in the document is the one in the code."""
     shown = rows("in", *(event.name for event in ChannelEvent))
-    cells = [[MOVES[state][event] for event in ChannelEvent] for state in ChannelState]
+    cells = [[channel_machine.MOVES[state][event] for event in ChannelEvent] for state in ChannelState]
     assert shown == [
         [state.name, *(str(cell[0]) if isinstance(cell, tuple) else cell.name for cell in row)]
         for state, row in zip(ChannelState, cells, strict=True)
@@ -283,11 +281,7 @@ def test_the_page_shows_the_connections_table() -> None:
     """The same for connections."""
     methods: list[Any] = list(commands.INDEX_MAPPING.values())
     called = {method.index.to_bytes(4): method.name for method in methods}
-    moves = [
-        [state.name, called[method], to.name]
-        for state, moves in CONNECTION_MOVES.items()
-        for method, to in moves.items()
-    ]
+    moves = [[state.name, called[method], to.name] for state, moves in MOVES.items() for method, to in moves.items()]
     assert rows("from", "method", "to") == moves
 
 

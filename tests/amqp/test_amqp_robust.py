@@ -131,8 +131,6 @@ def test_any_methods_in_any_order(server: Server, caplog: pytest.LogCaptureFixtu
             max_size=2,
         ),
     }
-    from multiqueue.amqp._wire.methods import _fields
-
     known: list[Any] = list(commands.INDEX_MAPPING.values())
     methods = [method for method in known if method.index >> 16 != 10]
     with RawClient(server.url, opens=False) as client:
@@ -140,7 +138,7 @@ def test_any_methods_in_any_order(server: Server, caplog: pytest.LogCaptureFixtu
         client.send_method(1, commands.Channel.Open)
         for _ in range(data.draw(st.integers(1, 6))):
             method = data.draw(st.sampled_from(methods))
-            fields = {name: data.draw(values[kind]) for name, kind in _fields(method)}
+            fields = {name: data.draw(values[kind]) for name, kind in methods._fields(method)}
             try:
                 client.send_method(data.draw(st.integers(1, 2)), method, **fields)
             except OSError:

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from bench_parts_support import _core_suite
 
-from multiqueue.bench._core_suite import SUITE
 from multiqueue.bench.cli import core
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs/guides/benchmarks.md").read_text(encoding="utf-8")
@@ -22,6 +22,6 @@ def test_the_example_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_the_guide_explains_every_workload_and_option() -> None:
     """A workload or an option that the guide does not mention is not finished."""
-    names = [workload.name for workload in SUITE.workloads if not workload.name.endswith("-100")]
+    names = [workload.name for workload in _core_suite.SUITE.workloads if not workload.name.endswith("-100")]
     options = [option for parameter in core.params for option in parameter.opts]
     assert [name for name in (*names, *options) if name not in GUIDE] == []

@@ -10,6 +10,7 @@ from bench_parts_support import (
     Ends,
     ItemsLost,
     Workload,
+    _core_suite,
     batches,
     check_arrivals,
     check_order,
@@ -25,15 +26,13 @@ from bench_parts_support import (
 )
 from bench_support import lossy
 
-from multiqueue.bench._core_suite import SUITE
-
 TINY = 0.002
 
 
 WORKLOADS = [
     # 100,000 sub-queues take seconds to make
     pytest.param(workload, id=workload.name, marks=[pytest.mark.slow(selected=True)] * ("idle-sub" in workload.name))
-    for workload in SUITE.scaled(TINY).workloads
+    for workload in _core_suite.SUITE.scaled(TINY).workloads
 ]
 
 
@@ -51,7 +50,9 @@ def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
 def test_the_suite_measures_what_is_promised() -> None:
     """The goals of the core, each by wall clock and by CPU where both exist."""
     goals = {
-        (workload.name, goal.rival, round(goal.at_least, 2)) for workload in SUITE.workloads for goal in workload.goals
+        (workload.name, goal.rival, round(goal.at_least, 2))
+        for workload in _core_suite.SUITE.workloads
+        for goal in workload.goals
     }
     assert goals == {
         ("single", "multiqueue", 1.7),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from broker_parts_support import Topology
 
-from multiqueue.broker import Binding, DeclaredQueue, Exchange
-
-if TYPE_CHECKING:
-    from multiqueue.broker._queue.queue import BrokerQueue
+from multiqueue.broker import Binding, BrokerQueue, DeclaredQueue, Exchange
 
 
 class NamedQueue:

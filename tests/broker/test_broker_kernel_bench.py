@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from bench_parts_support import Rival, Workload
+from bench_parts_support import Rival, Workload, _broker
 
-from multiqueue.bench._broker import SUITE
-
-ATTEMPTS = [(workload, rival) for workload in SUITE.workloads for rival in workload.rivals]
+ATTEMPTS = [(workload, rival) for workload in _broker.SUITE.workloads for rival in workload.rivals]
 
 
 @pytest.mark.parametrize(("workload", "rival"), ATTEMPTS, ids=[f"{w.name}, {r.name}" for w, r in ATTEMPTS])

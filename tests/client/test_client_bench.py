@@ -6,9 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 import pytest
-from bench_parts_support import Suite, run_workload
-
-from multiqueue.bench._amqp import measured_suite
+from bench_parts_support import Suite, _amqp, run_workload
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +14,7 @@ def suite() -> Iterator[Suite]:
     """Our server against itself, as if it were the other one."""
     from multiqueue.broker import Broker
 
-    with Broker() as broker, measured_suite(broker.listen().url) as suite:
+    with Broker() as broker, _amqp.measured_suite(broker.listen().url) as suite:
         yield suite
 
 

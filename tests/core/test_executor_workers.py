@@ -11,6 +11,7 @@ from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures.thread import BrokenThreadPool
 
 import pytest
+from core_parts_support import Job
 from executor_support import ROOT, Busy, executor, in_thread
 
 from multiqueue import MultiQueueExecutor
@@ -166,8 +167,6 @@ def test_a_worker_that_dies_is_reported_and_replaced(caplog: pytest.LogCaptureFi
 
 def test_nobody_waits_for_a_dead_worker(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a job could not be run because of our own failure, its future ends with that failure (executor 8)."""
-    from multiqueue.core._executor_job import Job
-
     monkeypatch.setattr(Job, "run", lambda self: 1 / 0)
     with executor(1) as pool:
         assert isinstance(pool.submit(int).exception(PATIENCE), ZeroDivisionError)

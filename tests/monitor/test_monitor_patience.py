@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from monitor_parts_support import _app, _patience
 from monitor_support import Client
-
-from multiqueue.monitor import _app, _patience
 
 HALF = b"GET /api/overview HTTP/1.1\r\nHost: x\r\nX-Slow: "
 

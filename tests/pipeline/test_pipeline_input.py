@@ -529,8 +529,9 @@ def test_messages_that_name_files(read: Reader) -> None:
 def test_a_run_shows_its_dispatcher_to_those_who_watch(spark: Any, tmp_path: Path) -> None:
     """The page of a run has a job for each item, by its file, and the Spark jobs of each."""
     pytest.importorskip("starlette")
+    from monitor_parts_support import _lanes
+
     from multiqueue.monitor import PipelineWindows
-    from multiqueue.monitor._lanes import job_view
 
     write(tmp_path, {"a.csv": A, "b.csv": B})
     (tmp_path / "p.toml").write_text(STEPS.partition("[steps")[0] + STEPS[STEPS.index("[output]") :])
@@ -540,4 +541,4 @@ def test_a_run_shows_its_dispatcher_to_those_who_watch(spark: Any, tmp_path: Pat
         records = book.records(0.0)["orders"]
         assert sorted(record.name for record in records) == ["a.csv", "b.csv"]
         dispatcher = book.executor()
-        assert dispatcher is None or job_view(book, records[0])["spark"]
+        assert dispatcher is None or _lanes.job_view(book, records[0])["spark"]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkRuntimeError, PythonException
-from spark_parts_support import ClassicBackend
+from spark_parts_support import ClassicBackend, ConnectBackend
 
 from multiqueue.spark import SparkFuture, SparkSessionStopped
 
@@ -88,8 +88,6 @@ def test_a_channel_that_a_stop_has_closed_is_a_stop(need_module: Callable[[str, 
     need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
     import grpc
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
-
-    from multiqueue.spark._connect import ConnectBackend
 
     backend = ConnectBackend(cast("Any", SimpleNamespace(is_stopped=False)))
     channel = grpc.insecure_channel("127.0.0.1:1")

@@ -14,13 +14,12 @@ from bench_parts_support import (
     Reading,
     Workload,
     _pipeline_runs,
+    _spark,
     _spark_fan_in,
     _spark_jobs,
     _spark_session,
     run_workload,
 )
-
-from multiqueue.bench._spark import SUITE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +44,7 @@ def in_the_tests_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow(selected=True)
 @pytest.mark.parametrize(
     "workload",
-    [*SUITE.scaled(SMALL).workloads, *PIPELINES.scaled(SMALL / 10).workloads],
+    [*_spark.SUITE.scaled(SMALL).workloads, *PIPELINES.scaled(SMALL / 10).workloads],
     ids=lambda workload: workload.name,
 )
 @pytest.mark.usefixtures("in_the_tests_session")
@@ -78,7 +77,9 @@ def test_lost_work_is_found_out() -> None:
 
 def test_the_suite_measures_what_is_promised() -> None:
     """The goals of the dispatcher and the fan-in."""
-    assert {(workload.name, goal.metric, goal.at_least) for workload in SUITE.workloads for goal in workload.goals} == {
+    assert {
+        (workload.name, goal.metric, goal.at_least) for workload in _spark.SUITE.workloads for goal in workload.goals
+    } == {
         ("jobs", "rate", 0.95),
         ("urgent", "wait", 1.0),
         ("tenants", "wait", 5.0),

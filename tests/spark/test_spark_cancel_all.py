@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from spark_parts_support import BOUNDS
+from spark_parts_support import BOUNDS, SparkJob
 from spark_support import FakeSpark, dispatcher
 
 from multiqueue.spark import Histogram, Progress, SparkJobTimeout
@@ -46,8 +46,6 @@ def test_cancelling_everything_leaves_the_dispatcher_usable() -> None:
 @pytest.mark.parametrize("what", ["lane", "all"])
 def test_an_item_that_a_worker_has_taken_is_cancelled_too(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     """An item between its lane and its function is not missed: it is not called any more."""
-    from multiqueue.spark._job import SparkJob
-
     taken, go_on = threading.Event(), threading.Event()
     run = SparkJob.run
 

@@ -9,6 +9,7 @@ from concurrent.futures import wait
 from typing import Any
 
 import pytest
+from spark_parts_support import Running, SparkJob
 from spark_support import FakeSpark, dispatcher
 
 from multiqueue.errors import Full
@@ -186,8 +187,6 @@ def test_cancel_running_asks_for_the_end_of_all_that_runs() -> None:
 
 def test_what_has_ended_is_not_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """An item whose future has ended is not counted by `cancel_running`, though its worker has not left yet."""
-    from multiqueue.spark._running import Running
-
     leaves, leave = threading.Event(), Running.leave
 
     def late(self: Running, future: Any) -> None:
@@ -260,8 +259,6 @@ def test_an_item_taken_but_not_begun_is_not_missed(monkeypatch: pytest.MonkeyPat
     spark = FakeSpark()
     begun = threading.Event()
     go_on = threading.Event()
-
-    from multiqueue.spark._job import SparkJob
 
     run = SparkJob.run
 

@@ -7,6 +7,7 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
+from spark_parts_support import Alarm, Alarms
 from spark_support import Cancelled, FakeSpark, dispatcher
 
 from multiqueue.spark import Retry, SparkDeadlineMissed, SparkJobTimeout, SparkSessionStopped, is_transient
@@ -115,8 +116,6 @@ def test_a_job_that_has_not_begun_by_its_deadline_ends() -> None:
 
 def test_no_job_begins_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that is faster than the alarm does not call a function whose time is over."""
-    from multiqueue.spark._alarms import Alarm, Alarms
-
     monkeypatch.setattr(Alarms, "at", lambda self, moment, action: Alarm(self, moment, action))  # never rings
     monkeypatch.setattr(Alarms, "turn_off", lambda self, alarm: None)
     with dispatcher(FakeSpark()) as dock:
