@@ -46,6 +46,7 @@ from ._delivery.subscription import Subscription as Subscription
 from ._delivery.target import ConsumerTarget as ConsumerTarget
 from ._delivery.target import Delivery as Delivery
 from ._host.broker import Broker as Broker
+from ._host.past import VirtualHostPast as VirtualHostPast
 from ._host.publisher import Publisher as Publisher
 from ._host.publisher import Run as Run
 from ._host.publisher import Sent as Sent
@@ -146,6 +147,7 @@ __all__ = [
     "UnknownQueueKind",
     "Unroutable",
     "VirtualHost",
+    "VirtualHostPast",
     "VirtualHostStatistics",
     "WireForm",
     "compile_selector",

@@ -1,7 +1,8 @@
-"""What figures were: the samples behind RabbitMQ's `lengths_age`, `lengths_incr`, `msg_rates_age` and `msg_rates_incr`.
+"""What figures were: the samples behind RabbitMQ's `lengths_age`, `msg_rates_age`, `data_rates_age`, `node_stats_age`
+and their `_incr`.
 
 Promise     A track has a row for each sample in which its figures changed, so one that rests costs nothing; its rows
-            are bounded, and all tracks of queues together by `_ROWS`.
+            are bounded, and all rows of a history together by `_CELLS`.
 State       A `History` belongs to one sampler, which takes its lock for samples around each call.
 """
 
@@ -12,54 +13,64 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Final
 
-FIGURES: Final = ("ready", "unacked", "publish", "deliver_get", "ack", "redeliver")
+from ._node import FIGURES as NODE_FIGURES
+
 _MOST: Final = 600  # rows of a track: ten minutes of changes at the shortest interval
 _LEAST: Final = 60
-_ROWS: Final = 600_000  # of all queues together: 40 MB
+_CELLS: Final = 5_000_000  # figures of all tracks together: 40 MB
 _MOST_SAMPLES: Final = 600  # of one answer
 
-Figures = tuple[int, ...]  # in the order of FIGURES
+Figures = tuple[int, ...]  # in the order of the history's names
+_LENGTHS: Final = ("messages", "messages_ready", "messages_unacknowledged")
+_DATA: Final = ("recv_oct", "send_oct")
 
 
 class Track:
-    """The figures of one queue or virtual host over time."""
+    """The figures of one object over time."""
 
-    __slots__ = ("_rows", "_times")
+    __slots__ = ("_last", "_rows", "_times")
 
     def __init__(self) -> None:
         self._times: array[float] = array("d")  # seconds since 1970, ascending
-        self._rows: list[Figures] = []  # as many; each until the time of the next
+        self._rows: array[int] = array("q")  # one after the other; each until the time of the next
+        self._last: Figures = ()
+
+    def __len__(self) -> int:
+        return len(self._times)
 
     def add(self, at: float, figures: Figures, most: int) -> None:
         """Note figures, if they are others than before."""
-        if self._rows and (self._rows[-1] == figures or at < self._times[-1]):
+        if self._times and (self._last == figures or at < self._times[-1]):
             return
         self._times.append(at)
-        self._rows.append(figures)
-        if len(self._rows) > most:
-            del self._times[: len(self._rows) - most]
-            del self._rows[: len(self._rows) - most]
+        self._rows.extend(figures)
+        self._last = figures
+        over = len(self._times) - most
+        if over > 0:
+            del self._times[:over]
+            del self._rows[: over * len(figures)]
 
-    def samples(self, name: str, now: float, age: int, step: int) -> list[dict[str, int]]:
+    def samples(self, place: int, now: float, age: int, step: int) -> list[dict[str, int]]:
         """The figure each `step` seconds from `now` back for `age` seconds, the newest first, as RabbitMQ writes it."""
-        place, found = FIGURES.index(name), []
+        found, width = [], len(self._last)
         for back in range(0, min(age, step * _MOST_SAMPLES) + 1, step):
             row = bisect_right(self._times, now - back) - 1
             if row < 0:
                 break
-            found.append({"sample": self._rows[row][place], "timestamp": int((now - back) * 1000)})
+            found.append({"sample": self._rows[row * width + place], "timestamp": int((now - back) * 1000)})
         return found
 
 
 class History:
-    """The tracks of many queues, or virtual hosts, by their keys."""
+    """The tracks of many objects of a kind by their keys. `names` are RabbitMQ's of the figures that are noted."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names: tuple[str, ...] = tuple(names)
         self._tracks: dict[Hashable, Track] = {}
 
     def note(self, at: float, figures: Iterable[tuple[Hashable, Figures]], count: int) -> None:
         """Note the figures of one sample, of `count` objects; those of objects that are gone are forgotten."""
-        most = max(_LEAST, min(_MOST, _ROWS // max(1, count)))
+        most = max(_LEAST, min(_MOST, _CELLS // len(self.names) // max(1, count)))
         before, self._tracks = self._tracks, {}
         for key, row in figures:
             track = self._tracks[key] = before.get(key) or Track()
@@ -69,25 +80,31 @@ class History:
         """The track of one object."""
         return self._tracks.get(key)
 
-
-def add_samples(view: dict[str, Any], track: Track | None, now: float, query: Mapping[str, str]) -> None:
-    """Put samples into the `*_details` of a view's lengths and message rates, where the query asks for them."""
-    if track is None:
-        return
-    lengths, rates = _asked(query, "lengths"), _asked(query, "msg_rates")
-    if lengths is not None:
-        ready, unacked = (track.samples(name, now, *lengths) for name in ("ready", "unacked"))
-        both = [{**one, "sample": one["sample"] + other["sample"]} for one, other in zip(ready, unacked, strict=True)]
-        for name, samples in (("messages", both), ("messages_ready", ready), ("messages_unacknowledged", unacked)):
-            _put(view.get(f"{name}_details"), samples)
-    if rates is not None:
-        stats = view.get("message_stats", {})
-        for name in FIGURES[2:]:
-            _put(stats.get(f"{name}_details"), track.samples(name, now, *rates))
+    def add_samples(self, view: dict[str, Any], key: Hashable, now: float, query: Mapping[str, str]) -> None:
+        """Put samples into the `*_details` of a view and its `message_stats`, where the query asks for them."""
+        track = self._tracks.get(key)
+        if track is None:
+            return
+        asked = {kind: _asked(query, kind) for kind in AGES}
+        for place, name in enumerate(self.names):
+            wanted = asked[_kind(name)]
+            inside = view if f"{name}_details" in view else view.get("message_stats", view)
+            details = inside.get(f"{name}_details")
+            if wanted is not None and details is not None:
+                _put(details, track.samples(place, now, *wanted))
 
 
-def _put(details: dict[str, Any] | None, samples: list[dict[str, int]]) -> None:
-    if details is None or not samples:
+AGES: Final = ("lengths", "msg_rates", "data_rates", "node_stats")
+
+
+def _kind(name: str) -> str:
+    if name in NODE_FIGURES:
+        return "node_stats"
+    return "lengths" if name in _LENGTHS else "data_rates" if name in _DATA else "msg_rates"
+
+
+def _put(details: dict[str, Any], samples: list[dict[str, int]]) -> None:
+    if not samples:
         return
     newest, oldest = samples[0], samples[-1]
     seconds = (newest["timestamp"] - oldest["timestamp"]) / 1000

@@ -7,16 +7,14 @@ sample. A program that has a registry of its own registers `BrokerCollector` the
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..amqp import Server, memory_used_bytes, open_files_limit
+from ..amqp import Server, open_files_limit
 from ..broker import QueueStatistics
 from ._samples import QueueSample, Sample, Sampler
 from ._views import API_VERSION, NODE, channel_name
@@ -97,14 +95,15 @@ class BrokerCollector(Collector):
         yield identity
         limits = None if self._server is None else self._server.settings
         figures: dict[str, tuple[str, float | None]] = {
-            "process_resident_memory_bytes": ("Memory used in bytes", memory_used_bytes()),
+            "process_resident_memory_bytes": ("Memory used in bytes", sample.node["mem_used"]),
+            "process_open_fds": ("Open file descriptors", sample.node["fd_used"]),
             "process_max_fds": ("Open file descriptors limit", open_files_limit()),
             "process_open_tcp_sockets": ("Open TCP sockets", len(sample.connections)),
             "resident_memory_limit_bytes": (
                 "Memory high watermark in bytes",
                 None if limits is None else limits.memory_limit_bytes,
             ),
-            "disk_space_available_bytes": ("Disk space available in bytes", _disk_free()),
+            "disk_space_available_bytes": ("Disk space available in bytes", sample.node["disk_free"]),
             "disk_space_available_limit_bytes": (
                 "Free disk space low watermark in bytes",
                 None if limits is None else limits.disk_free_limit_bytes,
@@ -134,12 +133,24 @@ class BrokerCollector(Collector):
         ):
             yield GaugeMetricFamily(f"rabbitmq_{name}", text, value=value)
         total = sample.total
+        routed = total.published - total.returned - total.dropped
         for name, text, count in (
             ("received", "Total number of messages received from publishers", total.published),
-            ("routed", "Total number of messages routed to queues or streams", total.published - total.returned),
+            (
+                "routed",
+                "Total number of messages routed to queues or streams",
+                routed,
+            ),
             ("delivered", "Total number of messages delivered to consumers", total.delivered),
             ("acknowledged", "Total number of messages acknowledged by consumers", total.acked),
             ("redelivered", "Total number of messages redelivered to consumers", total.redelivered),
+            ("confirmed", "Total number of messages confirmed to publishers", total.confirmed),
+            ("unroutable_returned", "Total number of mandatory messages that no queue took", total.returned),
+            (
+                "unroutable_dropped",
+                "Total number of other messages that no queue took",
+                total.dropped,
+            ),
             ("dead_lettered", "Total number of messages dead-lettered", total.dead_lettered),
         ):
             metric = CounterMetricFamily(f"rabbitmq_global_messages_{name}", text, labels=["protocol"])
@@ -270,10 +281,3 @@ def _channels(prefix: str, sample: Sample, per_object: bool) -> Iterator[Metric]
         else:
             metric.add_metric([], sum(values))
         yield metric
-
-
-def _disk_free() -> float | None:
-    try:
-        return shutil.disk_usage(Path.cwd()).free
-    except OSError:
-        return None

@@ -5,18 +5,18 @@ Who runs    Any thread of the HTTP server's pool. Nothing here changes the broke
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from ..amqp import Access, Server, memory_used_bytes, open_files_limit
+from ..amqp import Access, ConnectionFigures, Server, open_files_limit
 from ..broker import Broker, BrokerError, Exchange, NotAllowed, NotFound, VirtualHost
 from ._asking import Answer, Ask, Table
 from ._errors import Refused, not_found
 from ._listing import columns, listing, page_of_many
+from ._node import threads_limit
 from ._samples import Pair, QueueSample, Sampler
 from ._views import (
     NODE,
@@ -143,37 +143,35 @@ class Reading:
         listeners = self._listeners() if ask.caller.sees_all else []
         view = overview_view(self._sampler.look(), self._version, listeners)
         totals = {**view["queue_totals"], "message_stats": view["message_stats"]}
-        self._sampler.add_samples(totals, None, ask.query)
+        self._sampler.add_samples(totals, ask.query, "host")
         return columns(view, ask.query)
 
     def nodes(self, ask: Ask) -> Any:
         """`/api/nodes`: this process."""
         ask.caller.check_monitor()
-        return listing([self._node()], ask.query, ("name",))
+        return listing([self._node(ask)], ask.query, ("name",))
 
     def node(self, ask: Ask) -> Any:
         """`/api/nodes/NAME`."""
         ask.caller.check_monitor()
         if ask["node"] != NODE:
             raise not_found()
-        return columns(self._node(), ask.query)
+        return columns(self._node(ask), ask.query)
 
-    def _node(self) -> View:
-        limits = None if self._server is None else self._server.settings
+    def _node(self, ask: Ask) -> View:
+        settings = None if self._server is None else self._server.settings
         files = open_files_limit()
-        where = self._data or Path.cwd()
-        memory: View = {
-            "mem_used": memory_used_bytes(),
-            "mem_limit": 0 if limits is None else limits.memory_limit_bytes or 0,
-            "disk_free_limit": 0 if limits is None else limits.disk_free_limit_bytes or 0,
+        limits: View = {
+            "mem_limit": 0 if settings is None else settings.memory_limit_bytes or 0,
+            "disk_free_limit": 0 if settings is None else settings.disk_free_limit_bytes or 0,
             "fd_total": files,
-            "fd_used": _open_files(),
+            "sockets_total": files if settings is None else min(files, settings.max_connections),
+            "proc_total": threads_limit(),
+            "db_dir": "" if self._data is None else str(self._data),
         }
-        try:
-            memory["disk_free"] = shutil.disk_usage(where).free
-        except OSError:
-            pass  # a directory that is gone has no free space to speak of
-        return node_view(self._sampler.look(), time.monotonic() - self._started, memory)
+        view = node_view(self._sampler.look(), time.monotonic() - self._started, limits, self._listeners())
+        self._sampler.add_samples(view, ask.query, "node")
+        return view
 
     # -- virtual hosts, users, permissions
 
@@ -189,7 +187,7 @@ class Reading:
 
     def _host_view(self, pair: Pair, name: str, ask: Ask) -> View:
         view = host_view(pair, name)
-        self._sampler.add_samples(view, name, ask.query)
+        self._sampler.add_samples(view, ask.query, "host", name)
         return view
 
     def users(self, ask: Ask) -> Any:
@@ -257,7 +255,7 @@ class Reading:
 
     def _queue_view(self, pair: Pair, sample: QueueSample, ask: Ask) -> View:
         view = queue_view(pair, sample)
-        self._sampler.add_samples(view, (sample.virtual_host, sample.declared.name), ask.query)
+        self._sampler.add_samples(view, ask.query, "queue", (sample.virtual_host, sample.declared.name))
         return view
 
     def queue(self, ask: Ask) -> Any:
@@ -351,7 +349,7 @@ class Reading:
         host = self._host(ask).name if "vhost" in ask.parts else None
         pair = self._sampler.look()
         found = [
-            connection_view(pair, each)
+            self._connection_view(pair, each, ask)
             for each in pair.latest.connections.values()
             if self._sees(ask, each.user) and host in (None, each.virtual_host)
         ]
@@ -360,7 +358,12 @@ class Reading:
     def connection(self, ask: Ask) -> Any:
         """`/api/connections/NAME`."""
         pair, found = self._connection(ask)
-        return columns(connection_view(pair, found), ask.query)
+        return columns(self._connection_view(pair, found, ask), ask.query)
+
+    def _connection_view(self, pair: Pair, now: ConnectionFigures, ask: Ask) -> View:
+        view = connection_view(pair, now)
+        self._sampler.add_samples(view, ask.query, "connection", now.name)
+        return view
 
     def connection_channels(self, ask: Ask) -> Any:
         """`/api/connections/NAME/channels`."""
@@ -500,10 +503,3 @@ def _is_up(host: VirtualHost) -> bool:
     except Exception:  # noqa: BLE001  # a store that failed may say so in more than one way
         return False
     return True
-
-
-def _open_files() -> int:
-    try:
-        return len(list(Path("/proc/self/fd").iterdir()))
-    except OSError:
-        return 0

@@ -17,15 +17,34 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
 
-from ..amqp import ConnectionFigures, Server
-from ..broker import Broker, BrokerClosed, DeclaredQueue, ExchangeStatistics, QueueStatistics
-from ._history import Figures, History, add_samples
+from ..amqp import ChannelFigures, ConnectionFigures, Server, ServerPast
+from ..broker import Broker, BrokerClosed, DeclaredQueue, ExchangeStatistics, QueueStatistics, VirtualHostPast
+from ._history import AGES, Figures, History
+from ._node import FIGURES as NODE_FIGURES
+from ._node import node_figures
 
 INTERVAL: Final = 1.0  # seconds between two samples while somebody looks
 _INTEREST: Final = 30.0  # seconds that sampling goes on after the last look
 _SHARE: Final = 50.0  # an interval is at least this many times what a sample takes
+
+DELIVERIES: Final = ("deliver_get", "deliver", "deliver_no_ack", "get", "get_no_ack", "get_empty", "ack", "redeliver")
+_COUNTED: Final = (
+    "delivered",
+    "delivered_no_ack",
+    "got",
+    "got_no_ack",
+    "got_empty",
+    "acked",
+    "redelivered",
+    "expired",
+    "dead_lettered",
+)
+_NO_PAST: Final = ServerPast(
+    connections_created=0, connections_closed=0, channels_created=0, channels_closed=0, confirmed={}, returned={}
+)
 
 QueueKey = tuple[str, str]  # virtual host, name
 
@@ -41,19 +60,31 @@ class QueueSample:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """A virtual host, or all of them, in figures. Counters count since the broker was made."""
+    """A virtual host, or all of them, in figures. Counters count since the broker was made, also what is gone.
+
+    `returned` and `dropped` are messages that no queue has; a publisher got the first ones back.
+    """
 
     ready: int = 0
     unacked: int = 0
     published: int = 0
+    confirmed: int = 0
     returned: int = 0
+    dropped: int = 0
     delivered: int = 0
+    delivered_no_ack: int = 0
+    got: int = 0
+    got_no_ack: int = 0
+    got_empty: int = 0
     acked: int = 0
     redelivered: int = 0
     expired: int = 0
     dead_lettered: int = 0
     received_bytes: int = 0
     sent_bytes: int = 0
+
+
+Delivering = QueueStatistics | ChannelFigures | Totals  # what counts deliveries
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +99,7 @@ class Sample:
     hosts: Mapping[str, Totals] = field(default_factory=dict)
     total: Totals = field(default_factory=Totals)
     alarms: frozenset[str] = frozenset()
+    node: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(NODE_FIGURES, 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +126,25 @@ class Sampler:
     """
 
     def __init__(
-        self, broker: Broker | None, server: Server | None = None, *, clock: Callable[[], float] = time.monotonic
+        self,
+        broker: Broker | None,
+        server: Server | None = None,
+        *,
+        data: Path | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._broker = broker
         self._server = server
+        self._data = data
         self._clock = clock
         self._taking = threading.Lock()
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._pair: Pair | None = None
-        self._queues = History()
-        self._hosts = History()  # by the name of the virtual host; None: all of them
+        self._queues = History(("messages", "messages_ready", "messages_unacknowledged", "publish", *DELIVERIES))
+        self._hosts = History((*self._queues.names, "recv_oct", "send_oct"))  # by name; None: all virtual hosts
+        self._connections = History(("recv_oct", "send_oct"))  # by name
+        self._nodes = History(NODE_FIGURES)  # of one, by None
         self._looked_at = float("-inf")
         self._interval = INTERVAL
         self._is_stale = False
@@ -136,16 +176,27 @@ class Sampler:
             return None
         return pair
 
-    def add_samples(self, view: dict[str, Any], key: QueueKey | str | None, query: Mapping[str, str]) -> None:
-        """Put a queue's, a virtual host's or (None) all virtual hosts' samples into a view, where the query asks so."""
-        if not any(name in query for name in ("lengths_age", "msg_rates_age")):
+    def add_samples(
+        self,
+        view: dict[str, Any],
+        query: Mapping[str, str],
+        kind: Literal["queue", "host", "connection", "node"],
+        key: QueueKey | str | None = None,
+    ) -> None:
+        """Put what was into a view, where the query asks. The key of all virtual hosts is None, and the node's."""
+        if not any(f"{name}_age" in query for name in AGES):
             return
         with self._taking:
             with self._lock:
                 pair = self._pair
             if pair is not None:
-                track = self._queues.get(key) if isinstance(key, tuple) else self._hosts.get(key)
-                add_samples(view, track, pair.latest.wall, query)
+                histories = {
+                    "queue": self._queues,
+                    "host": self._hosts,
+                    "connection": self._connections,
+                    "node": self._nodes,
+                }
+                histories[kind].add_samples(view, key, pair.latest.wall, query)
 
     def refresh(self) -> Pair:
         """A sample of now: for those who have just changed something and look at it next."""
@@ -174,7 +225,7 @@ class Sampler:
                     return self._pair  # another thread was faster
                 previous = self._pair
             began, cpu = self._clock(), time.thread_time()
-            sample = take_sample(self._broker, self._server, began)
+            sample = take_sample(self._broker, self._server, began, self._data)
             before = sample if previous is None or self._is_forgotten(previous, began) else previous.latest
             pair = Pair(sample, before)
             self._queues.note(
@@ -182,6 +233,9 @@ class Sampler:
             )
             hosts: list[tuple[str | None, Totals]] = [(None, sample.total), *sample.hosts.items()]
             self._hosts.note(sample.wall, ((name, _of_totals(each)) for name, each in hosts), len(hosts))
+            bytes_of = ((each.name, (each.received_bytes, each.sent_bytes)) for each in sample.connections.values())
+            self._connections.note(sample.wall, bytes_of, len(sample.connections))
+            self._nodes.note(sample.wall, [(None, tuple(sample.node.values()))], 1)
             cost = time.thread_time() - cpu  # not the clock's: on a busy machine no time would be short enough
             with self._lock:
                 self._pair = pair
@@ -211,8 +265,9 @@ class Sampler:
             return False
 
 
-def take_sample(broker: Broker | None, server: Server | None, at: float) -> Sample:
+def take_sample(broker: Broker | None, server: Server | None, at: float, data: Path | None = None) -> Sample:
     """Read every figure once. Any thread; takes microseconds per queue and connection."""
+    past = _NO_PAST if server is None else server.past()  # first: a channel that ends meanwhile is not counted twice
     connections = {} if server is None else {each.name: each for each in server.connection_figures()}
     queues: dict[QueueKey, QueueSample] = {}
     exchanges: dict[str, dict[str, ExchangeStatistics]] = {}
@@ -222,13 +277,16 @@ def take_sample(broker: Broker | None, server: Server | None, at: float) -> Samp
         try:
             declared = host.declared_queues()
             known = host.exchange_statistics()
+            gone = host.past()
         except BrokerClosed:
             continue
         sampled = {(name, each.name): QueueSample(name, each, each.queue.statistics()) for each in declared}
         queues.update(sampled)
         exchanges[name] = {each.name: each for each in known}
         mine = [each for each in connections.values() if each.virtual_host == name]
-        hosts[name] = _totals([each.figures for each in sampled.values()], known, mine)
+        figures = [each.figures for each in sampled.values()]
+        hosts[name] = _totals(figures, known, gone, mine, past.confirmed.get(name, 0), past.returned.get(name, 0))
+    node = {} if broker is None else {"node": node_figures(broker, server, data)}
     return Sample(
         at=at,
         wall=time.time(),
@@ -238,32 +296,49 @@ def take_sample(broker: Broker | None, server: Server | None, at: float) -> Samp
         hosts=hosts,
         total=_sum(hosts.values()),
         alarms=frozenset() if server is None else server.alarms,
+        **node,
     )
 
 
+def deliveries(figures: Delivering) -> Figures:
+    """What was delivered and acked, in the order of `DELIVERIES`."""
+    no_ack, got, got_no_ack = figures.delivered_no_ack, figures.got, figures.got_no_ack
+    delivered = figures.delivered
+    with_ack = delivered - no_ack - got - got_no_ack
+    return delivered, with_ack, no_ack, got, got_no_ack, figures.got_empty, figures.acked, figures.redelivered
+
+
 def _of_queue(sample: QueueSample) -> Figures:
-    figures = sample.figures
-    ready = figures.available + figures.held
-    return ready, figures.unacked, figures.enqueued, figures.delivered, figures.acked, figures.redelivered
+    now = sample.figures
+    return (now.depth, now.available + now.held, now.unacked, now.enqueued, *deliveries(now))
 
 
-def _of_totals(total: Totals) -> Figures:
-    return total.ready, total.unacked, total.published, total.delivered, total.acked, total.redelivered
+def _of_totals(now: Totals) -> Figures:
+    lengths = (now.ready + now.unacked, now.ready, now.unacked)
+    return (*lengths, now.published, *deliveries(now), now.received_bytes, now.sent_bytes)
 
 
 def _totals(
-    queues: list[QueueStatistics], exchanges: list[ExchangeStatistics], connections: list[ConnectionFigures]
+    queues: list[QueueStatistics],
+    exchanges: list[ExchangeStatistics],
+    gone: VirtualHostPast,
+    connections: list[ConnectionFigures],
+    confirmed: int,
+    returned: int,
 ) -> Totals:
+    """The sums over what there is, and over what is gone: `confirmed` and `returned` are of closed channels."""
+    counted: list[QueueStatistics | VirtualHostPast] = [*queues, gone]
+    channels = [channel for each in connections for channel in each.channels]
+    came_back = returned + sum(each.returned for each in channels)
+    unroutable = gone.unroutable + sum(each.unroutable for each in exchanges)
     return Totals(
         ready=sum(each.available + each.held for each in queues),
         unacked=sum(each.unacked for each in queues),
-        published=sum(each.received for each in exchanges),
-        returned=sum(each.unroutable for each in exchanges),
-        delivered=sum(each.delivered for each in queues),
-        acked=sum(each.acked for each in queues),
-        redelivered=sum(each.redelivered for each in queues),
-        expired=sum(each.expired for each in queues),
-        dead_lettered=sum(each.dead_lettered for each in queues),
+        published=gone.received + sum(each.received for each in exchanges),
+        confirmed=confirmed + sum(each.confirmed for each in channels),
+        returned=came_back,
+        dropped=max(0, unroutable - came_back),
+        **{name: sum(getattr(each, name) for each in counted) for name in _COUNTED},
         received_bytes=sum(each.received_bytes for each in connections),
         sent_bytes=sum(each.sent_bytes for each in connections),
     )

@@ -158,7 +158,8 @@ def serve_http(
         MonitorError: the address cannot be had, or the certificate cannot be used.
     """
     access = Access([guest()] if users is None else users) if amqp is None else amqp.access
-    sampler = Sampler(broker, amqp)
+    directory = None if data is None else Path(data)
+    sampler = Sampler(broker, amqp, data=directory)
     listener = _listen(host, port)
     bound, at = listener.getsockname()[:2]
 
@@ -168,7 +169,6 @@ def serve_http(
             found.insert(0, {"node": NODE, "protocol": "amqp", "ip_address": amqp.host, "port": amqp.port})
         return found
 
-    directory = None if data is None else Path(data)
     reading = Reading(broker, amqp, access, sampler, version=_version(), data=directory, listeners=listeners)
     writing = Writing(broker, amqp, access, sampler, version=_version())
     collectors = [BrokerCollector(sampler, amqp, _version(), per_object=per_object) for per_object in (False, True)]

@@ -19,7 +19,8 @@ from urllib.parse import quote
 
 from ..amqp import RABBITMQ_HASH, ChannelFigures, ConnectionFigures, ConsumerFigures, Permissions, User
 from ..broker import Binding, Exchange, QueueConsumer, QueueKind, QueueStatistics
-from ._samples import Pair, QueueSample, Totals
+from ._node import CHURN, COUNTERS, GAUGES
+from ._samples import DELIVERIES, Delivering, Pair, QueueSample, Totals, deliveries
 
 View = dict[str, Any]
 
@@ -55,6 +56,11 @@ def gauges(pair: Pair, figures: Mapping[str, tuple[int, int]]) -> View:
         view[name] = now
         view[f"{name}_details"] = {"rate": round(rate, 3)}
     return view
+
+
+def delivery_stats(now: Delivering, before: Delivering) -> list[Counter]:
+    """What was delivered and acked, as `counted` wants it."""
+    return [Counter(*each) for each in zip(DELIVERIES, deliveries(now), deliveries(before), strict=True)]
 
 
 # -- queues
@@ -93,6 +99,8 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
     before = figures_before(pair, sample)
     ready, ready_before = now.available + now.held, before.available + before.held
     arguments = plain(declared.arguments)
+    connection = pair.latest.connections.get(getattr(declared.owner, "name", ""))
+    owner = {} if connection is None else {"owner_pid_details": _ends(connection)}
     return {
         "name": declared.name,
         "vhost": sample.virtual_host,
@@ -128,12 +136,15 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
             pair,
             [
                 Counter("publish", now.enqueued, before.enqueued),
-                Counter("deliver_get", now.delivered, before.delivered),
-                Counter("ack", now.acked, before.acked),
-                Counter("redeliver", now.redelivered, before.redelivered),
+                *delivery_stats(now, before),
             ],
         ),
+        **owner,
     }
+
+
+def _ends(connection: ConnectionFigures) -> View:
+    return {"name": connection.name, "peer_host": connection.peer_host, "peer_port": connection.peer_port}
 
 
 def _capacity(consumers: int, willing: int) -> float:
@@ -252,6 +263,11 @@ def connection_view(pair: Pair, now: ConnectionFigures) -> View:
         "peer_host": now.peer_host,
         "peer_port": now.peer_port,
         "ssl": now.tls,
+        "ssl_protocol": None if now.cipher is None else now.cipher[0],
+        "ssl_cipher": None if now.cipher is None else now.cipher[1],
+        "ssl_key_exchange": None,
+        "ssl_hash": None,
+        "send_pend": now.unsent_bytes,
         "peer_cert_issuer": None,
         "peer_cert_subject": None,
         "peer_cert_validity": None,
@@ -297,12 +313,19 @@ def channel_view(pair: Pair, connection: ConnectionFigures, now: ChannelFigures)
         "consumer_count": len(now.consumers),
         "messages_unacknowledged": now.unacked,
         "messages_unconfirmed": now.unconfirmed,
-        "connection_details": {
-            "name": connection.name,
-            "peer_host": connection.peer_host,
-            "peer_port": connection.peer_port,
-        },
-        "message_stats": counted(pair, [Counter("deliver_get", now.delivered, before.delivered)]),
+        "messages_uncommitted": now.uncommitted,
+        "acks_uncommitted": now.acks_uncommitted,
+        "pending_raft_commands": 0,
+        "connection_details": _ends(connection),
+        "message_stats": counted(
+            pair,
+            [
+                Counter("publish", now.published, before.published),
+                Counter("confirm", now.confirmed, before.confirmed),
+                Counter("return_unroutable", now.returned, before.returned),
+                *delivery_stats(now, before),
+            ],
+        ),
     }
 
 
@@ -351,10 +374,10 @@ def message_stats(pair: Pair, now: Totals, before: Totals) -> View:
         pair,
         [
             Counter("publish", now.published, before.published),
-            Counter("deliver_get", now.delivered, before.delivered),
-            Counter("ack", now.acked, before.acked),
-            Counter("redeliver", now.redelivered, before.redelivered),
+            Counter("confirm", now.confirmed, before.confirmed),
             Counter("return_unroutable", now.returned, before.returned),
+            Counter("drop_unroutable", now.dropped, before.dropped),
+            *delivery_stats(now, before),
         ],
     )
 
@@ -426,6 +449,7 @@ def overview_view(pair: Pair, version: str, listeners: list[View]) -> View:
         "disable_stats": False,
         "enable_queue_totals": False,
         "message_stats": message_stats(pair, now, before),
+        "churn_rates": node_counters(pair, CHURN),
         "queue_totals": totals_view(pair, now, before),
         "object_totals": {
             "channels": len(channels),
@@ -436,8 +460,30 @@ def overview_view(pair: Pair, version: str, listeners: list[View]) -> View:
         },
         "statistics_db_event_queue": 0,
         "listeners": listeners,
-        "contexts": [],
+        "contexts": contexts_view(listeners),
     }
+
+
+def contexts_view(listeners: Iterable[View]) -> list[View]:
+    """Where this interface itself is served."""
+    return [
+        {
+            "node": NODE,
+            "description": "multiqueue monitor",
+            "path": "/",
+            "ip": each["ip_address"],
+            "port": str(each["port"]),
+            "ssl_opts": [],
+        }
+        for each in listeners
+        if each["protocol"].startswith("http")
+    ]
+
+
+def node_counters(pair: Pair, names: Iterable[str]) -> View:
+    """Counters of this process with their rates."""
+    now, before = pair.latest.node, pair.previous.node
+    return counted(pair, [Counter(name, now[name], before[name]) for name in names])
 
 
 def exchange_type_view(name: str) -> View:
@@ -449,8 +495,9 @@ def exchange_type_view(name: str) -> View:
     }
 
 
-def node_view(pair: Pair, uptime: float, memory: View) -> View:
+def node_view(pair: Pair, uptime: float, limits: View, listeners: Iterable[View]) -> View:
     """The one node there is: this process."""
+    now, before = pair.latest.node, pair.previous.node
     return {
         "name": NODE,
         "type": "disc",
@@ -466,14 +513,17 @@ def node_view(pair: Pair, uptime: float, memory: View) -> View:
             for name in ("PLAIN", "AMQPLAIN")
         ],
         "applications": [],
-        "contexts": [],
+        "contexts": contexts_view(listeners),
         "enabled_plugins": [],
+        "config_files": [],
+        "log_files": [],
         "cluster_links": [],
         "mem_alarm": "memory" in pair.latest.alarms,
         "disk_free_alarm": "disk" in pair.latest.alarms,
         "mem_calculation_strategy": "rss",
-        "sockets_used": len(pair.latest.connections),
-        **memory,
+        **gauges(pair, {name: (now[name], before[name]) for name in GAUGES}),
+        **node_counters(pair, COUNTERS),
+        **limits,
     }
 
 

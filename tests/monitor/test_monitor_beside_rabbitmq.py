@@ -1,7 +1,9 @@
 """The same requests at RabbitMQ's management plugin and here: status, error and fields, side by side.
 
 Fields that this broker does not have are in `WITHOUT`, which may only get shorter. Run with `-s` the test prints a line
-for each request.
+for each request. After a change of requests or fields,
+`MULTIQUEUE_WRITE_PAGES=1 python -m pytest tests/monitor/test_monitor_beside_rabbitmq.py --slow selected` writes
+docs/reference/http-api.md anew.
 """
 
 from __future__ import annotations
@@ -11,10 +13,12 @@ import re
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pika
 import pytest
-from monitor_support import Client, Reply
+from monitor_fields_support import PAGE, content, kinds, page_of, why_without
+from monitor_support import Client
 from rabbitmq_support import NoPeer, free_ports, rabbitmq
 
 from multiqueue.broker import Broker
@@ -36,8 +40,11 @@ LOOKS = """
 /api/health/checks/protocol-listener/amqp091 /api/health/checks/node-is-mirror-sync-critical
 /api/health/checks/node-is-quorum-critical /api/nope /api/queues?page=1&page_size=2
 /api/queues?page=1&page_size=2&name=or&use_regex=false /api/queues?columns=name&sort=name&sort_reverse=true
-/api/queues?page=9&page_size=2 /api/queues?page=0
+/api/queues?page=9&page_size=2 /api/queues?page=0 /api/cluster-name
+/api/queues/%2F/ex /api/operator-policies/%2F /api/users/guest/topic-permissions
 """
+EMPTY_HERE = ["/api/global-parameters", "/api/feature-flags", "/api/extensions"]
+NAMED = ["/api/nodes/NAME", "/api/connections/NAME", "/api/connections/NAME/channels", "/api/channels/NAME"]
 REQUESTS: list[tuple[str, str, Any]] = [("GET", path, None) for path in LOOKS.split()]
 NEW = "/api/queues/%2F/new"
 REQUESTS += [
@@ -112,21 +119,6 @@ REQUESTS += [
     ),
 ]
 
-# Fields that tell of Erlang, of a cluster, of plugins, or of figures that this broker does not count.
-WITHOUT = re.compile(
-    r"garbage_collection|reductions|backing_queue_status|applications|erlang|contexts|socket|idle_since"
-    r"|churn_rates|(channel|connection|queue)_(created|closed|declared|deleted)|ra_open|net_ticktime"
-    r"|release_series|context_switches|run_queue|proc_|gc_|io_|mnesia|msg_store|queue_index"
-    r"|(disk_free|fd_used|mem_used)_details|log_files|db_dir|config_files"
-    r"|memory$|_ram$|paged_out|persistent$|ssl_|recv_cnt|send_cnt|send_pend|uncommitted|raft"
-    r"|(disk_reads|disk_writes|drop_unroutable|deliver|deliver_no_ack|get|get_empty|get_no_ack|confirm)(_details.*)?$"
-    r"|global_parameters"
-)
-# A channel counts what it has delivered, and nothing else.
-WITHOUT_IN_CHANNELS = re.compile(
-    WITHOUT.pattern + r"|message_stats\.(publish|ack|redeliver|return_unroutable)(_details.*)?$"
-)
-
 
 @pytest.fixture(scope="module")
 def clients() -> Iterator[tuple[Client, Client]]:
@@ -171,7 +163,10 @@ def _wait_for_figures(client: Client) -> None:
     while time.monotonic() < deadline:
         found = client.get("/api/queues/%2F/orders")
         connections, channels = client.get("/api/connections"), client.get("/api/channels")
-        if found.get("messages") == 3 and connections and "channels" in connections[0] and len(channels) == 2:
+        is_counted = "confirm" in client.get("/api/overview").get("message_stats", {})
+        has_published = "message_stats" in client.get("/api/exchanges/%2F/logs")
+        is_complete = found.get("messages") == 3 and connections and "channels" in connections[0] and len(channels) == 2
+        if is_complete and is_counted and has_published and all("message_stats" in each for each in channels):
             return
         time.sleep(0.1)
     pytest.fail("RabbitMQ's figures did not come within 60 s")
@@ -189,33 +184,44 @@ def _populate(url: str) -> pika.BlockingConnection:
     channel.confirm_delivery()
     for _ in range(3):
         channel.basic_publish("", "orders", b"tea", pika.BasicProperties(delivery_mode=2))
+    channel.basic_publish("logs", "z", b"dropped")
     second = connection.channel()
     second.basic_qos(prefetch_count=1)
     second.basic_consume("orders", lambda *_: None, consumer_tag="waiter")
     return connection
 
 
-def fields(value: Any, prefix: str = "") -> set[str]:
-    """The paths of all fields; what users named (arguments, properties of clients) is not looked into."""
-    found: set[str] = set()
-    if isinstance(value, dict):
-        for key, each in value.items():
-            found.add(prefix + key)
-            if key not in ("arguments", "client_properties", "cluster_state", "properties", "metadata"):
-                found |= fields(each, f"{prefix}{key}.")
-    elif isinstance(value, list):
-        for each in value:
-            found |= fields(each, f"{prefix}[].")
-    return found
-
-
-def content(reply: Reply) -> Any:
-    return reply.json if reply.headers.get("content-type", "").startswith("application/json") and reply.text else None
-
-
 def _without_breaks(text: str) -> str:
     """Erlang breaks long terms into lines."""
     return re.sub(r"\\n|\s", "", text)
+
+
+def _named(client: Client, path: str) -> str:
+    """A request whose NAME is that of the first node, connection or channel."""
+    if "NAME" not in path:
+        return path
+    found = client.get("/api/" + path.split("/")[2])
+    return path.replace("NAME", quote(min(each["name"] for each in found), safe=""))
+
+
+@pytest.mark.slow(selected=True)
+def test_the_page_shows_each_field_of_each_answer(clients: tuple[Client, Client]) -> None:
+    """docs/reference/http-api.md is what both answer to every GET, field by field. (monitor 2)"""
+    theirs, ours = clients
+    requests = [path for path in [*LOOKS.split(), *NAMED, *EMPTY_HERE] if "?" not in path]
+    deadline = time.monotonic() + 30
+    while True:  # RabbitMQ's figures of an object come some seconds after each other
+        page = page_of(
+            {path: (theirs("GET", _named(theirs, path)), ours("GET", _named(ours, path))) for path in requests}
+        )
+        is_shown = PAGE.exists() and PAGE.read_text() == page
+        if is_shown or time.monotonic() > deadline:
+            break
+        time.sleep(0.5)
+    if os.environ.get("MULTIQUEUE_WRITE_PAGES"):
+        PAGE.write_text(page)
+    assert PAGE.read_text() == page
+    assert "none: missing" not in page
 
 
 @pytest.mark.slow(selected=True)
@@ -232,8 +238,8 @@ def test_the_same_request_is_answered_alike(clients: tuple[Client, Client]) -> N
             if _without_breaks(expected.text) != _without_breaks(found.text):
                 table.append(f"{line}: words\n  {expected.text[:300]}\n  {found.text[:300]}")
         else:
-            without = WITHOUT_IN_CHANNELS if "channels" in path else WITHOUT
-            missing = {name for name in fields(content(expected)) - fields(content(found)) if not without.search(name)}
+            missing = kinds(content(expected)).keys() - kinds(content(found)).keys()
+            missing = {name for name in missing if why_without(name) is None}
             if missing:
                 table.append(f"{line}: fields {sorted(missing)}")
         print(line)

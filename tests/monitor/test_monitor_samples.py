@@ -69,9 +69,9 @@ def test_a_busy_machine_makes_samples_no_rarer(
 ) -> None:
     """A sample that waited long for its turn has cost little, and the next one comes as soon as ever. (monitor 3)"""
 
-    def waiting(broker: Broker | None, server: Any, at: float) -> _samples.Sample:
+    def waiting(broker: Broker | None, server: Any, at: float, data: Any) -> _samples.Sample:
         clock.advance(3.0)
-        return take_sample(broker, server, at)
+        return take_sample(broker, server, at, data)
 
     monkeypatch.setattr(_samples, "take_sample", waiting)
     sampler.look()
@@ -121,8 +121,8 @@ def test_what_was_is_told_at_the_times_that_are_asked_for() -> None:
     """A level lasts until the next one; before the first there is nothing."""
     track = Track()
     for at, ready in ((10.0, 1), (11.0, 1), (13.0, 4)):
-        track.add(at, (ready, 0, 0, 0, 0, 0), most=60)
-    found = track.samples("ready", 14.0, age=60, step=1)
+        track.add(at, (0, ready), most=60)
+    found = track.samples(1, 14.0, age=60, step=1)
     assert [(each["timestamp"], each["sample"]) for each in found] == [
         (14000, 4),
         (13000, 4),
@@ -130,28 +130,28 @@ def test_what_was_is_told_at_the_times_that_are_asked_for() -> None:
         (11000, 1),
         (10000, 1),
     ]
-    assert len(track.samples("ready", 1e6, age=10**8, step=1)) == 601  # both ends of 600 steps
+    assert len(track.samples(1, 1e6, age=10**8, step=1)) == 601  # both ends of 600 steps
 
 
 def test_a_track_has_so_many_rows_and_rests_for_nothing() -> None:
     """The oldest rows go first, and figures that stay as they are add none."""
     track = Track()
     for at in range(200):
-        track.add(float(at), (at // 2, 0, 0, 0, 0, 0), most=60)
-    assert len(track._rows) == len(track._times) == 60
-    assert track._rows[-1][0] == 99
+        track.add(float(at), (at // 2, 0), most=60)
+    assert len(track) == 60
+    assert track.samples(0, 199.0, age=1, step=1)[0]["sample"] == 99
 
 
 def test_histories_forget_what_is_gone_and_share_their_rows() -> None:
     """With 100,000 queues each has 60 rows at most, not 600."""
-    history = History()
+    history = History(["ack"])
     for at in range(100):
-        history.note(float(at), [("stays", (at, 0, 0, 0, 0, 0))], 100_000)
-    history.note(100.0, [("stays", (0, 0, 0, 0, 0, 0)), ("goes", (1, 0, 0, 0, 0, 0))], 2)
-    history.note(101.0, [("stays", (0, 0, 0, 0, 0, 0))], 1)
+        history.note(float(at), [("stays", (at,))], 100_000)
+    history.note(100.0, [("stays", (0,)), ("goes", (1,))], 2)
+    history.note(101.0, [("stays", (0,))], 1)
     stays = history.get("stays")
     assert stays is not None
-    assert len(stays._rows) <= 61
+    assert len(stays) <= 61
     assert history.get("goes") is None
 
 
@@ -165,7 +165,7 @@ def test_samples_come_as_rabbitmq_writes_them(sampler: Sampler, broker: Broker, 
     sampler.refresh()
     query = {"lengths_age": "1", "lengths_incr": "1", "msg_rates_age": "1", "msg_rates_incr": "1"}
     view: dict[str, Any] = {"messages_details": {"rate": 3.0}, "message_stats": {"publish_details": {"rate": 3.0}}}
-    sampler.add_samples(view, ("/", "orders"), query)
+    sampler.add_samples(view, query, "queue", ("/", "orders"))
     assert view["messages_details"]["samples"][0]["sample"] == 3
     assert view["message_stats"]["publish_details"]["samples"][0]["sample"] == 3
     assert set(view["messages_details"]) == {"rate", "samples", "avg", "avg_rate"}
@@ -175,6 +175,6 @@ def test_samples_come_as_rabbitmq_writes_them(sampler: Sampler, broker: Broker, 
         {"lengths_age": "1", "lengths_incr": "0"},
     ):
         plain = {"messages_details": {"rate": 3.0}}
-        sampler.add_samples(plain, ("/", "orders"), wrong)
+        sampler.add_samples(plain, wrong, "queue", ("/", "orders"))
         assert plain == {"messages_details": {"rate": 3.0}}
     sampler.close()

@@ -1,6 +1,6 @@
 """The server: sockets, threads, logins and settings. The names below are those that `multiqueue.amqp` shows."""
 
-from .._session.figures import ChannelFigures, ConnectionFigures, ConsumerFigures
+from .._session.figures import ChannelFigures, ConnectionFigures, ConsumerFigures, ServerPast
 from .._wire.errors import ConfigError, FixedUser, ServerError
 from .._wire.message import Digests, properties_of, wire_message
 from .access import RABBITMQ_HASH, Access, Permissions, Rights, User, check_hash, guest, hash_password, is_loopback
@@ -24,6 +24,7 @@ __all__ = [
     "Rights",
     "Server",
     "ServerError",
+    "ServerPast",
     "ServerSettings",
     "User",
     "check_hash",

@@ -114,7 +114,7 @@ class ServerConnection(asyncio.Protocol):
         # For figures.
         self._peer: tuple[str, int] = ("", 0)
         self._here: tuple[str, int] = ("", 0)
-        self._is_tls = False
+        self._cipher: tuple[str, str] | None = None  # of TLS: its protocol, and the cipher
         self._mechanism = ""
         self._connected_at = time.time()
         self.name: str = f"#{next(_numbers)}"
@@ -129,7 +129,8 @@ class ServerConnection(asyncio.Protocol):
         self.gate.read_from(self._transport)
         peer, here = (transport.get_extra_info(key) or ("", 0) for key in ("peername", "sockname"))
         self._peer, self._here = (str(peer[0]), int(peer[1])), (str(here[0]), int(here[1]))
-        self._is_tls = transport.get_extra_info("ssl_object") is not None
+        cipher = transport.get_extra_info("cipher")
+        self._cipher = None if cipher is None else (str(cipher[1]), str(cipher[0]))
         self.name = self.owner.name = f"{peer[0]}:{peer[1]} -> {here[0]}:{here[1]}"
         high = self.settings.write_buffer_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
@@ -245,8 +246,14 @@ class ServerConnection(asyncio.Protocol):
 
     def forget(self, session: Served) -> None:
         """A session is closed on both sides."""
-        if self.sessions.get(session.number) is session:
-            del self.sessions[session.number]
+        known = self.sessions.get(session.number)
+        if known is not None and known is session:
+            self._take_out(known)
+
+    def _take_out(self, session: Session) -> None:
+        del self.sessions[session.number]
+        publishing = session.publishing
+        self.server.channel_closed(self.client.host.name, publishing.confirmed_count, publishing.returned)
 
     def status_json(self) -> bytes:
         """The server's figures."""
@@ -570,8 +577,8 @@ class ServerConnection(asyncio.Protocol):
                 for consumer in session.consumers.values():
                     steps.append((f"stop {consumer!r}", partial(consumer.want, False)))
             else:
-                del self.sessions[session.number]
                 endings.append(session.end())
+                self._take_out(session)
         end_each(self, steps)
         return itertools.chain.from_iterable(endings)
 
@@ -604,7 +611,7 @@ class ServerConnection(asyncio.Protocol):
             peer_port=self._peer[1],
             host=self._here[0],
             port=self._here[1],
-            tls=self._is_tls,
+            tls=self._cipher is not None,
             mechanism=self._mechanism,
             client_properties=self.client_properties,
             connected_at=self._connected_at,
@@ -613,8 +620,17 @@ class ServerConnection(asyncio.Protocol):
             channel_max=self._channel_max,
             received_bytes=self.reader.received_bytes,
             sent_bytes=self.writer.sent_bytes,
+            unsent_bytes=self._unsent_bytes(),
+            cipher=self._cipher,
             channels=tuple(each.figures() for each in list(self.sessions.values())),
         )
+
+    def _unsent_bytes(self) -> int:
+        while True:
+            try:
+                return self._transport.get_write_buffer_size()
+            except RuntimeError:
+                pass  # the I/O thread has changed the buffer meanwhile
 
     def __repr__(self) -> str:
         return f"<connection {self.name}>"

@@ -2,7 +2,7 @@
 
 Promise     `serve` returns when clients can connect. `close` tells every client, gives back what it had, and returns
             when no thread of the server's is left.
-State       `_lock` guards the connections and the alarms. It is a leaf: no queue, socket or callback
+State       `_lock` guards the connections, the alarms and the counters. It is a leaf: no queue, socket or callback
             is called with it held.
 Threads     `multiqueue-amqp-N` run the event loops; N = 0 also accepts, and looks at the alarms. Up to eight of
             `multiqueue-amqp-commits` wait for commits of transactions, two of `multiqueue-amqp-long` purge, one of
@@ -26,6 +26,7 @@ import ssl
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +35,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from ...broker import NotAllowed
-from .._session.figures import ConnectionFigures, host_figures
+from .._session.figures import ConnectionFigures, ServerPast, host_figures
 from .._wire.errors import ServerError
 from .access import Access, User, guest
 from .catching_up import catch_up
@@ -84,6 +85,11 @@ class Server:
         self._lock = threading.Lock()
         self._has_ended = threading.Condition(self._lock)  # notified when a connection is forgotten
         self._connections: dict[ServerConnection, None] = {}
+        # Counters, guarded by the lock; of channels those that are closed.
+        self._connections_created = 0
+        self._channels_closed = 0
+        self._confirmed: Counter[str] = Counter()
+        self._returned: Counter[str] = Counter()
         self._is_closed = False
         self._started = time.monotonic()
         self._turn = 0
@@ -167,6 +173,21 @@ class Server:
         """Every connection whose virtual host is open, in figures; each at a moment of its own."""
         return [each.figures() for each in self.connections() if each.is_open]
 
+    def past(self) -> ServerPast:
+        """What has been: connections and channels that came and went. Those that are open are created, too."""
+        with self._lock:
+            connections = list(self._connections)
+            created, closed = self._connections_created, self._channels_closed
+            confirmed, returned = dict(self._confirmed), dict(self._returned)
+        return ServerPast(
+            connections_created=created,
+            connections_closed=created - len(connections),
+            channels_created=closed + sum(len(each.sessions) for each in connections),
+            channels_closed=closed,
+            confirmed=confirmed,
+            returned=returned,
+        )
+
     def close_connection(self, connection: ServerConnection, why: str) -> None:
         """Close a client's connection, as an operator does: it is told `why`. Any thread; does not wait."""
         connection.io.post(connection.close_by_operator, why)
@@ -247,6 +268,7 @@ class Server:
             if self._is_closed or len(self._connections) >= self.settings.max_connections:
                 return False
             self._connections[connection] = None
+            self._connections_created += 1
             return True
 
     def forget(self, connection: ServerConnection) -> None:
@@ -254,6 +276,13 @@ class Server:
         with self._lock:
             self._connections.pop(connection, None)
             self._has_ended.notify_all()
+
+    def channel_closed(self, virtual_host: str, confirmed: int, returned: int) -> None:
+        """A channel has ended, on which so many publishes were confirmed, and so many returned."""
+        with self._lock:
+            self._channels_closed += 1
+            self._confirmed[virtual_host] += confirmed
+            self._returned[virtual_host] += returned
 
     def virtual_host(self, name: str) -> VirtualHost:
         """The virtual host a client asks for.

@@ -112,6 +112,7 @@ def _get(session: Session, method: Any) -> None:
     # The window does not apply: a get is asked for, one by one.
     entry = queue.get(session, auto_accept=method.no_ack)
     if entry is None:
+        session.deliveries.got_empty += 1
         session.reply(commands.Basic.GetEmpty)
     else:
         _send_got(session, queue, entry, method.no_ack)
@@ -125,7 +126,7 @@ def _send_got(session: Session, queue: BrokerQueue, entry: Entry, no_ack: bool) 
         if not no_ack:
             queue.reject(entry, session)
         raise ChannelFault(541, f"a message of {queue.label} cannot go over a wire: {error}") from error
-    tag = session.deliveries.next_tag(None if no_ack else Held(entry, session, None))
+    tag = session.deliveries.next_tag(None if no_ack else Held(entry, session, None), redelivered=entry.redelivered)
     session.out.got(session.number, tag, entry.redelivered, names, queue.statistics().available, *content)
 
 

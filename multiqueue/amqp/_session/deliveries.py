@@ -3,7 +3,8 @@
 Promise     A message that was delivered and not acked stands in `unacked` under its delivery tag, in order of delivery,
             and is settled once. Those of one consumer are settled in one step of their queue, but for very many: they
             are settled in order, piece by piece (`piecework`), and nothing of the client is done in between.
-State       The last delivery tag, `unacked`, and the window over all consumers. One thread uses them.
+State       The last delivery tag, `unacked`, and the window over all consumers. One thread uses them; any thread may
+            read the counters.
 """
 
 from __future__ import annotations
@@ -43,7 +44,14 @@ class Deliveries:
         self._consumers = consumers
         self.window: ChannelWindow = ChannelWindow()
         self.unacked: dict[int, Held] = {}  # by delivery tag, rising
-        self.last_tag: int = 0
+        # Counters. What was acked follows from them: what was delivered, is not unacked and did not go back.
+        self.last_tag: int = 0  # of all deliveries
+        self.without_ack: int = 0
+        self.got: int = 0
+        self.got_without_ack: int = 0
+        self.got_empty: int = 0
+        self.redelivered: int = 0
+        self._went_back = 0  # to their queue, or were rejected
 
     # -- delivering
 
@@ -56,9 +64,14 @@ class Deliveries:
             self._cannot_deliver(consumer, entry, error)
             return
         self.last_tag = tag = self.last_tag + 1
-        if not consumer.no_ack:
+        if consumer.no_ack:
+            self.without_ack += 1
+        else:
             self.unacked[tag] = Held(entry, consumer.consumer, consumer)
-        self._send(self._number, consumer, tag, entry.redelivered, names, properties, body)
+        redelivered = entry.redelivered
+        if redelivered:
+            self.redelivered += 1
+        self._send(self._number, consumer, tag, redelivered, names, properties, body)
 
     def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, error: ValueError) -> None:
         _log.error("message of %s cannot go over a wire, and is rejected: %s", entry.queue.label, error)
@@ -66,12 +79,20 @@ class Deliveries:
             entry.queue.reject(entry, consumer.consumer)
             consumer.settled(1)
 
-    def next_tag(self, held: Held | None) -> int:
+    def next_tag(self, held: Held | None, *, redelivered: bool = False) -> int:
         """The delivery tag of a message that was asked for, which is held, or not."""
         self.last_tag = tag = self.last_tag + 1
+        self.redelivered += redelivered
         if held is not None:
             self.unacked[tag] = held
+            self.got += 1
+        else:
+            self.got_without_ack += 1
         return tag
+
+    def acked(self, unacked: int) -> int:
+        """How many messages the client is done with, when so many are unacked."""
+        return self.last_tag - self.without_ack - self.got_without_ack - self._went_back - unacked
 
     # -- settling
 
@@ -165,6 +186,8 @@ class Deliveries:
         """Settle messages, those of one consumer in one step of the queue."""
         stopped: SessionConsumer | None = None
         for (queue, owner), group in _by_owner(held).items():
+            if how is not accept:
+                self._went_back += len(group)
             try:
                 how(queue, [each.entry for each in group], owner)
             except IllegalStep:
@@ -234,6 +257,7 @@ class Deliveries:
     def _give_back_each(self, held: Iterable[Held]) -> None:
         for (queue, owner), group in _by_owner(held).items():
             entries = [each.entry for each in group]
+            self._went_back += len(group)
             try:
                 release(queue, entries, owner)
             except Exception as error:  # noqa: BLE001  # each alone then, which says which

@@ -2,7 +2,8 @@
 
 Who runs    Any thread may read. The I/O thread of a connection goes on meanwhile: each figure is of a moment of its
             own, and a connection that ends in between is left out or shown as it was.
-Cost        Nothing is counted for the sake of these figures but bytes, once a turn of the I/O loop.
+Cost        For the sake of these figures a publish, a redelivery, a delivery without acks and a get are counted on
+            their channel, by an addition each, and bytes once a turn of the I/O loop. All else follows from the rest.
 """
 
 from __future__ import annotations
@@ -41,7 +42,12 @@ class ConsumerFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelFigures:
-    """One channel. `prefetch` is what consumers that start from now on get, 0 for no limit."""
+    """One channel. `prefetch` is what consumers that start from now on get, 0 for no limit.
+
+    From `published` on these are counters. `delivered` has all deliveries: of them `delivered_no_ack`, `got` and
+    `got_no_ack` are what their names say. `acked` counts what the client is done with, in a transaction whatever it
+    settled; `returned` counts mandatory publishes that came back.
+    """
 
     number: int
     confirm: bool
@@ -50,13 +56,27 @@ class ChannelFigures:
     global_prefetch: int
     unacked: int
     unconfirmed: int
-    delivered: int
+    uncommitted: int
+    acks_uncommitted: int
     consumers: tuple[ConsumerFigures, ...]
+    published: int
+    confirmed: int
+    returned: int
+    delivered: int
+    delivered_no_ack: int
+    got: int
+    got_no_ack: int
+    got_empty: int
+    redelivered: int
+    acked: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionFigures:
-    """One connection. Times are seconds since 1970, `heartbeat` is seconds, sizes are bytes."""
+    """One connection. Times are seconds since 1970, `heartbeat` is seconds, sizes are bytes.
+
+    `cipher` is TLS's protocol and cipher; `unsent_bytes` wait for the peer to read.
+    """
 
     name: str
     user: str
@@ -75,4 +95,18 @@ class ConnectionFigures:
     channel_max: int
     received_bytes: int
     sent_bytes: int
+    unsent_bytes: int
+    cipher: tuple[str, str] | None
     channels: tuple[ChannelFigures, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPast:
+    """Counters since a server began: of connections and channels, and by virtual host of channels that are closed."""
+
+    connections_created: int
+    connections_closed: int
+    channels_created: int
+    channels_closed: int
+    confirmed: Mapping[str, int]
+    returned: Mapping[str, int]

@@ -3,7 +3,7 @@
 Promise     A publish is confirmed after the broker has answered for it, and never before its `basic.return`. One that
             needs no second look (no transaction, user-id, reply-to, CC or BCC) is neither decoded nor routed twice.
 State       The publish of before, the confirms, the last run of publishes, the address of direct answers. One thread
-            uses them.
+            uses them; any thread may read the counters.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ class Publishing:
         self._out = out
         self._effects = effects
         self.confirms: Confirms | None = None
+        self.published: int = 0
+        self.returned: int = 0
+        self._confirmed_at_end = 0
         self.reply_address: str | None = None  # of the session's consumer of direct answers
         self.last_run: Run | None = None  # the last one with a publish of this session
         self._must_wait = False  # a queue has asked for time since `publish_all` began
@@ -53,6 +56,7 @@ class Publishing:
         if known.special or is_reply or transaction is not None:
             number = self.confirms.begin() if self.confirms is not None else 0
             self._effects.publishes()
+            self.published += 1
             self._publish_specially(message, mandatory, number, transaction)
         else:
             self._publish_plainly(message, mandatory)
@@ -101,6 +105,7 @@ class Publishing:
             if confirms is not None:
                 confirms.begin_all(len(messages))
             self._sent(sent, numbers)
+            self.published += len(messages)
             return len(messages)
         mandatory = self._address[3]
         for done, message in enumerate(messages, 1):
@@ -112,6 +117,7 @@ class Publishing:
     def _publish_plainly(self, message: WireMessage, mandatory: bool) -> None:
         """A publish that needs no second look."""
         self._effects.publishes()
+        self.published += 1
         number = self.confirms.begin() if self.confirms is not None else 0
         try:
             sent = self._client.publisher.publish(message, mandatory=mandatory, tag=self._tag(number))
@@ -184,7 +190,14 @@ class Publishing:
 
     def send_return(self, message: Message) -> None:
         """Give a message back to its publisher: no queue has it."""
+        self.returned += 1
         self._out.returned(self._number, 312, names_of(message), properties_of(message), body_of(message))
+
+    @property
+    def confirmed_count(self) -> int:
+        """How many publishes were confirmed. Any thread may ask."""
+        confirms = self.confirms
+        return self._confirmed_at_end if confirms is None else confirms.published - confirms.unconfirmed
 
     def confirmed(self, number: int, *, refused: bool = False) -> None:
         """A publish is done; the client is told when the turn ends."""
@@ -194,6 +207,7 @@ class Publishing:
 
     def end(self) -> None:
         """Confirm the publishes that are done. A commit that ends later is not reported any more."""
+        self._confirmed_at_end = self.confirmed_count
         confirms, self.confirms = self.confirms, None
         self.last_run = None  # and nothing to hold up
         if confirms is not None:

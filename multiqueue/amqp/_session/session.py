@@ -149,17 +149,31 @@ class Session:
 
     def figures(self) -> ChannelFigures:
         """The session in figures. Any thread."""
-        confirms = self.publishing.confirms
+        publishing, deliveries, transaction = self.publishing, self.deliveries, self.transaction
+        confirms = publishing.confirms
+        unacked = len(deliveries.unacked)
+        uncommitted, acks_uncommitted = (0, 0) if transaction is None else transaction.sizes()
         return ChannelFigures(
             number=self.number,
             confirm=confirms is not None,
             transactional=self.transaction is not None,
             prefetch=self.prefetch or 0,
             global_prefetch=self.deliveries.window.limit or 0,
-            unacked=len(self.deliveries.unacked),
+            unacked=unacked,
             unconfirmed=0 if confirms is None else confirms.unconfirmed,
-            delivered=self.deliveries.last_tag,
+            uncommitted=uncommitted,
+            acks_uncommitted=acks_uncommitted,
             consumers=tuple(each.figures() for each in list(self.consumers.values())),
+            published=publishing.published,
+            confirmed=publishing.confirmed_count,
+            returned=publishing.returned,
+            delivered=deliveries.last_tag,
+            delivered_no_ack=deliveries.without_ack,
+            got=deliveries.got,
+            got_no_ack=deliveries.got_without_ack,
+            got_empty=deliveries.got_empty,
+            redelivered=deliveries.redelivered,
+            acked=max(0, deliveries.acked(unacked) - acks_uncommitted),
         )
 
     # -- the end

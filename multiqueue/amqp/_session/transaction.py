@@ -90,6 +90,10 @@ class SessionTransaction:
         self._settled: dict[int, Held] = {}
         self._committed: dict[int, Held] = {}  # by the last commit, until `take_committed`
 
+    def sizes(self) -> tuple[int, int]:
+        """How many publishes and settlements wait for the commit. Any thread may ask."""
+        return self._transaction.publishes, len(self._settled)
+
     def publish(self, message: Message, queues: list[BrokerQueue], *, mandatory: bool) -> None:
         """Publish at commit, to where the message leads now."""
         self._transaction.publish_on(queues, message, mandatory=mandatory)

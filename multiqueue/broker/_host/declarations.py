@@ -190,6 +190,7 @@ class Declarations:
                 declared = DeclaredQueue(self._make_queue(name, settings), arguments, belongs_to)
                 found = self._topology.add_queue(declared, self._exchange(DEFAULT_EXCHANGE))
                 if found is declared:
+                    self._life.past.declared(is_new=True)
                     self._delete_if_closed(found.queue)
                     return found.queue
                 declared.queue.delete()  # another thread's came first
@@ -197,6 +198,7 @@ class Declarations:
                 self._assert_equivalent(found, settings, arguments, owner)
                 found.queue.touch()
                 self._topology.wait_for_commits()
+                self._life.past.declared(is_new=False)
                 return found.queue
             self._topology.remove_queue(found.queue)
 

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from .._base.errors import BrokerClosed
 from .._durable.journal import Journal
+from .past import Past
 
 
 class Life:
     """The life of one virtual host. `journal` is that of its store; None where it lives in memory."""
 
-    __slots__ = ("_name", "is_closed", "journal")
+    __slots__ = ("_name", "is_closed", "journal", "past")
 
     def __init__(self, name: str, journal: Journal | None) -> None:
         self._name = name
         self.journal: Journal | None = journal
         self.is_closed: bool = False
+        self.past: Past = Past()
 
     def check(self) -> None:
         """Return when the virtual host can be used.

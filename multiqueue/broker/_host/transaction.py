@@ -147,6 +147,11 @@ class Transaction:
                 del self._settled[key]
         return bool(self._published or self._settled)
 
+    @property
+    def publishes(self) -> int:
+        """How many publishes wait for the commit. Any thread may ask."""
+        return len(self._published)
+
     def __len__(self) -> int:
         """How many publishes and settlements wait for the commit."""
         return len(self._published) + sum(map(len, self._settled.values()))

@@ -18,7 +18,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from multiqueue.store import Delivered, MessageStore, StoreClosed, StoreFailed
@@ -45,6 +45,7 @@ from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
 from .declarations import predeclare
 from .life import Life
+from .past import VirtualHostPast
 from .publisher import Publisher, Tell
 from .publishing import Published, Publishing
 from .receiving import Receiving
@@ -195,7 +196,8 @@ class VirtualHost(Verbs):
         call_back(self._on_alert, alert)
 
     def _forget(self, queue: BrokerQueue) -> None:
-        self._topology.remove_queue(queue)
+        if self._topology.remove_queue(queue):
+            self._life.past.deleted(queue.statistics())
         self._let_be(queue)
 
     def _let_be(self, queue: BrokerQueue) -> None:
@@ -266,6 +268,11 @@ class VirtualHost(Verbs):
         queues = {each.name: each.queue.statistics() for each in self._topology.queues()}
         exchanges = {each.name: each for each in self._topology.exchange_statistics()}
         return VirtualHostStatistics(queues, exchanges, *self._dead_letters.counts())
+
+    def past(self) -> VirtualHostPast:
+        """How many queues came and went, and what was counted of those that are gone."""
+        received, unroutable = self._topology.gone_through_exchanges()
+        return replace(self._life.past.figures(), received=received, unroutable=unroutable)
 
     @property
     def is_closed(self) -> bool:

@@ -16,8 +16,10 @@ class QueueStatistics:
 
     The first block are gauges; `unacked` entries are with consumers, `available_bytes` includes what is held.
     The second block counts since the queue was made; `delivered` counts what consumers and gets had, `acked` what they
-    accepted by a call. The third holds the highest values that gauges had since
-    then, or since `reset_statistics`; `highest_ready` is of available and held together, as limits count them.
+    accepted by a call. Of what was delivered, `delivered_no_ack` went to consumers that accept by taking, `got` to
+    gets, and `got_no_ack` to gets that accept so; `got_empty` counts gets that found nothing. The third holds the
+    highest values that gauges had since then, or since `reset_statistics`; `highest_ready` is of available and held
+    together, as limits count them.
     """
 
     depth: int
@@ -36,6 +38,10 @@ class QueueStatistics:
     dequeued: int
     dequeued_bytes: int
     delivered: int
+    delivered_no_ack: int
+    got: int
+    got_no_ack: int
+    got_empty: int
     acked: int
     redelivered: int
     expired: int
@@ -55,11 +61,15 @@ class Counters:
         "acked",
         "dead_lettered",
         "delivered",
+        "delivered_no_ack",
         "depth",
         "depth_bytes",
         "enqueued",
         "enqueued_bytes",
         "expired",
+        "got",
+        "got_empty",
+        "got_no_ack",
         "held",
         "highest_depth",
         "highest_depth_bytes",
@@ -86,6 +96,10 @@ class Counters:
         self.rejected: int = 0
         self.redelivered: int = 0
         self.delivered: int = 0
+        self.delivered_no_ack: int = 0
+        self.got: int = 0
+        self.got_no_ack: int = 0
+        self.got_empty: int = 0
         self.acked: int = 0
         # Invariants: none of these is lower than its gauge.
         self.highest_depth: int = 0
@@ -164,6 +178,10 @@ class Counters:
             dequeued=self.enqueued - self.depth,
             dequeued_bytes=self.enqueued_bytes - self.depth_bytes,
             delivered=self.delivered,
+            delivered_no_ack=self.delivered_no_ack,
+            got=self.got,
+            got_no_ack=self.got_no_ack,
+            got_empty=self.got_empty,
             acked=self.acked,
             redelivered=self.redelivered,
             expired=self.expired,

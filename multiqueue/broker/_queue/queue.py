@@ -214,7 +214,10 @@ class BrokerQueue:
             else:
                 entry = self.state.pull(consumer, higher, after)
                 if entry is not None:
-                    self.state.counters.delivered += 1
+                    counters = self.state.counters
+                    counters.delivered += 1
+                    if consumer.auto_accept:
+                        counters.delivered_no_ack += 1
                     if may_end:
                         self.state.end_if_empty(consumer)
         if after:
@@ -249,7 +252,10 @@ class BrokerQueue:
                     break
                 entries.append(entry)
                 left -= entry.size
-            state.counters.delivered += len(entries)
+            counters = state.counters
+            counters.delivered += len(entries)
+            if consumer.auto_accept:
+                counters.delivered_no_ack += len(entries)
         if asks:
             entry = self.deliver_single_message(consumer)
             return [] if entry is None else [entry]
@@ -292,6 +298,8 @@ class BrokerQueue:
         after: After = []
         with self._lock:
             found = self.state.get(owner, after, auto_accept=auto_accept)
+            if found[0] is None and not found[1]:
+                self.state.counters.got_empty += 1
         self._act(after)
         return found
 
@@ -332,6 +340,7 @@ class BrokerQueue:
                 has_moved = state.source is not source
                 pull = Pull.AGAIN if has_moved else state.pull_matched(consumer, matched, higher, claimants, after)
                 state.counters.delivered += pull is Pull.TAKEN
+                state.counters.delivered_no_ack += pull is Pull.TAKEN and consumer.auto_accept
             self._act(after)
             if pull is not Pull.AGAIN:
                 return matched if pull is Pull.TAKEN else None

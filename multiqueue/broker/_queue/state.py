@@ -383,9 +383,13 @@ class QueueState:
             source.pass_over(reader, entry)
             source.take(entry, owner)
             self._acquired(entry, owner, after, locked=False)
-            self.counters.delivered += 1
+            counters = self.counters
+            counters.delivered += 1
             if auto_accept:
+                counters.got_no_ack += 1
                 self.accept(entry, owner, after)
+            else:
+                counters.got += 1
         return entry, source.end_get(found=entry is not None)
 
     def evict_head(self, after: After) -> tuple[Entry | None, bool]:

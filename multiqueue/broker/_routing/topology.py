@@ -54,6 +54,7 @@ class Topology:
         self._queues: dict[str, DeclaredQueue] = {}
         # Invariant: the bindings of all exchanges, by destination; no value is empty.
         self._leading_to: dict[Destination, dict[Binding, None]] = {}
+        self._received_by_gone = self._unroutable_at_gone = 0  # of exchanges that were deleted
 
     # What there is
 
@@ -81,6 +82,11 @@ class Topology:
                 ExchangeStatistics(each.name, each.type, each.received, each.unroutable, len(each.bindings))
                 for each in self._exchanges.values()
             ]
+
+    def gone_through_exchanges(self) -> tuple[int, int]:
+        """Messages that exchanges received which are deleted now, and how many of them led nowhere."""
+        with self._lock:
+            return self._received_by_gone, self._unroutable_at_gone
 
     # Coming and going
 
@@ -144,9 +150,14 @@ class Topology:
                 if if_unused and exchange.bindings:
                     return None
                 gone.append(self._exchanges.pop(exchange.name))
+                self._count_gone_locked(exchange)
                 leading = [*exchange.bindings.values(), *self._leading_to.get(exchange, ())]
                 self._remove_bindings_locked(leading, gone)
         return gone
+
+    def _count_gone_locked(self, exchange: Exchange) -> None:
+        self._received_by_gone += exchange.received
+        self._unroutable_at_gone += exchange.unroutable
 
     def _take_out_binding(self, source: Exchange, identity: Hashable) -> list[Declared]:
         gone: list[Declared] = []
@@ -183,6 +194,7 @@ class Topology:
                 del self._leading_to[binding.destination]
             if source.auto_delete and not source.bindings and self._exchanges.get(source.name) is source:
                 gone.append(self._exchanges.pop(source.name))
+                self._count_gone_locked(source)
                 pending += self._leading_to.get(source, ())
 
     # A message's way

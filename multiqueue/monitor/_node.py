@@ -1,0 +1,72 @@
+"""The node, which is this process, in figures: what it has open and takes, and how much came and went."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ..amqp import Server, memory_used_bytes
+from ..broker import Broker
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+CHURN: Final = (
+    "connection_created",
+    "connection_closed",
+    "channel_created",
+    "channel_closed",
+    "queue_declared",
+    "queue_created",
+    "queue_deleted",
+)
+GAUGES: Final = ("mem_used", "fd_used", "sockets_used", "proc_used", "disk_free")
+COUNTERS: Final = ("gc_num", "context_switches", "io_sync_count", *CHURN)
+FIGURES: Final = (*GAUGES, *COUNTERS)
+
+
+def threads_limit() -> int:
+    """How many threads and processes the system lets this user have."""
+    if resource is None or not hasattr(resource, "RLIMIT_NPROC"):
+        return 2**20
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    return soft if 0 <= soft < 2**31 else 2**20
+
+
+def node_figures(broker: Broker, server: Server | None, data: Path | None) -> Mapping[str, int]:
+    """What this process can say of itself now, under RabbitMQ's names; `proc_used` are threads."""
+    hosts = broker.virtual_hosts()
+    pasts = [host.past() for host in hosts]
+    stores = [host.store.statistics() for host in hosts if host.store is not None]
+    found = {
+        "mem_used": memory_used_bytes(),
+        "proc_used": threading.active_count(),
+        "gc_num": sum(each["collections"] for each in gc.get_stats()),
+        "io_sync_count": sum(each.syncs for each in stores),
+        "queue_declared": sum(each.queues_declared for each in pasts),
+        "queue_created": sum(each.queues_created for each in pasts),
+        "queue_deleted": sum(each.queues_deleted for each in pasts),
+    }
+    if resource is not None:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        found["context_switches"] = usage.ru_nvcsw + usage.ru_nivcsw
+    if server is not None:
+        past = server.past()
+        found["connection_created"], found["connection_closed"] = past.connections_created, past.connections_closed
+        found["channel_created"], found["channel_closed"] = past.channels_created, past.channels_closed
+        found["sockets_used"] = past.connections_created - past.connections_closed
+    try:
+        found["fd_used"] = len(list(Path("/proc/self/fd").iterdir()))
+    except OSError:
+        pass  # a system without it
+    try:
+        found["disk_free"] = shutil.disk_usage(data or Path.cwd()).free
+    except OSError:
+        pass  # a directory that is gone has no free space to speak of
+    return {name: found.get(name, 0) for name in FIGURES}
