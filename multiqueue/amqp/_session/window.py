@@ -8,6 +8,8 @@ Assumes     that everything which changes a window runs on the I/O thread of its
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...broker import Credit
 
 
@@ -55,6 +57,19 @@ class Window(Credit):
         self.taken += 1
         self._channel.taken += 1
         return True
+
+    def take_run(self, sizes: Sequence[int]) -> int:
+        """Take as many as there are sizes, or as many as there is room for."""
+        limit, channel = self._limit, self._channel
+        count = len(sizes)
+        if limit is not None:
+            count = min(count, limit - self.taken)
+        if channel.limit is not None:
+            count = min(count, channel.limit - channel.taken)
+        count = max(count, 0)
+        self.taken += count
+        channel.taken += count
+        return count
 
     def settled(self, messages: int, size_bytes: int) -> bool:
         """Give back; True when the consumer was at its limit or its channel's, so that somebody must look again."""

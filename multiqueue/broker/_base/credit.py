@@ -11,6 +11,7 @@ Source      RabbitMQ's prefetch (window) and AMQP 0-10's message and byte credit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Lock  # by name, so that tests can put another one in its place
 
 
@@ -64,14 +65,15 @@ class Credit:
 
     def take(self, size: int) -> bool:
         """Use credit for one message of `size` bytes; False when there is too little, and nothing is used."""
+        return self.take_run((size,)) == 1
+
+    def take_run(self, sizes: Sequence[int]) -> int:
+        """`take` for one message after the other, until there is too little; returns for how many there was enough."""
         with self._lock:
-            left = self._bytes
-            is_too_large = left is not None and size > left and not (self._window and not self._taken)
-            if is_too_large or not self.is_open:
-                self._refused = True
-                return False
-            self._use(1, size)
-            return True
+            count = self._sufficing(sizes)
+            self._use(count, sum(sizes[:count]))
+            self._refused = self._refused or count < len(sizes)
+            return count
 
     def settled(self, messages: int, size_bytes: int) -> bool:
         """Messages were settled. In window mode their credit is back; True when someone may wait for it."""
@@ -119,6 +121,21 @@ class Credit:
         with self._lock:
             if not self._window:
                 self._messages = 0
+
+    def _sufficing(self, sizes: Sequence[int]) -> int:
+        if self._suspended:
+            return 0
+        most = len(sizes) if self._messages is None else max(min(self._messages, len(sizes)), 0)
+        left = self._bytes
+        if left is None:
+            return most
+        nothing_is_out = self._window and not self._taken
+        for count in range(most):
+            if left <= 0 or (sizes[count] > left and not nothing_is_out):
+                return count
+            left -= sizes[count]
+            nothing_is_out = False
+        return most
 
     def _use(self, messages: int, size_bytes: int) -> None:
         if self._messages is not None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 from multiqueue.errors import ShutDown
 
@@ -126,6 +126,32 @@ class PullSubscription(Subscription):
             ShutDown: it was closed, or its last queue deleted, or cannot be read: the log has why.
         """
         return Received(self._target, self._target.get(timeout))
+
+    def get_many(self, most: int, timeout: float | None = None) -> list[Received]:
+        """The next messages of one of its queues: what is there now, up to `most`; blocks until there is one.
+
+        `prefetch` bounds them, and so do 512 messages and 1 MiB of bodies. With a selector there is one.
+
+        Raises:
+            ValueError: `most` is less than 1.
+            Empty, ShutDown: as `get`.
+        """
+        return [Received(self._target, delivery) for delivery in self._target.get_many(most, timeout)]
+
+    def accept(self, *received: Received) -> None:
+        """Done with these messages of this subscription: those of one queue leave it in one step.
+
+        When all of their queues were deleted, this is no error, and nothing is left to do.
+
+        Raises:
+            ValueError: one of them was settled before, or is not of this subscription; then none was settled.
+        """
+        deliveries: list[Any] = [each.delivery for each in received]
+        try:
+            self._target.accept(*deliveries)
+        except ValueError:
+            if not all(each.entry.queue.is_deleted for each in deliveries):
+                raise
 
     def __iter__(self) -> Iterator[Received]:
         """The messages as they come; ends when the subscription does."""

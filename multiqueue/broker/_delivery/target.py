@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from threading import Lock  # by name, so that tests can put another one in its place
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from multiqueue.errors import Empty, ShutDown
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from .._base.message import Message
     from .._queue.entry import Entry
     from .._queue.queue import BrokerQueue
+
+
+_RUN: Final = 512  # messages, half a millisecond in one hold of the queue's lock
+_RUN_BYTES: Final = 1024 * 1024  # of bodies, with which a run ends: others on the queue are to have some too
 
 
 class Delivery:
@@ -131,14 +135,28 @@ class ConsumerTarget:
             Empty: `timeout` seconds passed first.
             ShutDown: the target was closed.
         """
+        return self.get_many(1, timeout)[0]
+
+    def get_many(self, most: int, timeout: float | None = None) -> list[Delivery]:
+        """The next deliveries of one of its consumers: what is there now, up to `most`; blocks until there is one.
+
+        Credit bounds them as it bounds single ones, and so do 512 messages and 1 MiB of bodies. Where a selector is
+        asked there is one.
+
+        Raises:
+            ValueError: `most` is less than 1.
+            Empty, ShutDown: as `get`.
+        """
+        if most < 1:
+            raise ValueError(f"most is {most}; ask for 1 delivery or more")
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             try:
-                delivery = self._pull_for(self._ready.take(deadline))
+                deliveries = self._pull_for(self._ready.take(deadline), most)
             except Empty:
                 raise Empty(f"target {self.name!r}: nothing delivered after {timeout:g} s") from None
-            if delivery is not None:
-                return delivery
+            if deliveries:
+                return deliveries
             if self._closed:
                 # What was pulled went back. Until `close` has removed the consumer it would come again, and again.
                 raise ShutDown(f"target {self.name!r} was closed")
@@ -149,9 +167,9 @@ class ConsumerTarget:
             consumer = self._ready.poll()
             if consumer is None:
                 return None
-            delivery = self._pull_for(consumer)
-            if delivery is not None:
-                return delivery
+            deliveries = self._pull_for(consumer, 1)
+            if deliveries:
+                return deliveries[0]
         return None
 
     # -- settling
@@ -234,7 +252,7 @@ class ConsumerTarget:
         if self._ready.notify(consumer) and self._on_ready is not None:
             self._on_ready(self)
 
-    def _pull_for(self, consumer: QueueConsumer) -> Delivery | None:
+    def _pull_for(self, consumer: QueueConsumer, most: int) -> list[Delivery]:
         """Pull once. Whatever happens, the consumer's turn ends; it is ready again if it has to go on.
 
         With `on_ready` the turn ends with the last message: a scheduler then has no empty turn to run. A thread that
@@ -242,29 +260,34 @@ class ConsumerTarget:
         """
         goes_on = True
         try:
-            entry = consumer.queue.deliver_single_message(consumer, may_end=self._on_ready is not None)
-            goes_on = entry is not None and consumer.is_willing and not consumer.at_end
+            if most == 1:
+                entry = consumer.queue.deliver_single_message(consumer, may_end=self._on_ready is not None)
+                entries = [] if entry is None else [entry]
+            else:
+                entries = consumer.queue.deliver_messages(consumer, min(most, _RUN), _RUN_BYTES)
+            goes_on = bool(entries) and consumer.is_willing and not consumer.at_end
         finally:
             if self._ready.end_turn(consumer, goes_on=goes_on) and self._on_ready is not None:
                 self._on_ready(self)
-        if entry is None:
-            return None
-        delivery = self._keep(Delivery(consumer, entry))  # first of all: what follows calls other queues
+        if not entries:
+            return []
+        deliveries = self._keep(consumer, entries)  # first of all: what follows calls other queues
         if not consumer.is_willing:
             self._credit_changed()  # used up; the other queues should know before they ask
-        return delivery
+        return deliveries
 
-    def _keep(self, delivery: Delivery) -> Delivery | None:
-        consumer = delivery.consumer
+    def _keep(self, consumer: QueueConsumer, entries: list[Entry]) -> list[Delivery]:
+        deliveries = [Delivery(consumer, entry) for entry in entries]
         if consumer.auto_accept and consumer.acquires:
-            return delivery
+            return deliveries
         with self._lock:
             if not self._closed:
-                self._unsettled[delivery] = None
-                return delivery
+                for delivery in deliveries:
+                    self._unsettled[delivery] = None
+                return deliveries
         if consumer.acquires:
-            consumer.queue.release(delivery.entry, consumer, counted=False)
-        return None
+            consumer.queue.release(entries, consumer, counted=False)
+        return []
 
     def _settle(self, deliveries: tuple[Delivery, ...], how: str, **options: bool) -> None:
         """Settle by the queues' method of this name."""

@@ -150,6 +150,10 @@ class PagedEntries:
         taken = self._take(entry, owner)
         assert taken, f"{entry!r} was offered and is gone"
 
+    def take_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.take(entry, consumer)
+
     def _take(self, entry: Entry, owner: object = None) -> bool:
         """Take a ready entry; False when it is gone, or there is no room for a record."""
         position, share = entry.position, self.assignments.share_of(owner)
@@ -317,6 +321,10 @@ class PagedEntries:
                 paging.refuse(assignment.target, entry.position)
             return assignment
         return None if self.assignments.separate(reader) else assignment
+
+    def next_run(self, reader: Reader, most: int, after: After) -> Sequence[Entry]:
+        first = self.next_for(reader, after)
+        return () if first is None else (first,)
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """A browser has seen it. For others it leaves the lists when it is acquired."""

@@ -92,6 +92,11 @@ class EntryLog:
                 return entry
         return self._search(chunk_number, number & _SLOT_MASK)
 
+    def following(self, number: int, most: int) -> list[Entry]:
+        """Entries with the next higher numbers, `most` numbers on at most. A chunk's end cuts them short."""
+        chunk, slot = self._chunks[number >> _CHUNK_BITS], (number & _SLOT_MASK) + 1
+        return [entry for entry in chunk.slots[slot : slot + most] if entry is not None]
+
     def __iter__(self) -> Iterator[Entry]:
         """The entries in order of number; the log must not change while this runs."""
         for number in self._numbers:

@@ -25,6 +25,7 @@ from .cursor import Reader, ReturnLog
 from .deadlines import Deadlines
 from .entry import SEIZE, SETTLE, Entry, EntryState, Key, Position
 from .entry_list import EntryList
+from .entry_list_log import EntryLog
 
 _AVAILABLE: Final = EntryState.AVAILABLE
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
@@ -74,6 +75,9 @@ class EntrySource(Protocol):
     def claim(self, entry: Entry) -> bool:
         """Take a ready entry for no consumer, or find one that was taken; False when it is gone, or somebody's."""
 
+    def take_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
+        """A consumer takes the first entries that `next_run` gave, and is past them."""
+
     def remove(self, entry: Entry) -> None:
         """A taken entry is gone for good."""
 
@@ -117,6 +121,9 @@ class EntrySource(Protocol):
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         """The first entry this reader can have; it stays before that one. None when there is none now."""
+
+    def next_run(self, reader: Reader, most: int, after: After) -> Sequence[Entry]:
+        """What `next_for` would give one after the other: `most` entries, or fewer. Empty when there is none now."""
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """Move a reader past the entry that `next_for` just gave it."""
@@ -182,6 +189,7 @@ class ResidentEntries:
         self._departed = departed
         self._is_plain = not queue.settings.has_groups
         self.entries = entries
+        self._following = entries.following if isinstance(entries, EntryLog) else None
         self.start: Position = entries.start
         self.key_of = entries.key_of
         self.deliveries = entries.deliveries
@@ -209,6 +217,9 @@ class ResidentEntries:
 
     def claim(self, entry: Entry) -> bool:
         return True
+
+    def take_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
+        self.pass_over(consumer, entries[-1])
 
     def remove(self, entry: Entry) -> None:
         self.entries.remove(entry)
@@ -290,6 +301,18 @@ class ResidentEntries:
             if cursor > self._furthest:
                 self._furthest = cursor
         return entry
+
+    def next_run(self, reader: Reader, most: int, after: After) -> Sequence[Entry]:
+        first = self.next_for(reader, after)
+        if first is None:
+            return ()
+        run = [first]
+        if self._following is not None and self._is_plain and not reader.no_local and not reader.revisits:
+            for entry in self._following(first.position, most - 1):
+                if entry.state is not _AVAILABLE or entry.expires_at is not None or entry.refused_by is not None:
+                    break
+                run.append(entry)
+        return run
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         position = entry.position

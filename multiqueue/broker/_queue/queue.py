@@ -232,7 +232,9 @@ class BrokerQueue:
         return entry
 
     def deliver_messages(self, consumer: QueueConsumer, most: int, most_bytes: int) -> list[Entry]:
-        """As `deliver_single_message`, up to `most` entries in one hold of the lock; where selectors are asked, one.
+        """As `deliver_single_message`, up to `most` entries in one hold of the lock.
+
+        One where a selector is asked, or while consumers of higher priority want work.
 
         The entry with which their sizes reach `most_bytes` is the last.
         After an empty list the consumer will be notified again; after any other it must call again.
@@ -242,21 +244,16 @@ class BrokerQueue:
         """
         after: After = []
         entries: list[Entry] = []
-        left = most_bytes
         with self._lock:
             state = self.state
             higher, asks = self._higher_locked(consumer) if consumer.is_willing else ((), False)
-            while not asks and consumer.is_willing and len(entries) < most and left > 0:
-                entry = state.pull(consumer, higher, after)
-                if entry is None:
-                    break
-                entries.append(entry)
-                left -= entry.size
-            counters = state.counters
-            counters.delivered += len(entries)
-            if consumer.auto_accept:
-                counters.delivered_no_ack += len(entries)
-        if asks:
+            if not higher and not asks:
+                entries = state.pull_run(consumer, most, most_bytes, after)
+                counters = state.counters
+                counters.delivered += len(entries)
+                if consumer.auto_accept:
+                    counters.delivered_no_ack += len(entries)
+        if higher or asks:
             entry = self.deliver_single_message(consumer)
             return [] if entry is None else [entry]
         if after:
@@ -390,9 +387,7 @@ class BrokerQueue:
         with self._lock:
             state = self.state
             owned = self._owned_locked(entries, consumer)
-            for entry in owned:
-                state.accept(entry, consumer, after)
-            state.counters.acked += len(owned)
+            state.accept_all(owned, consumer, after)
             if state.groups is not None:
                 state.pass_baton(after)
         if after:

@@ -310,6 +310,59 @@ class QueueState:
         consumer.revisit(entry)
         return None
 
+    def pull_run(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
+        """`pull` up to `most` times for a willing consumer that no other goes before, as `deliver_messages` says."""
+        entries: list[Entry] = []
+        takes_runs = consumer.acquires and not consumer.auto_accept and self.groups is None
+        while consumer.is_willing and len(entries) < most and most_bytes > 0:
+            if takes_runs:
+                run = self._pull_some(consumer, most - len(entries), most_bytes, after)
+            else:
+                entry = self.pull(consumer, (), after)
+                run = () if entry is None else (entry,)
+            if not run:
+                break
+            entries += run
+            most_bytes -= sum([entry.size for entry in run])
+        return entries
+
+    def _pull_some(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> Sequence[Entry]:
+        """Take some of what comes next; empty when there is none, or no credit for it."""
+        run = self.source.next_run(consumer, most, after)
+        if not run:
+            self._found_nothing(consumer, after)
+            return run
+        sizes: list[int] = []
+        for entry in run:
+            sizes.append(entry.size)
+            most_bytes -= entry.size
+            if most_bytes <= 0:
+                break
+        consumer.at_end = False
+        credit = consumer.credit
+        count = len(sizes) if credit is None else credit.take_run(sizes)
+        run = run[:count]
+        if run:
+            self.source.take_run(consumer, run)
+            self._acquired_run(run, sum(sizes[:count]), consumer, after)
+        if not run or (credit is not None and not credit.is_open):
+            self._lose_interest(consumer, after)
+        elif consumer.state is ConsumerState.INTERESTED:
+            self.consumers.move(consumer, Interest.NOTIFY)
+        return run
+
+    def _acquired_run(self, entries: Sequence[Entry], size: int, consumer: QueueConsumer, after: After) -> None:
+        """As `_acquired`, of entries with bodies of `size` bytes together, on a queue without groups."""
+        move = ACQUIRE if consumer.lock_deliveries else DELIVER
+        counters, limit = self.counters, self.limit
+        for entry in entries:
+            entry.apply(move, consumer)
+            if entry.delivery_count > 1:
+                counters.redelivered += 1
+        counters.taken(len(entries), size)
+        if limit.throttled and limit.has_room():
+            limit.end_throttling(after)
+
     def end_if_empty(self, consumer: QueueConsumer) -> None:
         """After a pull that brought something: end as the next one would, if nothing is left for anybody."""
         counters = self.counters
@@ -412,6 +465,20 @@ class QueueState:
         self.source.remove(entry)
         if self.groups is not None and owner is not None:
             self._left_group(entry)
+        if self.limit.short_of_memory and self.limit.has_room():
+            self.limit.end_throttling(after)
+
+    def accept_all(self, entries: Sequence[Entry], owner: object, after: After) -> None:
+        """`accept` each of these."""
+        counters, remove = self.counters, self.source.remove
+        for entry in entries:
+            entry.apply(SETTLE, owner)
+            counters.depth -= 1
+            counters.depth_bytes -= entry.size
+            remove(entry)
+            if self.groups is not None:
+                self._left_group(entry)
+        counters.acked += len(entries)
         if self.limit.short_of_memory and self.limit.has_room():
             self.limit.end_throttling(after)
 
