@@ -7,6 +7,7 @@ _EXTRAS = {
     "click": "cli",
     "deltalake": "delta",
     "gcsfs": "gs",
+    "opentelemetry": "otel",
     "psycopg": "postgresql",
     "pydantic": "cli",
     "rich": "cli",

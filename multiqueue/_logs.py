@@ -1,4 +1,4 @@
-"""Log records that are one line each, whatever text of a peer's stands in them.
+"""Log records that are one line each, whatever text of a peer's stands in them, and say what they are about.
 
 Promise     Text that came from outside (a user name, a virtual host, a queue, an error of the other side) cannot end a
             line of the log, begin one, or steer a terminal: control characters are shown as escapes. A traceback keeps
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextvars import ContextVar
 from typing import Final
 
 # What ends a line or steers a terminal: C0, DEL, C1, line and paragraph separators, directions of writing, surrogates.
@@ -41,8 +42,33 @@ class OneLine(logging.Filter):
         return True
 
 
+CONTEXT: Final = ("lane", "item", "queue", "connection")
+_item: ContextVar[tuple[str, str]] = ContextVar("multiqueue_item", default=("", ""))  # lane and name of this thread's
+
+
+class LogContext(logging.Filter):
+    """Gives each record `lane`, `item`, `queue` and `connection`, for a format such as `%(queue)s %(message)s`.
+
+    The rooms' own records say what they know; what does not apply is an empty text. On a handler of yours it does the
+    same for records of other loggers. `multiqueue.observe.log_lanes` has all records of an executor's jobs say which.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True always; the record has the four fields, as its caller gave them where it did."""
+        for name, value in zip(CONTEXT, (*_item.get(), "", ""), strict=True):
+            known = getattr(record, name, "")
+            setattr(record, name, printable(str(known)) or value)
+        return True
+
+
+def in_item(lane: str, item: str) -> None:
+    """From now on this thread runs an item of a lane."""
+    _item.set((printable(lane), printable(item)))
+
+
 def one_line_each(name: str) -> None:
-    """Have the records of this logger be one line each; called by the room's door."""
+    """Have the records of this logger be one line each, and say what they are about; called by the room's door."""
     logger = logging.getLogger(name)
     if not any(isinstance(each, OneLine) for each in logger.filters):
         logger.addFilter(OneLine())
+        logger.addFilter(LogContext())

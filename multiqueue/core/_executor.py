@@ -2,7 +2,7 @@
 
 Promise     What `concurrent.futures.ThreadPoolExecutor` promises, for the executor and for each of its lanes. Workers
             serve lanes by priority, and round-robin by weight within a priority.
-State       `_lock` guards `_lanes`. Threads and counts are the workers', jobs the multi-queue's.
+State       `_lock` guards `_lanes` and `_watchers`. Threads and counts are the workers', jobs the multi-queue's.
 Lock order  `_lock` -> worker lock -> locks of the multi-queue.
 Waiting     No thread waits under `_lock`.
 Membership  The executor refers to its lanes and both to the `Keeper`; nothing refers back to the executor, so that one
@@ -20,7 +20,7 @@ from itertools import count
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from . import _sync
-from ._executor_job import JobWatcher
+from ._executor_job import JobWatcher, Watchers
 from ._executor_workers import Keeper, Workers
 from ._lane import UNSET, Lane, LaneSettings, Unset, lanes_table
 from ._lane_waiting import Ticket
@@ -67,6 +67,7 @@ class MultiQueueExecutor(Executor):
         self._workers.on_retired = _forgetter(weakref.ref(self))
         self._keeper = Keeper(self._workers)
         self._lock = _sync.RLock()
+        self._watchers: list[JobWatcher] = []
         self._lanes: dict[Hashable, Lane] = {}
 
     def lane(
@@ -103,12 +104,22 @@ class MultiQueueExecutor(Executor):
         """How many jobs run at once, at most."""
         return self._workers.max_workers
 
-    def watch(self, watcher: JobWatcher | None) -> None:
-        """Tell this watcher, and no other one, of the jobs that are submitted and begun from now on; None ends it.
+    def watch(self, watcher: JobWatcher) -> None:
+        """Tell this watcher too of the jobs that are submitted and begun from now on, until `unwatch`.
 
         What it keeps of the executor keeps that alive; `multiqueue.monitor.Lanes` keeps nothing.
         """
-        self._workers.watcher = watcher
+        with self._lock:
+            self._set_watchers_locked([*self._watchers, watcher])
+
+    def unwatch(self, watcher: JobWatcher) -> None:
+        """Tell this watcher nothing further. One that is told nothing stays so."""
+        with self._lock:
+            self._set_watchers_locked([each for each in self._watchers if each is not watcher])
+
+    def _set_watchers_locked(self, watchers: list[JobWatcher]) -> None:
+        self._watchers = watchers
+        self._workers.watcher = Watchers(watchers) if len(watchers) > 1 else next(iter(watchers), None)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """`Lane.submit` on the lane `"default"`, made at first use with default settings unless you made it."""

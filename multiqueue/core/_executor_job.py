@@ -96,6 +96,23 @@ class JobWatcher(Protocol):
         """A worker is about to run it, unless it was cancelled."""
 
 
+class Watchers:
+    """Several watchers, told one after the other."""
+
+    def __init__(self, each: Sequence[JobWatcher]) -> None:
+        self.each: Sequence[JobWatcher] = each
+
+    def submitted(self, lane: Hashable, job: Job[Any]) -> None:
+        """As `JobWatcher`."""
+        for watcher in self.each:
+            watcher.submitted(lane, job)
+
+    def began(self, lane: Hashable, job: Job[Any]) -> None:
+        """As `JobWatcher`."""
+        for watcher in self.each:
+            watcher.began(lane, job)
+
+
 class Job(Generic[T]):
     """What to call, and the future that gets its end."""
 

@@ -205,6 +205,9 @@ class Lanes:
         the lanes.
         """
         book = Book(name, executor, progress, self._clock)
+        before = self._books.get(name)
+        if before is not None and before.executor() is executor:
+            executor.unwatch(before)
         self._books = {**self._books, name: book}
         executor.watch(book)
 

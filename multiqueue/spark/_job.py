@@ -182,7 +182,9 @@ class SparkJob(Job[T]):
         try:
             return retry.shortened(pause) if retry.when(error) else None
         except Exception:
-            LOGGER.exception("whether job %r may be run again could not be told; it is not", self._name)
+            LOGGER.exception(
+                "whether job %r may be run again could not be told; it is not", self._name, extra={"item": self._name}
+            )
             return None
 
     def _judge(self, error: BaseException, asked_in_pause: bool) -> BaseException | None:

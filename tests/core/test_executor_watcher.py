@@ -47,13 +47,26 @@ def test_a_watcher_hears_of_each_job_that_is_submitted_and_begun() -> None:
     ]
 
 
+def test_several_watchers_are_told_and_one_may_go() -> None:
+    """Each hears of every job until it is taken away. (executor 13)"""
+    one, other = Heard(), Heard()
+    with MultiQueueExecutor(1) as executor:
+        executor.watch(one)
+        executor.watch(other)
+        executor.submit(paint, "red").result()
+        executor.unwatch(one)
+        executor.unwatch(one)
+        executor.submit(paint, "green").result()
+    assert [len(one.notes), len(other.notes)] == [2, 4]
+
+
 def test_nobody_is_told_once_the_watcher_is_taken_away() -> None:
     """The executor goes on, and refers to the watcher no more. (executor 13)"""
     heard = Heard()
     with MultiQueueExecutor(2) as executor:
         executor.watch(heard)
         executor.submit(paint, "red").result()
-        executor.watch(None)
+        executor.unwatch(heard)
         executor.submit(paint, "green").result()
         assert executor.max_workers == 2
     assert [note for note, *_ in heard.notes].count("began") == 1

@@ -451,7 +451,7 @@ class ServerConnection(asyncio.Protocol):
         self._cancel_timer()
         if self._heartbeat:
             self._set_timer(self._heartbeat / 2, self._tick)
-        _log.info("%s: user '%s' opened vhost '%s'", self.name, self.user.name, name)
+        _log.info("%s: user '%s' opened vhost '%s'", self.name, self.user.name, name, extra={"connection": self.name})
 
     def _can(self, capability: str) -> bool:
         """Whether the client said that it knows an extension."""
@@ -481,7 +481,9 @@ class ServerConnection(asyncio.Protocol):
         self._set_timer(self._heartbeat / 2, self._tick)
         send, is_gone = self._monitor.tick(listening=not self.gate.reasons)
         if is_gone:
-            _log.warning("%s: missed heartbeats, timeout: %d s", self.name, self._heartbeat)
+            _log.warning(
+                "%s: missed heartbeats, timeout: %d s", self.name, self._heartbeat, extra={"connection": self.name}
+            )
             self._transport.abort()
         elif send:
             self.writer.send(HEARTBEAT)
@@ -501,7 +503,7 @@ class ServerConnection(asyncio.Protocol):
 
     def failed(self, error: BaseException) -> None:
         """A fault of ours."""
-        _log.error("%s: failed", self.name, exc_info=error)
+        _log.error("%s: failed", self.name, exc_info=error, extra={"connection": self.name})
         self.fault(ConnectionFault(541, "an internal error; see the broker's log"))
         self.flush()
 

@@ -73,7 +73,12 @@ class Offloaded:
         connection = self._connection
         if connection.is_lost:
             if error is not None:
-                _log.warning("%r: what it asked for last failed after its end: %s", connection, error)
+                _log.warning(
+                    "%r: what it asked for last failed after its end: %s",
+                    connection,
+                    error,
+                    extra={"connection": connection.name},
+                )
             connection.finish()
             return
         if self.fault is not None:

@@ -43,6 +43,7 @@ class ConnectionPort(Effects, Protocol):
     """A connection, as its reader and its offloaded work know it."""
 
     sessions: dict[int, Session]
+    name: str
 
     @property
     def is_lost(self) -> bool:

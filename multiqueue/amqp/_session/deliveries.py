@@ -74,7 +74,12 @@ class Deliveries:
         self._send(self._number, consumer, tag, redelivered, names, properties, body)
 
     def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, error: ValueError) -> None:
-        _log.error("message of %s cannot go over a wire, and is rejected: %s", entry.queue.label, error)
+        _log.error(
+            "message of %s cannot go over a wire, and is rejected: %s",
+            entry.queue.label,
+            error,
+            extra={"queue": entry.queue.name},
+        )
         if not consumer.no_ack:
             entry.queue.reject(entry, consumer.consumer)
             consumer.settled(1)
@@ -262,7 +267,13 @@ class Deliveries:
                 release(queue, entries, owner)
             except Exception as error:  # noqa: BLE001  # each alone then, which says which
                 if not queue.is_deleted:
-                    _log.warning("%r ends: %s; its messages of %s go back one by one", self, error, queue.label)
+                    _log.warning(
+                        "%r ends: %s; its messages of %s go back one by one",
+                        self,
+                        error,
+                        queue.label,
+                        extra={"queue": queue.name},
+                    )
                 left = [entry for entry in entries if entry.owner is owner]
                 end_each(self, [(f"give back {entry!r}", partial(release, queue, [entry], owner)) for entry in left])
 

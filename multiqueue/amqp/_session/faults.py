@@ -25,7 +25,7 @@ def fail(connection: Effects, session: Served | None, error: BaseException, meth
         connection.fault(error, method)
     elif isinstance(error, MultiQueueError) and session is not None:
         # The store has no room, or cannot be read: other sessions may have nothing to do with it.
-        _log.error("%r: channel %d: %s", connection, session.number, error)
+        _log.error("%r: channel %d: %s", connection, session.number, error, extra={"connection": repr(connection)})
         fault = ChannelFault(541, str(error))
         session.fault(fault.reply_code, fault.reply_text, method)
     else:

@@ -291,7 +291,9 @@ class Scheduler:
             try:
                 has_more = connection.run_turn()
             except Exception as error:  # noqa: BLE001  # a fault of ours must not end the thread
-                _log.error("connection %r failed", connection.name, exc_info=error)
+                _log.error(
+                    "connection %r failed", connection.name, exc_info=error, extra={"connection": connection.name}
+                )
             finally:
                 if has_more:
                     self.connection_ready(connection)

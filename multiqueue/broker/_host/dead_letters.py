@@ -89,7 +89,7 @@ class DeadLetterRouting:
         try:
             return submission.put(target, letter).accepted
         except TypeError as error:
-            _log.error("a dead letter for %s is lost: %s", target.label, error)
+            _log.error("a dead letter for %s is lost: %s", target.label, error, extra={"queue": target.name})
             return False
 
     def _routes_of_dead_letter(self, letter: Message) -> list[BrokerQueue]:

@@ -57,7 +57,7 @@ _log = logging.getLogger("multiqueue.broker")
 
 
 def _log_alert(alert: Alert) -> None:
-    _log.warning("%s", alert)
+    _log.warning("%s", alert, extra={"queue": alert.queue})
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,11 @@ class VirtualHost(Verbs):
                 try:
                     declared.queue.delete()
                 except Exception:  # noqa: BLE001  # logged; the others must not stay for it
-                    _log.exception("%s cannot be deleted, whose owner is gone", declared.queue.label)
+                    _log.exception(
+                        "%s cannot be deleted, whose owner is gone",
+                        declared.queue.label,
+                        extra={"queue": declared.name},
+                    )
 
     # The virtual host itself
 

@@ -317,7 +317,13 @@ class PagedReader:
             except StoreDamaged as error:
                 if position not in self._told:  # time comes again and again
                     self._told.add(position)
-                    _log.error("%s: message %d does not expire", self._queue.label, number_of(position), exc_info=error)
+                    _log.error(
+                        "%s: message %d does not expire",
+                        self._queue.label,
+                        number_of(position),
+                        exc_info=error,
+                        extra={"queue": self._queue.name},
+                    )
                 return False
             finally:
                 with self._memory as paging:
@@ -352,7 +358,13 @@ class PagedReader:
 
     def _unreadable(self, position: int, header: Header, error: Exception) -> None:
         self._area.unreadable.add(position)
-        _log.error("%s: message %d cannot be read and is passed over", self._queue.label, header.id, exc_info=error)
+        _log.error(
+            "%s: message %d cannot be read and is passed over",
+            self._queue.label,
+            header.id,
+            exc_info=error,
+            extra={"queue": self._queue.name},
+        )
 
 
 def _payloads(load: Load) -> dict[int, Entry]:

@@ -163,7 +163,12 @@ class Spill:
         try:
             return self._new_rows()
         except (StoreError, OSError) as error:
-            _log.error("%s cannot page, and holds publishers back", self._queue.label, exc_info=error)
+            _log.error(
+                "%s cannot page, and holds publishers back",
+                self._queue.label,
+                exc_info=error,
+                extra={"queue": self._queue.name},
+            )
             return None
 
     def _may_page_out_locked(self) -> bool:

@@ -73,7 +73,7 @@ _log = logging.getLogger("multiqueue.broker")
 
 
 def _log_error(queue: BrokerQueue, action: str, error: Exception) -> None:
-    _log.error("queue %r: %s failed", queue.name, action, exc_info=error)
+    _log.error("queue %r: %s failed", queue.name, action, exc_info=error, extra={"queue": queue.name})
 
 
 class BrokerQueue:

@@ -30,21 +30,27 @@ class CallbackFailure:
         return f"callback {getattr(self.callback, '__qualname__', self.callback)!r} of {where} failed: {self.error!r}"
 
 
+def _channel_of(failure: CallbackFailure) -> str:
+    return "" if failure.channel is None else repr(failure.channel)
+
+
 def close_channel(failure: CallbackFailure) -> None:
     """The default: log, and close the channel, so that the server gives its unsettled messages to others."""
-    _log.error("%s; closing the channel", failure, exc_info=failure.error)
+    _log.error("%s; closing the channel", failure, exc_info=failure.error, extra={"connection": _channel_of(failure)})
     if failure.channel is not None:
         failure.channel.abort(541, f"a callback failed: {failure.error!r}")
 
 
 def log_failure(failure: CallbackFailure) -> None:
     """Log and go on. The message stays unsettled."""
-    _log.error("%s", failure, exc_info=failure.error)
+    _log.error("%s", failure, exc_info=failure.error, extra={"connection": _channel_of(failure)})
 
 
 def requeue_message(failure: CallbackFailure) -> None:
     """Log, give the message back to its queue, and go on. A message that always fails comes again and again."""
-    _log.error("%s; giving the message back", failure, exc_info=failure.error)
+    _log.error(
+        "%s; giving the message back", failure, exc_info=failure.error, extra={"connection": _channel_of(failure)}
+    )
     nack = getattr(failure.argument, "nack", None)
     if nack is not None and not getattr(failure.argument, "is_settled", True):
         nack(requeue=True)

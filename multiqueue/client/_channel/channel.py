@@ -445,7 +445,9 @@ class Channel(Closing):
         names, reason = (method.exchange, method.routing_key), (method.reply_code, method.reply_text)
         returned = Returned(self, event.body, event.properties, *names, *reason)
         if self.on_returned is None:
-            _log.warning("%r: %r came back: %s", self, returned, method.reply_text)
+            _log.warning(
+                "%r: %r came back: %s", self, returned, method.reply_text, extra={"connection": repr(self.connection)}
+            )
         else:
             self.inbound.dispatch(self.on_returned, returned)
 
@@ -521,7 +523,11 @@ class Channel(Closing):
         with self.connection.receive_buffer.answer_wanted():
             if self._life.ended.wait(self.connection.settings.close_timeout):
                 return
-        _log.warning("%r: the server did not answer channel.close; closed without", self)
+        _log.warning(
+            "%r: the server did not answer channel.close; closed without",
+            self,
+            extra={"connection": repr(self.connection)},
+        )
         self.finish(None)
 
     def finish(self, error: Exception | None) -> None:

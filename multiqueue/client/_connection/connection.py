@@ -203,7 +203,7 @@ class Connection(Closing):
         for channel in channels:
             channel.interrupted(link, interruption, keep_unconfirmed=self.settings.republish)
         if begins:
-            _log.warning("%s; recovering", error)
+            _log.warning("%s; recovering", error, extra={"connection": repr(self)})
             self._tell(self.settings.on_interrupted, error)
             self._recover(self)
 

@@ -54,10 +54,15 @@ class Recovery:
             try:
                 link = connection.connect_again()
             except ClientError as error:
-                _log.warning("%r: %s; trying again", connection, error)
+                _log.warning("%r: %s; trying again", connection, error, extra={"connection": repr(connection)})
                 continue
             except Exception as error:  # noqa: BLE001  # whatever it was, the connection is not given up for it
-                _log.error("%r: connecting failed; trying again", connection, exc_info=error)
+                _log.error(
+                    "%r: connecting failed; trying again",
+                    connection,
+                    exc_info=error,
+                    extra={"connection": repr(connection)},
+                )
                 continue
             if not connection.adopt(link):
                 return
@@ -81,7 +86,12 @@ class Recovery:
             link.end(error)  # or a live one would be forgotten, with what the server keeps for it
             return False
         except Exception as error:  # noqa: BLE001  # a defect of ours must not leave half a connection
-            _log.error("%r: recovery failed; beginning anew", connection, exc_info=error)
+            _log.error(
+                "%r: recovery failed; beginning anew",
+                connection,
+                exc_info=error,
+                extra={"connection": repr(connection)},
+            )
             link.end(ConnectionClosed(f"recovery failed: {error!r}"))
             link.join(None)
             return False
@@ -89,7 +99,13 @@ class Recovery:
             return connection.is_closed
         for channel in channels:
             channel.opened(link)
-        _log.info("%r is recovered: %d channels, %d messages published again", connection, len(channels), messages)
+        _log.info(
+            "%r is recovered: %d channels, %d messages published again",
+            connection,
+            len(channels),
+            messages,
+            extra={"connection": repr(connection)},
+        )
         connection.tell_recovered()
         return True
 
@@ -110,7 +126,13 @@ class Recovery:
         for declaration, error in failures:
             if isinstance(error, ConnectionClosed):
                 raise error
-            _log.error("%r: could not restore %s: %s", self._connection, declaration, error)
+            _log.error(
+                "%r: could not restore %s: %s",
+                self._connection,
+                declaration,
+                error,
+                extra={"connection": repr(self._connection)},
+            )
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
