@@ -32,6 +32,13 @@ from multiqueue.pipeline._items import Lane as Lane
 from multiqueue.pipeline._items import Step as Step
 from multiqueue.pipeline._items import item_id as item_id
 from multiqueue.pipeline._job import sql_job as sql_job
+from multiqueue.pipeline._known_columns import KnownColumns as KnownColumns
+from multiqueue.pipeline._known_columns import Learned as Learned
+from multiqueue.pipeline._known_columns import common as common
+from multiqueue.pipeline._known_columns import ddl as ddl
+from multiqueue.pipeline._known_columns import extended as extended
+from multiqueue.pipeline._known_columns import hinted as hinted
+from multiqueue.pipeline._known_columns import new_parts as new_parts
 from multiqueue.pipeline._ledger import Ledger as Ledger
 from multiqueue.pipeline._ledger import Scanned as Scanned
 from multiqueue.pipeline._ledger import open_ledger as open_ledger

@@ -112,7 +112,11 @@ def explained(reading: Reading, error: Exception, read: Any) -> Exception:
             if beside_others
             else error
         )
-    (record,) = records
+    return corrupt_record(reading, records[0])
+
+
+def corrupt_record(reading: Reading, record: Record) -> JobError:
+    """What is to be said of a file with this record."""
     place = f"line {record.line} of " if record.line else ""
     return JobError(
         f"{place}{reading.item.shown(record.path)} is not as configured: {record.text[:_SHOWN]!r}; "

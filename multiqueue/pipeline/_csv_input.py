@@ -45,7 +45,7 @@ class Headers:
         Raises:
             JobError: a file has no header or other columns.
         """
-        groups = self._groups(reading)
+        groups = self.groups(reading)
         if not groups:
             return reading.load(reading.item.places)
         wanted, first = self._wanted(reading, groups)
@@ -77,7 +77,7 @@ class Headers:
 
     def _frame(self, reading: Reading, header: StructType, paths: list[Place]) -> DataFrame:
         """The rows of files with one header."""
-        options = {} if _is_exact(header.names) else {"enforceSchema": "true"}
+        options = options_of(header)
         if reading.schema is None:
             return reading.load(paths, None if reading.is_true("inferSchema") else header, options)
         if list(map(str.lower, header.names)) == list(map(str.lower, reading.schema.names)):
@@ -88,7 +88,7 @@ class Headers:
         names = [*reading.schema.names, *([CORRUPT, FILE] if reading.sets_aside else [])]
         return frame.select(*map(quoted, names))
 
-    def _groups(self, reading: Reading) -> list[tuple[StructType, list[Place]]]:
+    def groups(self, reading: Reading) -> list[tuple[StructType, list[Place]]]:
         """The files by what their headers say, in order; without those that have none, where that is allowed."""
         by_line: dict[bytes | Place, list[Place]] = {}
         places = reading.item.places
@@ -136,6 +136,11 @@ def _check_encoding(reading: Reading, line: bytes, path: Place) -> None:
             f"the header of {reading.item.shown(path)} is not UTF-8: {line[:_SHOWN]!r}; name its encoding, as in "
             'options = { header = true, encoding = "ISO-8859-1" }, and a packed file as what it is: .gz, .bz2'
         ) from error
+
+
+def options_of(header: StructType) -> dict[str, str]:
+    """With which options files with this header are read."""
+    return {} if _is_exact(header.names) else {"enforceSchema": "true"}
 
 
 def _is_exact(names: Sequence[str]) -> bool:

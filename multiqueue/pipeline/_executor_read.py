@@ -63,6 +63,8 @@ class Reading:
     """Of Parquet files, in the order in which they are wanted."""
     arrow_schema: bytes = b""
     """Of Parquet files, as they are wanted."""
+    file_column: str = ""
+    """Of those columns, the one that has the file of each row."""
 
 
 def reader(groups: Sequence[Sequence[File]], reading: Reading) -> Callable[[Iterable[Any]], Iterator[Any]]:
@@ -203,6 +205,10 @@ def _rows(file: File, stream: IO[bytes], reading: Reading) -> Iterator[Any]:
                 batch.column(name).cast(one.type, safe=False) if name else pyarrow.nulls(batch.num_rows, one.type)
                 for name, one in zip(names, wanted, strict=True)
             ]
+            if reading.file_column:
+                cast[reading.columns.index(reading.file_column)] = pyarrow.repeat(
+                    pyarrow.scalar(file.shown, pyarrow.string()), batch.num_rows
+                )
             yield pyarrow.RecordBatch.from_arrays(cast, schema=wanted)
 
 

@@ -21,6 +21,15 @@ SET_ASIDE = "set aside"
 ALLOW = "allow"
 """It is read as Spark reads it, with NULL for what was not understood."""
 
+INFER = "infer"
+"""Instead of a lane's columns: they are inferred once and remembered."""
+ADD = "add"
+"""A new column is one of the lane's from then on."""
+RESCUE = "rescue"
+"""Its values are in the rescued column."""
+IGNORE = "ignore"
+"""It is not read."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileSeen:
@@ -73,6 +82,14 @@ class Lane:
     io: str = "auto"
     """Which way its files are read: `spark`, `python`, or what the cluster can."""
     schema: str | None = None
+    """The columns, as DDL, or `INFER`."""
+    schema_hints: str | None = None
+    """With `INFER`: the types of some columns, as DDL."""
+    on_new_columns: str | None = None
+    """What becomes of columns that are not known: `ADD`, `RESCUE`, `SET_ASIDE` or `IGNORE`; None where columns are not
+    known, or have to be those of `schema`."""
+    rescued_column: str | None = None
+    """The column with what did not fit into the others."""
     expect: str | None = None
     """The columns that the files must have, as DDL."""
     corrupt: str = ALLOW

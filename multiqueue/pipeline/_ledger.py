@@ -43,6 +43,9 @@ _LOOKED_AT = 256
 # A look at the end of a long state: enough for the lanes of today.
 _LAST_MEASURED = 20_000
 
+_SCHEMA_OF = "schema of "
+"""Before a lane, in the names of `meta`."""
+
 _ITEM_COLUMNS = "seq, id, lane, attempt, tries"
 
 
@@ -111,6 +114,14 @@ class Ledger:
             row = (uuid.uuid4().hex,)
             self._set("identity", row[0])
         return str(row[0])
+
+    def schemas(self) -> dict[str, str]:
+        """The columns of lanes as they were inferred: the JSON of a Spark schema by lane."""
+        rows = self._connection.execute("SELECT name, value FROM meta WHERE name LIKE ?", (f"{_SCHEMA_OF}%",))
+        return {name.removeprefix(_SCHEMA_OF): schema for name, schema in rows}
+
+    def record_schema(self, lane: str, schema: str) -> None:
+        self._set(_SCHEMA_OF + lane, schema)
 
     def is_empty(self) -> bool:
         return self._connection.execute("SELECT 1 FROM items LIMIT 1").fetchone() is None

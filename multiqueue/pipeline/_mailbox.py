@@ -11,6 +11,7 @@ from typing import Any
 from ..core import Queue
 from ..errors import Empty
 from ._items import FileSeen
+from ._known_columns import Learned
 from ._table import Written
 
 
@@ -50,7 +51,7 @@ class Met:
     """What is to be committed before the item is done."""
 
 
-Message = Started | Ended | StopRequested
+Message = Started | Ended | Learned | StopRequested
 
 
 class Mailbox:

@@ -31,7 +31,7 @@ def read_parquet(reading: Reading) -> DataFrame:
         return _alone(reading, paths[0])
     first: dict[str, str] | None = None
     for path in paths:
-        columns = _columns(reading, path)
+        columns = footer(reading, path)
         wanted = list(first or columns) if reading.schema is None else reading.schema.names
         whose = reading.item.shown(paths[0]) if reading.schema is None else f"lanes.{reading.lane.section}.schema"
         if wrong := other_names(wanted, columns):
@@ -52,11 +52,11 @@ def _alone(reading: Reading, path: Place) -> DataFrame:
     try:
         return reading.load([path])
     except Exception:
-        _columns(reading, path)
+        footer(reading, path)
         raise
 
 
-def _columns(reading: Reading, path: Place) -> dict[str, str]:
+def footer(reading: Reading, path: Place) -> dict[str, str]:
     """The type of each column; of one with parts, the types of all its leaves."""
     try:
         import pyarrow.parquet as parquet  # type: ignore[import-untyped]

@@ -13,13 +13,14 @@ import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core import LinkedBlockingMultiQueue
 from ._config import PipelineConfig
 from ._intake import Intake
 from ._items import Item, Lane, Step
+from ._known_columns import ddl_of_schema
 from ._ledger import Ledger, Scanned, open_ledger
 from ._ledger_file import LaneCount, State, connect, connect_read_only, in_sentences, state_exists
 from ._ledger_postgres import TABLES
@@ -47,6 +48,8 @@ class LanePlan:
     """To run: done or set aside before, and a file has changed."""
     files: int = 0
     size_bytes: int = 0
+    columns: str | None = None
+    """Those that are known of a lane with `schema = "infer"`, as DDL."""
     batch: int = 1
     """The most files of an item; with `batch = "auto"` as its jobs so far show, and other files like those."""
 
@@ -113,6 +116,11 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
                 _regroup(lane, ledger, pace, known, found[lane.name])
             counts = {(count.lane, count.state): count for count in ledger.counts()}
             plans = [_lane_plan(lane, known.get(lane.name, 0), found[lane.name], counts, pace) for lane in lanes]
+            schemas = ledger.schemas()
+            plans = [
+                replace(plan, columns=ddl_of_schema(schemas[plan.lane.name])) if plan.lane.name in schemas else plan
+                for plan in plans
+            ]
             return Plan(
                 sorted(plans, key=lambda plan: plan.lane.priority),
                 _step_plans(steps, plans, planned, ledger),

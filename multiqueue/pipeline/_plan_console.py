@@ -10,6 +10,7 @@ from rich.table import Table
 
 from .._words import counted
 from ._config import PipelineConfig
+from ._items import INFER
 from ._plan import LanePlan, Plan, StepPlan
 from ._ways import planned_way
 
@@ -22,6 +23,9 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
     console.print(f"{items} to run on {where}, {section.max_running} at a time; nothing was started", soft_wrap=True)
     console.print(_lanes(plan))
     for lane in plan.lanes:
+        if lane.lane.schema == INFER:
+            said = f"has the columns {lane.columns}" if lane.columns else "has its columns inferred from its first item"
+            console.print(f"{escape(lane.lane.name)} {escape(said)}", style="dim", soft_wrap=True)
         if lane.lane.source is not None:
             said = f"{escape(lane.lane.name)} will also take what its queue has then: a plan asks no broker"
             console.print(said, style="dim", soft_wrap=True)
@@ -83,6 +87,7 @@ def _lane_values(plan: LanePlan) -> dict[str, Any]:
         "weight": plan.lane.weight,
         "batch": "auto" if plan.lane.target_s is not None else plan.batch,
         "files_per_item": plan.batch,
+        "columns": plan.columns,
         "to_run": plan.to_run,
         "new": plan.new,
         "changed": plan.changed,

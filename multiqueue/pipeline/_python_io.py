@@ -54,9 +54,16 @@ def binary_frame(spark: SparkSession, storage: Storage, files: Sequence[tuple[Pl
 
 
 def parquet_frame(
-    spark: SparkSession, storage: Storage, files: Sequence[tuple[Place, int]], columns: StructType | None
+    spark: SparkSession,
+    storage: Storage,
+    files: Sequence[tuple[Place, int]],
+    columns: StructType | None,
+    file_column: str = "",
 ) -> DataFrame:
-    """The rows of Parquet files, with these columns or those of the first file. Raises what pyarrow raises of that."""
+    """The rows of Parquet files, with these columns or those of the first file. Raises what pyarrow raises of that.
+
+    With `file_column` a column of this name has the file of each row.
+    """
     import pyarrow.parquet as parquet  # type: ignore[import-untyped]
     from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
@@ -64,8 +71,11 @@ def parquet_frame(
         with storage.open(files[0][0]) as stream:
             found = parquet.ParquetFile(stream).schema_arrow
         columns = from_arrow_schema(_as_spark_reads(found), prefer_timestamp_ntz=True)
+    if file_column:
+        columns = type(columns)(list(columns.fields)).add(file_column, "string")
     wanted = to_arrow_schema(columns, timezone="UTC")
-    reading = _executor_read.Reading("rows", columns=tuple(columns.names), arrow_schema=wanted.serialize().to_pybytes())
+    schema = wanted.serialize().to_pybytes()
+    reading = _executor_read.Reading("rows", columns=tuple(columns.names), arrow_schema=schema, file_column=file_column)
     return _mapped(spark, storage, files, reading, columns)
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 from ._csv_input import Headers
 from ._errors import JobError, PipelineError
+from ._fitting import Fitting
 from ._items import FileSeen, Item, Lane
 from ._json_input import check_documents
+from ._known_columns import KnownColumns
 from ._parquet_input import read_parquet
 from ._place import Place, place_of
 from ._reading import BY_PYTHON, Reading, schema_of, spark_path, unreadable
@@ -107,10 +109,13 @@ def unchanged(item: Item, storage: Storage) -> None:
 class Inputs:
     """How the files of items are read, and what was learnt of them. Threads of running items share it."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, known: KnownColumns | None = None) -> None:
         self.storage = storage
         self.ways = Ways()
         self._headers = Headers()
+        self._fitting = Fitting(
+            known or KnownColumns({}, lambda learned: learned.recorded.set_result(None)), self._headers
+        )
         self._schemas: dict[tuple[str, str | None], StructType | None] = {}
 
     def reading(self, spark: SparkSession, lane: Lane, item: Item) -> Reading:
@@ -125,14 +130,16 @@ class Inputs:
             self._schemas[key] = schema_of(spark, lane, item, way)
         return Reading(spark, lane, item, self._schemas[key], self.storage, way)
 
-    def read(self, reading: Reading) -> DataFrame:
-        """The item's files as one DataFrame: rows of the format.
+    def read(self, reading: Reading) -> DataFrame | None:
+        """The item's files as one DataFrame: rows of the format. None for files without rows of which nothing is known.
 
         Raises:
             JobError: a file is not what the lane's configuration says of it, as far as its start or end tells.
         """
         if reading.lane.format in ("csv", "json", "jsonl", "text"):
             _check_packed(reading)
+        if reading.lane.on_new_columns is not None:
+            return self._fitting.read(reading)
         if reading.lane.format == "csv" and reading.is_true("header") and not reading.is_true("enforceSchema"):
             return self._headers.read(reading)
         if reading.lane.format == "parquet":

@@ -60,7 +60,7 @@ class Reading:
     @property
     def sets_aside(self) -> bool:
         """Whether the rows have `CORRUPT` and `FILE`."""
-        return self.lane.corrupt == SET_ASIDE
+        return self.lane.corrupt == SET_ASIDE or self.lane.rescued_column is not None
 
     @property
     def corrupt_column(self) -> str:
@@ -106,6 +106,34 @@ class Reading:
         apart = replace(self, lane=replace(self.lane, corrupt=SET_ASIDE))
         return apart.load(self.item.places, frame.schema).drop(CORRUPT, NOTHING)
 
+    def texts(self) -> DataFrame:
+        """Of JSON, each record's text as `value`, with `FILE`."""
+        from pyspark.sql import functions
+
+        is_whole = self.is_true("multiLine")
+        if self.way == BY_PYTHON:
+            sizes = [(place, seen.size_bytes) for place, seen in zip(self.item.places, self.item.files, strict=True)]
+            preset = _python_io.Options({**_READERS[self.lane.format][1], **self.lane.options})
+            texts = _python_io.text_frame(self.spark, self.storage, sizes, self.lane.format, preset)
+            frame = texts.withColumnRenamed("file", FILE)
+        else:
+            options = {"wholetext": "true"} if is_whole else {}
+            if separator := self.option("lineSep"):
+                options["lineSep"] = separator
+            texts = self.spark.read.options(**options).text([spark_path(place) for place in self.item.places])
+            frame = texts.selectExpr("value", f"_metadata.file_path AS {FILE}")
+        if is_whole:
+            elements = functions.from_json("value", "array<string>")
+            records = functions.explode(functions.coalesce(elements, functions.array("value")))
+            frame = frame.select(records.alias("value"), FILE)
+        return frame.where("trim(value) <> ''")
+
+    def rows_with_files(self, files: Sequence[Place], schema: StructType) -> DataFrame:
+        """Of Parquet, the rows of these files with these columns and `FILE`."""
+        if self.way == BY_PYTHON:
+            return self._load_by_python(files, schema, {}, with_file=True)
+        return self.load(files, schema).selectExpr("*", f"_metadata.file_path AS {FILE}")
+
     def header(self, file: Place, line: bytes | None = None) -> StructType:
         """The columns that the header of a CSV file names, as Spark reads it; each a string.
 
@@ -125,14 +153,19 @@ class Reading:
         return self.header(file, first_line(self, file, start))
 
     def _load_by_python(
-        self, files: Sequence[Place], columns: StructType | None, options: Mapping[str, str]
+        self,
+        files: Sequence[Place],
+        columns: StructType | None,
+        options: Mapping[str, str],
+        *,
+        with_file: bool = False,
     ) -> DataFrame:
         sizes = {self.item.place(seen): seen.size_bytes for seen in self.item.files}
         sized = [(file, sizes.get(file, 0)) for file in files]
         if self.lane.format == "binary":
             return _python_io.binary_frame(self.spark, self.storage, sized)
         if self.lane.format == "parquet":
-            return _python_io.parquet_frame(self.spark, self.storage, sized, columns)
+            return _python_io.parquet_frame(self.spark, self.storage, sized, columns, FILE if with_file else "")
         preset = _python_io.Options({**_READERS[self.lane.format][1], **self.lane.options})
         texts = _python_io.text_frame(self.spark, self.storage, sized, self.lane.format, preset)
         if self.lane.format == "text":
@@ -159,13 +192,17 @@ class Reading:
         """Each text as a row of these columns, with its file."""
         from pyspark.sql import functions
 
-        options = {**self._options({}), "header": "false"}
+        options = self.parser_options()
         if self.lane.format == "csv":
             ddl = ", ".join(f"{quoted(one.name)} {one.dataType.simpleString()}" for one in columns.fields)
             row = functions.from_csv("value", ddl, options)
         else:
             row = functions.from_json("value", columns, options)
         return texts.select(row.alias("row"), functions.col("file").alias(FILE)).select("row.*", FILE)
+
+    def parser_options(self) -> dict[str, str]:
+        """Options for Spark's functions that parse a text."""
+        return {**self._options({}), "header": "false"}
 
     def _reader(self, options: Mapping[str, str]) -> Any:
         return self.spark.read.format(_READERS[self.lane.format][0]).options(**self._options(options))
@@ -174,10 +211,10 @@ class Reading:
         """The reader's options: the format's, ours, the lane's, and these."""
         preset = _READERS[self.lane.format][1]
         ours: dict[str, str] = {}
-        if self.lane.corrupt == ERROR:
+        if self.lane.corrupt == ERROR and not self.sets_aside:
             # Without columnPruning = false Spark does not count the fields of a record that the job does not need.
             ours = {"mode": "FAILFAST", "columnPruning": "false"}
-        elif self.lane.corrupt == SET_ASIDE:
+        elif self.sets_aside:
             ours = {"mode": "PERMISSIVE", "columnPruning": "false", "columnNameOfCorruptRecord": CORRUPT}
         if self.lane.format == "csv":
             ours["enforceSchema"] = "false"
@@ -191,7 +228,7 @@ class Reading:
 
 def schema_of(spark: SparkSession, lane: Lane, item: Item, way: str) -> StructType | None:
     """The columns in the lane's `schema`; reads no file."""
-    if lane.schema is None:
+    if lane.schema is None or lane.on_new_columns is not None:
         return None
     if way == BY_PYTHON:
         return spark.createDataFrame([], lane.schema).schema

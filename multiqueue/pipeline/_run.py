@@ -23,6 +23,7 @@ from ._dead_letters import DeadLetters
 from ._errors import ConfigError, ExitStatus
 from ._intake import Follow, Intake
 from ._items import Lane
+from ._known_columns import KnownColumns
 from ._ledger import Ledger, open_ledger
 from ._ledger_file import exclusive
 from ._mailbox import Mailbox, StopRequested
@@ -31,6 +32,7 @@ from ._pace import Pace
 from ._presence import lost_directories, require_input
 from ._progress import Reporter
 from ._queues import Queues
+from ._read import Inputs
 from ._report import write_report
 from ._retry import Backoff
 from ._runner import Runner
@@ -106,6 +108,8 @@ def run_pipeline(
         if not follow:
             require_input(config, ledger, lanes)
         resumed = not ledger.is_empty()
+        known = KnownColumns(ledger.schemas(), mailbox.post)
+        work.inputs = Inputs(config.storage, known)
         clock = WorkClock(ledger.seconds_at_work())
         stack.enter_context(_stop_signals_post_to(mailbox, grace_s))
         following = _follow(config, reporter) if follow else None
@@ -138,6 +142,7 @@ def run_pipeline(
         try:
             snapshot = runner.run()
         finally:
+            known.close()
             told = tuple(one.why for one in runner.intake.lost)
             for sentence in (*runner.intake.passed_over.sentences(), *runner.steps.held_back(), *told):
                 reporter.note(sentence)

@@ -30,6 +30,7 @@ from ._attempt import Attempts, Dispatcher, DispatcherLane
 from ._errors import SessionLost, StateMismatch
 from ._intake import Intake
 from ._items import Item, Lane
+from ._known_columns import Learned
 from ._ledger import Ledger, Scanned
 from ._lifecycle import ItemState
 from ._mailbox import Ended, Mailbox, Message, Started, StopRequested, ended
@@ -277,6 +278,7 @@ class Runner:
     def _settle(self, messages: Sequence[Message]) -> None:
         """Record what the messages say in one transaction, then tell the reporter."""
         outcomes: list[AttemptEnded] = []
+        learned = [message for message in messages if isinstance(message, Learned)]
         if messages:
             with self.ledger.transaction():
                 for message in messages:
@@ -284,7 +286,11 @@ class Runner:
                         self._start(message)
                     elif isinstance(message, Ended):
                         outcomes.append(self._end(message))
+                for one in learned:
+                    self.ledger.record_schema(one.lane, one.schema)
                 self.ledger.record_seconds_at_work(self.clock())
+        for one in learned:
+            one.recorded.set_result(None)
         for outcome in outcomes:
             self.queues.settled(outcome.item, outcome.state)
             self.reporter.attempt_ended(outcome)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from ._items import ADD, INFER, RESCUE
 from ._place import Place, local, place_of
 from ._refusal import refusal
 from ._source import split_source
@@ -25,6 +26,8 @@ FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 """`module:function`."""
 RECORDS = ("csv", "json", "jsonl")
 """The formats of records that Spark parses."""
+RESCUED_COLUMN = "_rescued_data"
+"""The name that Auto Loader gives it."""
 DIRECTORY = "{directory}"
 """Stands for the directory in the name of a lane."""
 Scalar = str | bool | int | float
@@ -65,6 +68,9 @@ class LaneSection(_Section):
     options: dict[str, Scalar] = Field(default_factory=dict)
     io: Literal["auto", "spark", "python"] = "auto"
     schema_: str | None = Field(default=None, alias="schema")
+    schema_hints: str | None = None
+    on_new_columns: Literal["add", "rescue", "set aside", "ignore"] | None = None
+    rescued_column: str | None = Field(default=None, min_length=1)
     expect: str | None = None
     corrupt: Literal["error", "set aside", "allow"] | None = None
     batch: Literal["auto"] | int = "auto"
@@ -115,6 +121,48 @@ class LaneSection(_Section):
         if self.format == "csv" and wide and options.get("multiline") != "true":
             raise ValueError("Spark cuts lines by bytes, which UTF-16 and UTF-32 do not have: set multiLine = true")
         return self
+
+    @model_validator(mode="after")
+    def _columns_are_known(self) -> LaneSection:
+        infers = self.schema_ == INFER
+        asked = [name for name in ("on_new_columns", "rescued_column") if getattr(self, name) is not None]
+        if self.schema_hints is not None and not infers:
+            raise ValueError('schema_hints goes with schema = "infer"; a schema of your own has the types already')
+        if asked and self.schema_ is None:
+            raise ValueError(f'{asked[0]} goes with schema: "infer", or the columns that are known')
+        if not infers and not asked:
+            return self
+        key = 'schema = "infer"' if infers else asked[0]
+        if self.format not in (*RECORDS, "parquet"):
+            raise ValueError(f"{key} goes with the formats {', '.join(RECORDS)} and parquet, not {self.format}")
+        if self.on_new_columns == ADD and not infers:
+            raise ValueError('on_new_columns = "add" goes with schema = "infer"; schema_hints can name its types')
+        options = {name.lower(): str(value).lower() for name, value in self.options.items()}
+        if self.format == "csv" and options.get("header") != "true":
+            raise ValueError(f"{key} needs the names of columns: set header = true in options, or leave it out")
+        for option in ("enforceschema", "mergeschema"):
+            if options.get(option) == "true":
+                raise ValueError(f"{key} and the option {option} exclude each other: keep one")
+        if self.rescues is None:
+            return self
+        if "mode" in options:
+            raise ValueError("a rescued column and the option mode exclude each other: keep one")
+        encoding = options.get("encoding", options.get("charset", "utf-8"))
+        if self.format in ("json", "jsonl") and encoding != "utf-8":
+            raise ValueError(f"a rescued column of {self.format} is read as UTF-8; leave encoding = {encoding!r} out")
+        return self
+
+    @property
+    def new_columns(self) -> str | None:
+        """What becomes of new columns; None where columns are not known, or have to be those of `schema`."""
+        if self.on_new_columns is not None or self.schema_ is None:
+            return self.on_new_columns
+        return ADD if self.schema_ == INFER else RESCUE if self.rescued_column is not None else None
+
+    @property
+    def rescues(self) -> str | None:
+        """The column for what does not fit into the others; None where there is none."""
+        return self.rescued_column or (RESCUED_COLUMN if self.on_new_columns == RESCUE else None)
 
     @model_validator(mode="after")
     def _is_read_that_way(self) -> LaneSection:

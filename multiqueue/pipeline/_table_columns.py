@@ -82,9 +82,9 @@ def fitted(table: Columns, found: Columns, rule: str, place: str, *, may_widen: 
         there = table.get(spelled[name], kind)
         if there == kind:
             continue
-        if rule == WIDEN and _holds(there, kind):
+        if rule == WIDEN and holds(there, kind):
             casts[name] = str(there)
-        elif rule == WIDEN and may_widen and _holds(kind, there):
+        elif rule == WIDEN and may_widen and holds(kind, there):
             widened[spelled[name]] = kind
         else:
             wrong.append(f"{name!r} is {told(kind)}, not {told(there)}")
@@ -103,7 +103,7 @@ def fitted(table: Columns, found: Columns, rule: str, place: str, *, may_widen: 
 _RULES = (REFUSE, ADD, WIDEN)
 
 
-def _holds(wide: Kind, narrow: Kind) -> bool:
+def holds(wide: Kind, narrow: Kind) -> bool:
     """Whether the first type has every value of the second."""
     if not isinstance(wide, str) or not isinstance(narrow, str):
         return False

@@ -9,7 +9,7 @@ from ._output import Output
 from ._place import Place
 from ._publish import Publisher, quoted
 from ._table import Table, TableFormat
-from ._table_columns import REFUSE
+from ._table_columns import ADD, REFUSE
 from ._table_files import TableFiles
 from ._table_output import TableOutput
 
@@ -30,7 +30,8 @@ def output_of(config: PipelineConfig) -> Output:
 
 
 def _table(config: PipelineConfig, path: str, name: str, partition_by: Sequence[str]) -> Table:
-    rule = config.settings.output.on_other_columns or REFUSE
+    adds = any(lane.new_columns == ADD for lane in config.settings.lanes.values())
+    rule = config.settings.output.on_other_columns or (ADD if adds else REFUSE)
     root = Place(f"{config.rows_at.text}/{path}")
     return Table(_format(config, TableFiles(root, config.storage), name), partition_by, rule, root.text)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ._config import PipelineConfig, spark_options
-from ._corrupt import explained, split, write_records
-from ._items import Item, Lane, Step
+from ._corrupt import corrupt_record, explained, split, write_records
+from ._items import ALLOW, ERROR, INFER, Item, Lane, Step
 from ._job import INPUT, Job, check_queries, job_of, ship_modules
 from ._json_input import check_expected
 from ._output import Output
@@ -22,7 +22,7 @@ from ._pace import MOST_FILES
 from ._publish import Places, beside
 from ._put_out import note_columns, require_alike, require_free
 from ._read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
-from ._reading import Reading
+from ._reading import CORRUPT, FILE, Reading
 from ._schema import Schemas
 from ._sections import OutputSection, StepSection
 from ._storage import Storage
@@ -138,9 +138,15 @@ class SparkWork:
         """Read the item's files and put out what the job makes of them; records that are not as configured are told."""
         try:
             frame = self._checked(reading)
-            if not reading.sets_aside:
+            if frame is None:
+                return False
+            if reading.sets_aside and reading.lane.corrupt == ALLOW:
+                frame = frame.drop(CORRUPT, FILE)
+            if not reading.sets_aside or reading.lane.corrupt == ALLOW:
                 return self._put_out(reading.spark, reading.item, task, {INPUT: frame}, staged)
             with split(reading, frame) as (good, records):
+                if records and reading.lane.corrupt == ERROR:
+                    raise corrupt_record(reading, records[0])
                 has_output = self._put_out(reading.spark, reading.item, task, {INPUT: good}, staged)
                 if records:
                     write_records(reading, records, beside(staged))
@@ -151,10 +157,10 @@ class SparkWork:
                 raise
             raise better from error
 
-    def _checked(self, reading: Reading) -> DataFrame:
-        """The rows of the item's files, which have the columns that the lane expects."""
+    def _checked(self, reading: Reading) -> DataFrame | None:
+        """The rows of the item's files, which have the columns that the lane expects; None as `Inputs.read`."""
         lane, frame = reading.lane, self.inputs.read(reading)
-        if lane.expect is not None:
+        if lane.expect is not None and frame is not None:
             self.schemas.require(reading.spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
             if lane.format in ("json", "jsonl"):
                 check_expected(reading, frame, list(self.schemas.columns(reading.spark, lane.expect)))
@@ -248,8 +254,10 @@ def _list_in_the_driver(spark: SparkSession) -> None:
 def _read_schemas(config: PipelineConfig) -> Iterator[tuple[str, str]]:
     """Every place with columns, as DDL, that something is read with."""
     for name, lane in config.settings.lanes.items():
-        if lane.schema_ is not None:
+        if lane.schema_ is not None and lane.schema_ != INFER:
             yield f"lanes.{name}.schema", lane.schema_
+        if lane.schema_hints is not None:
+            yield f"lanes.{name}.schema_hints", lane.schema_hints
     for name, step in config.settings.steps.items():
         for source, ddl in step.schemas.items():
             yield f"steps.{name}.schemas.{source}", ddl

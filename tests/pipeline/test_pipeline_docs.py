@@ -80,7 +80,7 @@ def test_the_configurations_in_the_guide_and_the_example(tmp_path: Path) -> None
     """The configurations that the guide and the example show are valid."""
     guide = (DOCS / "guides" / "pipeline.md").read_text()
     blocks = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
-    assert len(blocks) == 3
+    assert len(blocks) == 4
     (tmp_path / "pipeline.toml").write_text("\n".join(blocks))
     for name in ("acme", "umbrella"):
         (tmp_path / "inbox" / name).mkdir(parents=True)
@@ -88,6 +88,7 @@ def test_the_configurations_in_the_guide_and_the_example(tmp_path: Path) -> None
         "acme",
         "umbrella",
         "corrections",
+        "invoices",
         "orders",
     ]
     assert [step.name for step in load_config(tmp_path / "pipeline.toml").steps()] == ["per_customer", "total"]
