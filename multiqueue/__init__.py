@@ -18,7 +18,7 @@ sockets, no files, no Spark. The other rooms, along the path of a message, are i
     spark      the loading dock: the executor with Spark behind it; the only room that imports pyspark
     pipeline   the main job: files to Spark jobs to output, restartable
     monitor    the windows: RabbitMQ's HTTP API and metrics of a running broker
-    observe    whose log record it is, and OpenTelemetry's traces
+    observe    whose log record it is, OpenTelemetry's traces, how far futures are
     bench      what we claim, measured beside its rivals
     transfer   the removal van: what a broker keeps, to another broker by URL
     demo       the first minute, in the terminal

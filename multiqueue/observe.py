@@ -1,7 +1,9 @@
-"""See into a program that uses the house: whose log record it is, and OpenTelemetry's traces.
+"""See into a program that uses the house: whose log record it is, OpenTelemetry's traces, how far futures are.
 
     handler.addFilter(LogContext())  # then "%(lane)s %(item)s %(queue)s %(connection)s" in its format
     log_lanes(executor)  # records of its jobs say lane and item, those of your own loggers too
+
+    show_progress(futures)  # a bar in a notebook, a line elsewhere, until all have ended
 
     tracing = Tracing()  # needs blocking-multiqueue[otel]; uses the program's tracer provider and propagator
     tracing.client(connection)  # of multiqueue.client: publishes and deliveries are spans, linked by headers
@@ -27,10 +29,11 @@ from typing import Any, Final
 from ._extras import needs
 from ._logs import LogContext as LogContext
 from ._logs import in_item
+from ._progress import show_progress as show_progress
 from .core import Job, MultiQueueExecutor
 from .errors import MultiQueueError
 
-__all__ = ["LogContext", "Tracing", "log_lanes"]
+__all__ = ["LogContext", "Tracing", "log_lanes", "show_progress"]
 
 _log = logging.getLogger("multiqueue")
 _MOST_WAITING: Final = 10_000  # items whose submitter's context is kept until they begin

@@ -35,7 +35,8 @@ MAY_KNOW: dict[str, set[str]] = {
     "spark": {"core", "client", "errors", "_logs"},
     "pipeline": {"spark", "broker", "client", "store", "core", "errors", "_extras", "_toml", "_words"},
     "testing": {"core", "errors"},
-    "observe": {"core", "errors", "_extras", "_logs"},
+    "observe": {"core", "errors", "_extras", "_logs", "_progress"},
+    "_progress": set(),
 }
 # They may see all, and no other room imports them.
 SEES_ALL = {"monitor", "cli", "demo", "transfer", "bench", "pytest_plugin", "__init__", "__main__"}
