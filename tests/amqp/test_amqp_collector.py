@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+
+import pytest
 
 from multiqueue.amqp import patient_collector
 
@@ -13,6 +16,15 @@ class _Knot:
 
     def __init__(self) -> None:
         self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def nothing_frozen() -> Iterator[None]:
+    """The collector as a new interpreter has it: the run of the tests has frozen what it collected."""
+    gc.unfreeze()
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 def test_the_collector_is_as_before_when_the_block_ends() -> None:
