@@ -70,7 +70,13 @@ def _subscribe_a_thousand(broker: Broker, prefetch: int, parts: int) -> list[Pul
 # -- a thousand consumers
 
 
-@pytest.mark.parametrize("parts", [1, 20], ids=["that want the same", "of twenty kinds"])
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param(1, id="that want the same"),
+        pytest.param(20, id="of twenty kinds", marks=pytest.mark.slow(selected=True)),
+    ],
+)
 def test_of_a_thousand_consumers_whoever_is_admitted_gets_its_share(broker: Broker, parts: int) -> None:
     """Each admitted consumer gets all its prefetch at once; those for whom there is no memory are told when they come.
 

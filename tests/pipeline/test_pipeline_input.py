@@ -84,7 +84,7 @@ def rows_in(directory: Path) -> list[Any]:
     return sorted((json.loads(line) for part in parts for line in part.read_text().splitlines()), key=str)
 
 
-@pytest.fixture(params=["spark", "python"])
+@pytest.fixture(params=[pytest.param(io, marks=pytest.mark.slow(selected=True)) for io in ("spark", "python")])
 def read(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Reader:
     """Both ways to the bytes: Spark's own readers, and the executors' Python."""
     return Reader(spark, tmp_path, io=request.param)

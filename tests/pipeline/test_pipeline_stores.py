@@ -54,6 +54,7 @@ def run(config: PipelineConfig, spark: Any) -> tuple[RunResult, list[Any]]:
     return result, sorted(rows, key=str)
 
 
+@pytest.mark.slow(selected=True)
 def test_every_format_from_a_store(spark: Any, s3_store: Store, tmp_path: Path) -> None:
     """Files of every format are read from a store that Spark has no connector for, those that are packed too.
 

@@ -26,6 +26,7 @@ def run_guide(name: str, reader: dict[str, Any]) -> dict[str, Any]:
     return reader
 
 
+@pytest.mark.slow(selected=True)
 def test_a_lane_is_faster_than_a_pool(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """The example shows the urgent job as the last in a thread pool, and near the front in a lane."""
     runpy.run_path(str(ROOT / "examples" / "spark_fair_pools.py"))["main"](spark)

@@ -24,6 +24,7 @@ def test_the_page_imports_what_is_installed() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow(selected=True)
 def test_the_page_is_what_the_program_makes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run anew, every cell prints what the page says and draws the picture beside it. Another one is written by
     `python examples/walk_through_pictures.py docs/guides`.
