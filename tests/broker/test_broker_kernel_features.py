@@ -528,22 +528,18 @@ def test_settings_that_contradict_themselves_are_refused(settings: dict[str, Any
         QueueSettings(**settings)
 
 
-def test_credit_is_restored_in_window_mode_and_granted_in_credit_mode() -> None:
-    """A window refills by settling, credit by grants; a suspension stops both."""
-    window, credit = Credit(1), Credit(1, window=False)
-    assert window.take(5)
-    assert not window.take(5)
-    assert window.settled(1, 5) is True
+def test_credit_is_restored_by_settling() -> None:
+    """Credit is back when the message is settled; a suspension stops it whatever is left."""
+    credit = Credit(1)
     assert credit.take(5)
-    assert credit.settled(1, 5) is False
+    assert not credit.take(5)
     assert credit.is_open is False
-    assert credit.grant(2) is True
+    assert credit.settled(1, 5) is True
+    assert credit.is_open is True
     credit.suspend()
     assert not credit.take(1)
     assert credit.resume() is True
     assert credit.take(1)
-    credit.drain()
-    assert not credit.is_open
     with pytest.raises(ValueError, match="0 or more"):
         Credit(-1)
 

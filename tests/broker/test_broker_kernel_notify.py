@@ -344,7 +344,9 @@ def test_g2_losing_an_entry_between_selector_and_claim_goes_on_with_the_next() -
 def test_g3_too_little_byte_credit_blocks_nobody() -> None:
     """G3: a high consumer with credit, but too little for the next message, steps aside for lower ones."""
     bench = Bench()
-    high = bench.consumer(priority=10, credit=Credit(size_bytes=10, window=False))
+    credit = Credit(size_bytes=10)
+    assert credit.take(1), "so that the window is not untouched"
+    high = bench.consumer(priority=10, credit=credit)
     low = bench.consumer(priority=1)
     bench.put(b"x" * 100)
     assert bench.pull(low) is None, "as far as anyone knows the high one would take it"
@@ -582,12 +584,13 @@ def test_only_a_consumer_that_wants_the_message_is_told_of_it() -> None:
 def test_a_consumer_that_had_too_little_credit_gets_the_message_later() -> None:
     """What a consumer stepped aside from is still before it when its credit suffices."""
     bench = Bench()
-    credit = Credit(size_bytes=10, window=False)
+    credit = Credit(size_bytes=110)
+    assert credit.take(100)
     consumer = bench.consumer(credit=credit)
     bench.put(b"x" * 100, b"y")
     assert bench.pull(consumer) is None
     bench.taken_notices()
-    assert credit.grant(size_bytes=100) is True
+    assert credit.settled(1, 100) is True
     bench.queue.credit_changed(consumer)
     assert bench.taken_notices() == [consumer]
     assert bench.pull_bodies(consumer) == [b"x" * 100, b"y"]

@@ -79,17 +79,6 @@ def test_credit_is_shared_by_the_queues_of_a_target() -> None:
     target.credit.check_invariants()
 
 
-def test_credit_mode_needs_grants() -> None:
-    """In credit mode settling restores nothing, a grant does."""
-    target = ConsumerTarget(credit=Credit(1, window=False))
-    target.consume(filled("a", 1, 2))
-    assert drain(target) == [1]
-    target.accept(*target.unsettled())
-    assert drain(target) == []
-    target.grant(1)
-    assert drain(target) == [2]
-
-
 def test_a_suspended_target_leaves_messages_to_others() -> None:
     """Suspension wakes the other consumers; resumption finds what is left."""
     queue = BrokerQueue("q")
@@ -399,12 +388,10 @@ def test_the_limit_of_active_consumers_may_be_more_than_one() -> None:
 
 
 def test_a_window_does_not_bound_what_is_settled_on_delivery() -> None:
-    """Automatic acceptance leaves nothing unsettled, so a prefetch has nothing to count; granted credit has."""
-    window, granted = ConsumerTarget(credit=Credit(1)), ConsumerTarget(credit=Credit(2, window=False))
-    window.consume(filled("q", 1, 2, 3), auto_accept=True)
-    granted.consume(filled("q", 1, 2, 3), auto_accept=True)
-    assert drain(window) == [1, 2, 3]
-    assert drain(granted) == [1, 2]
+    """Automatic acceptance leaves nothing unsettled, so a prefetch has nothing to count."""
+    target = ConsumerTarget(credit=Credit(1))
+    target.consume(filled("q", 1, 2, 3), auto_accept=True)
+    assert drain(target) == [1, 2, 3]
 
 
 def test_a_closed_session_makes_no_targets(scheduler: Scheduler) -> None:

@@ -4,9 +4,9 @@ Promise     What was taken and not settled never exceeds the limit, with one exc
             the whole byte window passes when nothing is outstanding, or it could never be delivered.
 State       One small lock guards every field. It is a leaf: taken under a queue's lock, and nothing is taken
             or called under it.
-Waiting     Nobody waits here. Whoever makes credit larger is told by the return value that somebody may have
-            been refused or stopped for lack of it, and must then ask the queues to look again.
-Source      RabbitMQ's prefetch (window) and AMQP 0-10's message and byte credit (credit mode).
+Waiting     No thread waits here. A caller that makes credit larger learns from the return value that a consumer may
+            have been refused for lack of it, and then asks the queues to look again.
+Source      RabbitMQ's prefetch.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from threading import Lock  # by name, so that tests can put another one in its 
 
 
 class Credit:
-    """Message and byte credit; None is unlimited. Any thread may call.
+    """How many messages and bytes may be outstanding at once; None is unlimited. Any thread may call.
 
-    In window mode (`window=True`, a prefetch) settling a message restores what it took. In credit mode what
-    was taken is gone until `grant` adds to it.
+    Settling a message restores what it took.
 
     Raises:
         ValueError: a limit below 0.
@@ -33,24 +32,17 @@ class Credit:
         "_suspended",
         "_taken",
         "_taken_bytes",
-        "_window",
     )
 
-    def __init__(self, messages: int | None = None, size_bytes: int | None = None, *, window: bool = True) -> None:
+    def __init__(self, messages: int | None = None, size_bytes: int | None = None) -> None:
         _check(messages, size_bytes)
         self._lock = Lock()
         self._messages = messages  # what is left; None is unlimited
         self._bytes = size_bytes  # the same in bytes; below 0 while an oversized message is outstanding
-        self._taken = 0  # outstanding, in window mode only
+        self._taken = 0  # outstanding
         self._taken_bytes = 0
-        self._window = window
         self._refused = False  # somebody asked for more than there was
         self._suspended = False
-
-    @property
-    def is_window(self) -> bool:
-        """True when settling restores what was taken."""
-        return self._window
 
     @property
     def limit(self) -> int | None:
@@ -76,27 +68,14 @@ class Credit:
             return count
 
     def settled(self, messages: int, size_bytes: int) -> bool:
-        """Messages were settled. In window mode their credit is back; True when someone may wait for it."""
-        if not self._window:
-            return False
+        """Messages were settled and their credit is back; True when a consumer may wait for it."""
         with self._lock:
             was_open = self.is_open
             self._use(-messages, -size_bytes)
             return self._has_opened(was_open)
 
-    def grant(self, messages: int = 0, size_bytes: int = 0) -> bool:
-        """Add credit (credit mode); True when someone may wait for it. Unlimited credit stays unlimited."""
-        _check(messages, size_bytes)
-        with self._lock:
-            was_open = self.is_open
-            if self._messages is not None:
-                self._messages += messages
-            if self._bytes is not None:
-                self._bytes += size_bytes
-            return self._has_opened(was_open)
-
     def set_window(self, messages: int | None, size_bytes: int | None = None) -> bool:
-        """Change the limits of the window; what is outstanding counts. True when someone may wait for it."""
+        """Change the limits; what is outstanding counts. True when a consumer may wait for it."""
         _check(messages, size_bytes)
         with self._lock:
             was_open = self.is_open
@@ -110,17 +89,11 @@ class Credit:
             self._suspended = True
 
     def resume(self) -> bool:
-        """End a suspension; True when someone may wait for that."""
+        """End a suspension; True when a consumer may wait for that."""
         with self._lock:
             was_open = self.is_open
             self._suspended = False
             return self._has_opened(was_open)
-
-    def drain(self) -> None:
-        """Set the credit of credit mode to nothing."""
-        with self._lock:
-            if not self._window:
-                self._messages = 0
 
     def _sufficing(self, sizes: Sequence[int]) -> int:
         if self._suspended:
@@ -129,7 +102,7 @@ class Credit:
         left = self._bytes
         if left is None:
             return most
-        nothing_is_out = self._window and not self._taken
+        nothing_is_out = not self._taken
         for count in range(most):
             if left <= 0 or (sizes[count] > left and not nothing_is_out):
                 return count
@@ -142,9 +115,8 @@ class Credit:
             self._messages -= messages
         if self._bytes is not None:
             self._bytes -= size_bytes
-        if self._window:
-            self._taken += messages
-            self._taken_bytes += size_bytes
+        self._taken += messages
+        self._taken_bytes += size_bytes
 
     def _has_opened(self, was_open: bool) -> bool:
         useful = (self._refused or not was_open) and self.is_open

@@ -205,13 +205,8 @@ class ConsumerTarget:
 
     # -- flow
 
-    def grant(self, messages: int = 0, size_bytes: int = 0) -> None:
-        """Add credit, in credit mode."""
-        if self.credit.grant(messages, size_bytes):
-            self._credit_changed()
-
     def set_window(self, messages: int | None, size_bytes: int | None = None) -> None:
-        """Change the prefetch, in window mode."""
+        """Change the prefetch; what is unsettled counts."""
         self.credit.set_window(messages, size_bytes)
         self._credit_changed()
 

@@ -746,9 +746,8 @@ class QueueState:
         """Give an entry to a willing consumer that can have it; False when its credit is too small for it."""
         consumer.at_end = False
         credit = consumer.credit
-        # A window bounds what is unsettled; what is settled on delivery never is.
-        needs_credit = credit is not None and not (consumer.auto_accept and credit.is_window)
-        if credit is not None and needs_credit and not credit.take(entry.size):
+        # Credit bounds what is unsettled; what is settled on delivery never is.
+        if credit is not None and not consumer.auto_accept and not credit.take(entry.size):
             self._lose_interest(consumer, after)
             return False
         if consumer.acquires:

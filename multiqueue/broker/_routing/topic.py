@@ -119,16 +119,6 @@ class TopicTree(Generic[B]):
             alive = _with_any_words(reached)
             yield alive
 
-    def node_count(self) -> int:
-        """How many nodes there are, the root included: what remains after unbinding is 1."""
-        count, pending = 0, [self._root]
-        while pending:
-            node = pending.pop()
-            count += 1
-            pending += node.words.values()
-            pending += [each for each in (node.one_word, node.any_words) if each]
-        return count
-
 
 def _with_any_words(nodes: list[_Node[B]]) -> list[_Node[B]]:
     """`nodes`, each once, and behind them those that a `#` standing for no word leads to.

@@ -48,11 +48,6 @@ class RecordedTopology:
             with self._lock:
                 recorder(self, Declaration(method, dict(fields)), name)
 
-    def forget_queue(self, name: str) -> None:
-        """The queue is gone: deleted, or exclusive to a connection that is."""
-        with self._lock:
-            self._drop_queue(name)
-
     def current_name(self, queue: str) -> str:
         """What a queue is called now."""
         with self._lock:
