@@ -91,6 +91,7 @@ def test_an_object_written_twice_within_a_second(s3_store: Store) -> None:
     assert abs(after.mtime_ns - before.mtime_ns) < 60e9
 
 
+@pytest.mark.slow(selected=True)
 def test_thousands_of_objects_come_in_pages(s3_store: Store) -> None:
     """A store's listing is read page by page: no more than a page of it is in memory."""
     bucket = s3_store.bucket({f"k{number:04}": b"" for number in range(1001)})
