@@ -24,6 +24,7 @@ IDLE_QUEUES = 9_999
 ONE_IN = 1_000
 RELEASED_ONE_IN = 20  # 5 %
 PREFETCH = 100
+RUN = 50
 
 _MESSAGE = Message(b"x" * 1024)
 _UNWANTED = Message(b"x" * 1024, headers={"wanted": False})
@@ -160,6 +161,30 @@ def _targets(n: int, workers: int) -> Attempt:
     return _Race(n, bodies, lambda: len(broker_queue) == 0, [target.close for target in targets])
 
 
+def _in_runs(n: int, workers: int) -> Attempt:
+    """As `_targets`, with runs of 50 that are put, taken and accepted together."""
+    broker_queue = BrokerQueue("bench")
+    targets = [ConsumerTarget(credit=Credit(PREFETCH)) for _ in range(workers)]
+    for target in targets:
+        target.consume(broker_queue)
+
+    def produce() -> None:
+        for begin in range(0, n // workers, RUN):
+            broker_queue.put_many([_MESSAGE] * min(RUN, n // workers - begin))
+
+    def consume(target: ConsumerTarget) -> None:
+        left = n // workers
+        while left:
+            deliveries = target.get_many(min(RUN, left))
+            target.accept(*deliveries)
+            left -= len(deliveries)
+        target.close()  # the others are told of what it would have had
+
+    bodies: list[Body] = [partial(consume, target) for target in targets]
+    bodies += [produce] * workers
+    return _Race(n, bodies, lambda: len(broker_queue) == 0)
+
+
 def _one_active_queue(n: int, *, idle_queues: int) -> Attempt:
     """A target that consumes from many queues, of which one has messages."""
     active = BrokerQueue("active")
@@ -227,6 +252,19 @@ SUITE = Suite(
                     _rival(_PLAIN, partial(_targets, workers=workers)),
                 ),
                 threads=str(2 * workers),
+            )
+            for workers in (1, 4)
+        ),
+        *(
+            _compared(
+                f"{workers}p{workers}c-runs",
+                f"the same in runs of {RUN}: `put_many`, `get_many`, `accept`; queue.Queue one by one",
+                (
+                    _rival(_QUEUE_QUEUE, partial(_through_queue_queue, workers=workers), yardstick=True),
+                    _rival(_PLAIN, partial(_in_runs, workers=workers)),
+                ),
+                threads=str(2 * workers),
+                goal=0.5,
             )
             for workers in (1, 4)
         ),

@@ -23,6 +23,8 @@ from multiqueue.broker import (
     Entry,
     Message,
     MessageGroups,
+    Overflow,
+    PutOutcome,
     QueueConsumer,
     QueueKind,
 )
@@ -187,6 +189,33 @@ def test_a_run_leaves_out_what_its_consumer_has_refused() -> None:
     assert bench.bodies() == ["refused"]
 
 
+# -- putting
+
+
+def test_put_many_is_put_for_each() -> None:
+    """Order, limits, delays and times to live are those of single puts, and each message has its own outcome."""
+    bench = Bench(max_length=4, overflow=Overflow.REJECT)
+    messages = [Message("a"), Message("late", expiration=1.0), Message("held", delay=5.0), Message("b"), Message("c")]
+    outcomes = bench.queue.put_many(iter(messages))
+    assert outcomes == [PutOutcome.ENQUEUED] * 4 + [PutOutcome.REJECTED]
+    assert bench.queue.put_many([]) == []
+    bench.clock.advance(2.0)
+    assert bench.pull_bodies(bench.consumer()) == ["a", "b"]
+    assert bench.dead == [("late", "expired")]
+    bench.queue.delete()
+    assert bench.queue.put_many(messages[:1]) == [PutOutcome.DELETED]
+
+
+def test_a_run_that_is_put_tells_as_many_consumers_as_it_has_messages() -> None:
+    """Each message of a run tells one interested consumer, as long as there are any."""
+    bench = Bench()
+    one, two, three = bench.consumer(), bench.consumer(), bench.consumer()
+    bench.queue.put_many([Message("a"), Message("b")])
+    assert bench.taken_notices() == [one, two]
+    bench.queue.put_many([Message("c"), Message("d")])
+    assert bench.taken_notices() == [three]
+
+
 # -- targets
 
 
@@ -327,6 +356,22 @@ def test_a_run_beside_a_put() -> None:
         queue.check_invariants()
 
     hold(scenario)
+
+
+def test_a_run_that_is_put_reaches_two_targets_that_wait() -> None:
+    """Two blocked `get`s beside one `put_many` of two: both return."""
+
+    def scenario(run: Run) -> None:
+        queue = BrokerQueue("q")
+        targets = [ConsumerTarget(), ConsumerTarget()]
+        for target in targets:
+            target.consume(queue)
+        gets = [run.spawn(target.get) for target in targets]
+        run.spawn(queue.put_many, [Message("a"), Message("b")])
+        run.join()
+        assert sorted(get.result.message.body for get in gets) == ["a", "b"]
+
+    hold(scenario, surprises=1)
 
 
 def test_two_targets_share_runs() -> None:

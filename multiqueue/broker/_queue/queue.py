@@ -34,7 +34,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from multiqueue.core import notebook_table
 
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from .ports import Pager, Rows
 
 Entries = Entry | Iterable[Entry]
+Item = TypeVar("Item")
 DeadLetterCallback = Callable[["BrokerQueue", "Message", DeadLetterReason], object]
 ErrorHandler = Callable[["BrokerQueue", str, Exception], object]
 
@@ -173,6 +174,19 @@ class BrokerQueue:
             joining.watch(self._alerts, entry)
         return outcome
 
+    def put_many(self, messages: Iterable[Message]) -> list[PutOutcome]:
+        """`put` each of the messages, in order, in as few holds of the lock as may be; what became of each.
+
+        Raises:
+            TypeError, StoreFailed, StoreClosed: as `put`; the messages before the one that failed are on the queue.
+        """
+        outcomes: list[PutOutcome] = []
+        for run in _slices_of(list(messages)):
+            has_times = any(message.expiration is not None or message.delay is not None for message in run)
+            outcome = None if has_times else self.put_all(run)
+            outcomes += [self.put(message) for message in run] if outcome is None else [outcome] * len(run)
+        return outcomes
+
     def put_all(self, messages: Sequence[Message]) -> PutOutcome | None:
         """`put` of messages without times of their own, in one hold; None, and nothing was done: put each."""
         joining = self.joining
@@ -234,9 +248,8 @@ class BrokerQueue:
     def deliver_messages(self, consumer: QueueConsumer, most: int, most_bytes: int) -> list[Entry]:
         """As `deliver_single_message`, up to `most` entries in one hold of the lock.
 
-        One where a selector is asked, or while consumers of higher priority want work.
-
-        The entry with which their sizes reach `most_bytes` is the last.
+        One where a selector is asked, or while consumers of higher priority want work. The entry with which their
+        sizes reach `most_bytes` is the last.
         After an empty list the consumer will be notified again; after any other it must call again.
 
         Raises:
@@ -915,5 +928,5 @@ class BrokerQueue:
         return notebook_table(f"broker {self.label}", columns, [(*row, its.redelivered)])
 
 
-def _slices_of(entries: Sequence[Entry]) -> list[Sequence[Entry]]:
-    return [entries[begin : begin + _SLICE] for begin in range(0, len(entries), _SLICE)]
+def _slices_of(items: Sequence[Item]) -> list[Sequence[Item]]:
+    return [items[begin : begin + _SLICE] for begin in range(0, len(items), _SLICE)]
