@@ -100,7 +100,7 @@ if sys.version_info >= (3, 12):
             self.kept = False
             if Watch._current is self:
                 Watch._current = None
-                _monitoring.set_events(_TOOL, 0)
+                self._set_events(0, 0)
                 _monitoring.free_tool_id(_TOOL)
 
         def _begin(self) -> None:
@@ -108,10 +108,14 @@ if sys.version_info >= (3, 12):
                 if Watch._current is None:
                     _monitoring.use_tool_id(_TOOL, "multiqueue.testing")
                 Watch._current = self
-                _monitoring.set_events(
-                    _TOOL, _EVENTS.PY_START | _EVENTS.PY_RESUME | _EVENTS.PY_RETURN | _EVENTS.INSTRUCTION
-                )
+                self._set_events(_EVENTS.PY_START | _EVENTS.PY_RESUME | _EVENTS.PY_RETURN, _EVENTS.INSTRUCTION)
                 _monitoring.restart_events()
+
+        def _set_events(self, everywhere: int, where_points_are: int) -> None:
+            _monitoring.set_events(_TOOL, everywhere)
+            for code, points in self._known.items():
+                if points is not None:
+                    _monitoring.set_local_events(_TOOL, code, where_points_are)
 
         def _listen(self, start: Any, returned: Any, instruction: Any) -> None:
             _monitoring.register_callback(_TOOL, _EVENTS.PY_START, start)
@@ -121,8 +125,11 @@ if sys.version_info >= (3, 12):
 
         def _on_start(self, code: CodeType, offset: int) -> Any:
             frame = sys._getframe(1)
+            is_new = code not in self._known
             if self._points_of(frame) is None:
                 return _monitoring.DISABLE
+            if is_new:
+                _monitoring.set_local_events(_TOOL, code, _EVENTS.INSTRUCTION)
             if threading.get_ident() == self._thread:
                 self._visit(frame, None)
             return None
