@@ -114,7 +114,7 @@ class PutSide(Generic[T]):
         try:
             if self._lock_free and self._items.append(item) is None:  # type: ignore[func-returns-value]
                 if not self._announced:
-                    self._take_side._tell(cast(Any, self))
+                    self._take_side._tell(self)  # type: ignore[arg-type]
                 return
         except BaseException:
             try:
@@ -135,7 +135,7 @@ class PutSide(Generic[T]):
                 self._items.append(item)
             lock.release()
             if not self._announced:
-                self._take_side._tell(cast(Any, self))
+                self._take_side._tell(self)  # type: ignore[arg-type]
         except BaseException:
             try:
                 self._mend_put()
@@ -225,7 +225,7 @@ class PutSide(Generic[T]):
                 self._items.extend(batch[start : start + count])
             lock.release()
             if not self._announced:
-                self._take_side._tell(cast(Any, self))
+                self._take_side._tell(self)  # type: ignore[arg-type]
         except BaseException:
             try:
                 self._mend_put()
@@ -321,7 +321,7 @@ class PutSide(Generic[T]):
         if waiter is not None:
             holding(self._put_lock, leave, self._putters, waiter)
         self._wake_putter()
-        self._take_side._tell(cast(Any, self))
+        self._take_side._tell(self)  # type: ignore[arg-type]
 
     # ---- closing, clearing: with both locks -----------------------------------------------------------------
 

@@ -66,11 +66,15 @@ class Readiness(Generic[T]):
 
     def _best_locked(self) -> Tail[T] | None:
         """The ready sub-queue whose turn it is. None when nothing is ready, and then nothing is linked."""
-        while (sub := self._ready.best()) is not None and not sub._items:
+        while True:
+            sub = self._groups[0].cursor
+            if sub is None and (sub := self._ready.best()) is None:
+                return None
+            if sub._items:
+                return sub
             self._refresh_locked(sub)
             if sub._next is sub and not sub._items and len(self._groups) == ONE_GROUP:
                 return None  # the only one stays
-        return sub
 
     def _wake_taker_locked(self) -> None:
         """Wake a taker of the multi-queue, if there is something for it."""

@@ -303,7 +303,8 @@ class TakeSide(Readiness[T]):
         waiters = self._takers if own is None else own._own_takers
         waited = False
         while (sub := self._due_locked(own)) is None:
-            self._check_open_locked(own)
+            if own is not None or self._is_shutdown:
+                self._check_open_locked(own)
             if not block:
                 return None
             waiter = _sync.allocate_lock()
