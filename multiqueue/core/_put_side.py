@@ -28,7 +28,7 @@ import sys
 import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..errors import Full, ShutDown
 from . import _sync
