@@ -6,6 +6,7 @@ import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import wait
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from prometheus_client import generate_latest
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor
 from multiqueue.broker import Broker
 from multiqueue.core import Job
-from multiqueue.monitor import Figures, Lanes, MonitorError, serve_lanes
-from multiqueue.testing import FakeClock
+from multiqueue.monitor import Figures, HttpServer, Lanes, MonitorError, serve_lanes
+from multiqueue.testing import FakeClock, wait_until_blocked
 
 
 @pytest.fixture
@@ -36,6 +37,14 @@ def executor(lanes: Lanes) -> Iterator[MultiQueueExecutor]:
     with MultiQueueExecutor(1) as executor:
         lanes.watch("nightly", executor)
         yield executor
+
+
+@contextmanager
+def serving(lanes: Lanes) -> Iterator[HttpServer]:
+    """Windows whose threads have ended when the block is left: anyio's workers are told to, and not joined."""
+    with serve_lanes(lanes) as http:
+        yield http
+    wait_until_blocked(lambda: not any("AnyIO" in thread.name for thread in threading.enumerate()))
 
 
 def shown(lanes: Lanes, name: str = "nightly") -> dict[str, Any]:
@@ -211,7 +220,7 @@ def test_sparks_items_have_their_retries_and_their_jobs(need_module: Any, monkey
             raise OSError("lost executor")
         return "done"
 
-    with dispatcher(spark) as dock, serve_lanes(lanes) as http:
+    with dispatcher(spark) as dock, serving(lanes) as http:
         lanes.watch("nightly", dock)
         lane = dock.lane("acme", retry=Retry(attempts=2, first_pause=0.0, when=lambda error: True))
         future = lane.submit(flaky)

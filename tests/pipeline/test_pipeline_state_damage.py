@@ -106,13 +106,13 @@ def test_a_state_of_a_newer_version(config: PipelineConfig) -> None:
 
 
 def test_a_state_that_another_program_has_locked(config: PipelineConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lock that is held for longer than anybody waits is told by every command, with status 2."""
+    """A lock that is held for longer than a command waits is told by each of them, with status 3: later it succeeds."""
     monkeypatch.setattr(ledger_file, "_PATIENCE_S", 0.0)
     with contextlib.closing(sqlite3.connect(config.state, isolation_level=None)) as connection:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("BEGIN EXCLUSIVE")
         for text, status in ends(config):
-            assert status == 2
+            assert status == 3
             assert f"the state {str(config.state)!r} is locked by another program: database is locked" in text
 
 
