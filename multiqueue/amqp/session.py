@@ -1,6 +1,6 @@
 """Sessions, for those who run them without a server: the client's direct link to a broker in its own process.
 
-Promises that a session does the same whoever runs it: `Output` and `Effects` are all it knows of its surroundings.
+Promises that a session does the same over a socket and in process: of its surroundings it knows `Output` and `Effects`.
 """
 
 from ._session.client import AllRights, Client

@@ -6,7 +6,7 @@ Promise     `race` times from the moment all bodies are let go to the moment the
 State       `_ends` and `_errors` are appended to by the crew (one atomic append each) and read after
             `_finished` was acquired once for each of them.
 Waiting     The crew waits at `_gate` until `race` arrives there; `race` waits for one release of `_finished`
-            per body. Nobody else waits here.
+            per body. No other thread waits here.
 Membership  A race that failed abandons its other threads: what they are blocked in belongs to a rival that
             may be broken, so there is no way to end them. They are daemons, so that the process can still
             exit.

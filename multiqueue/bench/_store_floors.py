@@ -123,7 +123,7 @@ def _connect(file: str, tables: tuple[str, ...]) -> sqlite3.Connection:
 
 
 class _Answers:
-    """A thread that answers whoever asked meanwhile, all together; each of them lets through the next.
+    """A thread that answers all that asked meanwhile together; each of them lets through the next.
 
     Before it answers it does something for them: `act`, with how many they are.
     """

@@ -64,7 +64,7 @@ class Output:
         """Find out what has been taken.
 
         Raises:
-            BrokenPipeError: nobody will take anything further.
+            BrokenPipeError: the reader of the pipe has ended.
         """
 
     def finish(self) -> None:
@@ -102,7 +102,7 @@ class Pipe(Output):
     def look(self) -> None:
         self._note(self._unread())
         if self._poll.poll(0):
-            raise BrokenPipeError("nobody reads the pipe any more")
+            raise BrokenPipeError("the reader of the pipe has ended")
 
     def finish(self) -> None:
         self._wait_until_read(_AT_THE_END)
@@ -138,5 +138,5 @@ class Pipe(Output):
 
 
 def forget_output() -> None:
-    """Nobody reads: let the interpreter flush its buffer into nothing."""
+    """The reader has ended: let the interpreter flush its buffer into nothing."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

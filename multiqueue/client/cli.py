@@ -226,7 +226,7 @@ def consume(
     prefetch: int,
     nul: bool,
 ) -> None:
-    """Write messages of a queue to standard output, one a line, until Ctrl-C or whoever reads them goes away.
+    """Write messages of a queue to standard output, one a line, until Ctrl-C or the reader of the pipe ends.
 
     With --format json each is an object with body (or body_base64, if it is no text), properties, exchange,
     routing_key, redelivered. A message that could not be written, or that a pipe's reader has not read when it ends, is

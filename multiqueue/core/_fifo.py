@@ -7,7 +7,7 @@ State       The fields named here belong to the take side and are guarded by its
             `len(_items) + _in_flight` is 0, so that `_in_flight` is below 0 for as long as `task_done()` is ahead.
             `_swept` holds what was taken out to be discarded until it is counted: an exception can strike in `len`.
 Waiting     `join()` parks in `_joiners`, the multi-queue's in `_joiners_of_all` of one sub-queue after the other, both
-            under the take lock. `task_done()` and whatever discards elements wake all; removal wakes the latter.
+            under the take lock. `task_done()` and calls that discard elements wake all; removal wakes the latter.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Fifo(PutSide[T]):
         self._weight = 1
         self._max_in_flight: int | None = None
         self._turn = 0  # elements it has given in its present turn
-        # Weight 1, no in-flight limit, nobody parked on it alone, open: little to do after a take. False is never
+        # Weight 1, no in-flight limit, no thread parked on it alone, open: little to do after a take. False is never
         # wrong, only slower; so it is set first, then what it depends on is changed, then it is settled.
         self._plain = True
         self._group: PriorityGroup[T] | None = None  # the one it is or was linked in

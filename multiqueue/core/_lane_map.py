@@ -1,8 +1,8 @@
 """`map` with bounded look-ahead: results in order, and only so many jobs ahead of who reads them.
 
 Promise     Results come in the order of the calls. At most `look_ahead` calls are submitted whose result has not been
-            read; the iterables are read no further than that. Whatever ends the iteration early
-            cancels the calls that have not started.
+            read; the iterables are read no further than that. An early end of the iteration cancels
+            the calls that have not started.
 State       A deque of futures, owned by the generator; used by one thread at a time, like every generator.
 Waiting     The reader waits for the oldest future, and inside `submit` when the lane is full; both end at the
             deadline.

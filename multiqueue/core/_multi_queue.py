@@ -4,7 +4,7 @@ Promise     1. A take serves the ready sub-queue of the lowest priority number w
                depend on how many sub-queues there are.
             2. Adding a sub-queue registers it completely, or raises and registers nothing.
             3. A removed sub-queue keeps its elements for its remover and is never served again. A removal that
-               raises has removed nothing: else the elements would be nobody's. A shutdown that raises has shut down.
+               raises has removed nothing: else no queue would have the elements. A shutdown that raises has shut down.
 State       `_subqueues`, by key, and `_is_shutdown` are changed under the registry lock, which is held while the
             user's `__hash__` and `__eq__` of keys run; reading one entry needs no lock. For the rest see
             `_take_side` and `_put_side`, whose locks come after the registry lock.
@@ -150,7 +150,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         del self._subqueues[key]
 
     def _undo_unregister_locked(self, removed: list[SubQueue[T]]) -> None:
-        """After an exception: its elements would be nobody's, so it comes back; unless its key is another's now."""
+        """After an exception: no queue would have its elements, so it comes back; unless another has its key now."""
         for subqueue in removed:
             if self._subqueues.setdefault(subqueue.key, subqueue) is subqueue:
                 closed = ShutDown if self._is_shutdown else None

@@ -11,7 +11,7 @@ Lock order  take lock -> put lock; docs/design/locks.md has the whole house. A p
             take side, and there it never waits.
 Waiting     A taker parks only after it found nothing ready. A thread that makes a sub-queue ready wakes one taker of it
             and one of the multi-queue; a taker that leaves more behind wakes the next.
-            A wake-up belongs to nobody: a taker that an exception ends looks, by `_mend`, for another one to wake.
+            A wake-up belongs to no taker: a taker that an exception ends looks, by `_mend`, for another one to wake.
             Only takers, `_locked` and `_read_stale` change the ready sets, and each of them wakes a taker.
 Hazards     What the interpreter may do between two bytecodes, and what is done about it:
             - a signal handler raises, or an exception arrives from another thread: CPython delivers both at a

@@ -3,7 +3,7 @@
 Promise     A request is answered for a known user with the right password, or not at all. Passwords are hashed as
             those of AMQP clients are (`Logins`): on one thread, in fair turns by address and user, with a bound.
 Tags        `management`: one's own virtual hosts. `monitoring`: all connections and the node, too. `policymaker`: as
-            `management`. `administrator`: everything, users and permissions included. Without a tag nobody comes in.
+            `management`. `administrator`: everything, users and permissions included. A user without a tag is refused.
 """
 
 from __future__ import annotations

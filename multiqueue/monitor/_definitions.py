@@ -156,7 +156,7 @@ class Import:
         return self._host if self._host is not None else _text(kind, each, "vhost")
 
     def _check_names(self) -> None:
-        """Whatever stands in a virtual host stands in one that is there, or that comes with the definitions."""
+        """The virtual host of each object is there, or comes with the definitions."""
         known = {each.name for each in self._broker.virtual_hosts()} | set(self._new_hosts)
         users = {each.name for each in self._access.users()} | {each.name for each in self._users}
         for kind, key in (("exchanges", "name"), ("queues", "name"), ("bindings", "source"), ("permissions", "user")):

@@ -1,7 +1,7 @@
 """Lanes at work: which job waits, runs or has ended, lane by lane, of any `MultiQueueExecutor`.
 
 Promise     A job that is submitted while its executor is watched is shown until it is one of more than `_ENDED` of its
-            lane that have ended since. The cost of a look and the jobs kept are bounded, whatever is submitted.
+            lane that have ended since. The cost of a look and the jobs kept are bounded, for any number of submissions.
 State       `_lock` guards the book of one executor: its lanes' jobs and counts. It is a leaf: futures and executors are
             asked before or after it, and so is user code that says the name of a lane, a job or an error.
 Who runs    `submitted` and `began` are called by submitters and workers, `_ended` by the thread that ends a future;
@@ -67,7 +67,7 @@ def said(say: Callable[[], str]) -> str:
     """The text that user code gives a thing; that code may fail, and must end no worker."""
     try:
         return say()
-    except Exception as error:  # noqa: BLE001  # whatever it is, it is not ours
+    except Exception as error:  # noqa: BLE001  # any error here is not ours
         return f"(its name raises {type(error).__name__})"
 
 

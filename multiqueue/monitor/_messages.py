@@ -143,7 +143,7 @@ def _settle(taken: list[Received], mode: str) -> None:
 
 
 def peek_messages(host: VirtualHost, queue: str, count: int, encoding: str, truncate: int | None) -> list[View]:
-    """The first messages of a queue that nobody has; they stay where they are, unflagged."""
+    """The first ready messages of a queue; they stay where they are, unflagged."""
     found = host.queue(queue).browse(limit=count)
     left = len(host.queue(queue))
     return [_view(each, False, max(0, left - 1 - place), encoding, truncate) for place, each in enumerate(found)]

@@ -2,7 +2,7 @@
 
 Promise     A client that sends no whole request, or does not read its answer, is cut after `_PATIENCE` to twice that.
             At most `_CONNECTIONS` are open: a further one takes the place of that which has been idle for longest, so
-            that slow clients lock nobody out; where all have a request in work it is answered with 503.
+            that slow clients lock no other out; where all have a request in work it is answered with 503.
 Who runs    The event loop alone.
 Source      uvicorn's own limits end idle connections after an answer, and none before the first request.
 """

@@ -1,6 +1,6 @@
 """Samples: what a broker has at one moment, and what happened since the sample before.
 
-Promise     Every answer reads the latest sample; nothing is computed per request over all queues. While nobody looks,
+Promise     Every answer reads the latest sample; nothing is computed per request over all queues. Without requests,
             no sample is taken and the thread sleeps.
 State       `_lock` guards the two latest samples and the time until which somebody looks. It is a leaf: a sample is
             taken without it, one at a time, under `_taking`, which guards the histories too.
@@ -243,7 +243,7 @@ class Sampler:
             return pair
 
     def _is_forgotten(self, pair: Pair, now: float) -> bool:
-        """Nobody looked for long: a rate since then would be of another time."""
+        """The last request is long ago: a rate since then would be of another time."""
         return now - pair.latest.at > _INTEREST
 
     def _run(self) -> None:

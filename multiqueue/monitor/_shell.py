@@ -63,7 +63,7 @@ class Api:
 
         Raises:
             RequestFailed: the broker refused.
-            MonitorError: nobody answers there, or not with this API.
+            MonitorError: no server answers there, or not with this API.
         """
         parts = urlsplit(self.url)
         path = "/".join(quote(segment, safe="") for segment in segments)

@@ -1,6 +1,6 @@
 """What can be changed over HTTP: declare, bind, delete, purge, publish, get, move, close; users and permissions.
 
-Who runs    Any thread of the HTTP server's pool; a handler that waits for a commit waits there, and holds up nobody.
+Who runs    Any thread of the HTTP server's pool; a handler that waits for a commit waits there, and holds up no other.
 Rights      As over AMQP: the user's permissions decide about queues and exchanges, the tag `administrator` about users,
             permissions, virtual hosts and definitions.
 """
@@ -101,7 +101,7 @@ class Writing:
         return self._changed()
 
     def purge(self, ask: Ask) -> Answer:
-        """Delete what nobody has."""
+        """Delete what is ready."""
         host, rights = self._acting(ask)
         check_right(rights, "read", "queue", ask["queue"])
         self._existing(host, ask["queue"])
@@ -131,7 +131,7 @@ class Writing:
         return found
 
     def move(self, ask: Ask) -> Any:
-        """Move messages that nobody has to the end of another queue. RabbitMQ needs a shovel for that."""
+        """Move the ready messages to the end of another queue. RabbitMQ needs a shovel for that."""
         host, rights = self._acting(ask)
         body = ask.required("to")
         target, count = str(body["to"]), body.get("count")

@@ -209,7 +209,7 @@ def declare(url: str, vhost: str, name: str, durable: bool, auto_delete: bool, a
 @click.argument("name")
 @_in_host
 def purge(url: str, vhost: str, name: str) -> None:
-    """Delete the messages that nobody has."""
+    """Delete the ready messages."""
     Api(url).ask("DELETE", "queues", vhost, name, "contents")
 
 
@@ -230,7 +230,7 @@ def delete(url: str, vhost: str, name: str, if_empty: bool, if_unused: bool) -> 
 @click.option("--count", type=click.IntRange(1, 10_000), help="At most so many.  [default: all]")
 @_in_host
 def move(url: str, vhost: str, name: str, target: str, count: int | None) -> None:
-    """Move the messages that nobody has to the end of the queue TARGET."""
+    """Move the ready messages to the end of the queue TARGET."""
     body = {"to": target} if count is None else {"to": target, "count": count}
     moved = Api(url).ask("POST", "queues", vhost, name, "move", body=body)["moved"]
     click.echo(f"{counted(moved, 'message')} moved")

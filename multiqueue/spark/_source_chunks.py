@@ -94,7 +94,7 @@ class ChunkList:
     def position(self, start: int, messages: int | None, size_bytes: int | None) -> int:
         """Where a batch from number `start` on ends, of at most so many messages and bytes; None: no bound.
 
-        Bytes are counted by chunks, and the first chunk is taken whatever its size.
+        Bytes are counted by chunks, and the first chunk is taken at any size.
         """
         end, bytes_left = start, size_bytes
         for chunk in self._chunks:

@@ -114,7 +114,7 @@ _REQUIRED = object()
 
 
 class _Reader:
-    """Reads options by name, whatever their case, after a look for unknown ones."""
+    """Reads options by name, in any case, after a look for unknown ones."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._given = {name.lower(): value for name, value in options.items()}

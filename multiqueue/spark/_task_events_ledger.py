@@ -8,7 +8,7 @@ Promise     Of each partition every sequence number is handed out once, in order
             commit="task"  values wait until their run has ended; the first run of a partition to end wins, and of all
                            others nothing is handed out.
 State       One thread's. In commit="task" what waits is in temporary files, in memory up to 1 MiB for each run.
-Membership  A partition is finished by the first "end". Whatever comes of it later is counted as a duplicate.
+Membership  A partition is finished by the first "end". Its later events are counted as duplicates.
 """
 
 from __future__ import annotations

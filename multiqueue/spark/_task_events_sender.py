@@ -90,7 +90,7 @@ class TaskSender:
             self._changed.notify_all()
 
     def progress(self, done: int, total: int | None = None) -> None:
-        """Tell the driver how far this task is, in whatever it counts. Of several in a row the last one arrives.
+        """Tell the driver how far this task is, in its own units. Of several in a row the last one arrives.
 
         Raises:
             TaskEventsError: the broker or the driver is gone.

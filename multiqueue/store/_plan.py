@@ -19,7 +19,7 @@ from ._dropped import Dropped
 from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Undefine
 
 _MOST_ROWS = 1024  # of one statement: 9,216 values; SQLite allows 32,766
-_FEW_ROWS = 64  # fewer than these are one statement, whatever their number
+_FEW_ROWS = 64  # fewer than these are one statement
 MOST_STATEMENTS = 220  # inserts of 63 small and 5 large sizes: bodies, headers, headers alike; and the others
 
 _COLUMNS = 'id, size, "check", properties, queue, level, expires_at, deliveries, transient'

@@ -56,7 +56,7 @@ def store_file(path: Path) -> Path:
 
 
 class Salvage:
-    """A store's file, open for reading whatever state it is in. `damages` has a sentence for each gap, as they are met.
+    """A store's file, open for reading, damaged or not. `damages` has a sentence for each gap, as they are met.
 
     Raises:
         NoStore: there is none.

@@ -78,7 +78,7 @@ class SqliteStore(StoreFront):
 
     @staticmethod
     def is_in(path: str | os.PathLike[str]) -> bool:
-        """True when the directory has a store, in whatever state."""
+        """True when the directory has a store, also a damaged one."""
         return (Path(path) / FILE_NAME).is_file()
 
     @classmethod
@@ -274,7 +274,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _remove_leftovers(top: Path) -> None:
-    """Remove the scratch stores of processes that were killed: those that nobody has locked."""
+    """Remove the scratch stores of processes that were killed: those that no process has locked."""
     for path in top.glob(f"{_SCRATCH_PREFIX}*"):
         try:
             if path.stat().st_uid != os.getuid() or not (path / FILE_NAME).exists():

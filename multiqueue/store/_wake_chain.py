@@ -1,7 +1,7 @@
 """A gate that opens once and lets its waiting threads through, one after the other.
 
 Promise     After `open` every `wait` returns True, those under way and later ones. A wait that ends by its timeout,
-            or by an exception, takes nobody else's turn.
+            or by an exception, takes no other thread's turn.
 State       `_turn` is held until the gate opens. From then on it is free, or in the hands of one who is on the way
             through and gives it to the next. Invariant: who has seen `is_open` lets the turn go, though it may not
             be its own: then one more goes through, which all of them may.

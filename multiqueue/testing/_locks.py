@@ -5,7 +5,7 @@ Promise     `ExploredLock` and `ExploredRLock` answer as `threading.Lock` and `R
 State       `held` and `owner` are only touched by the one thread that the run lets go.
 Waiting     an operation waits in `Run.step`, for its turn.
 Assumes     one thread of the run moves at a time; a thread's own second `acquire` of an RLock is no step,
-            since nobody else can tell.
+            since nothing else can tell.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ExploredLock:
         return self._run.acquire(self, blocking, timeout)
 
     def release(self) -> None:
-        """Free the lock, from whatever thread. Raises: RuntimeError if it is free."""
+        """Free the lock, from any thread. Raises: RuntimeError if it is free."""
         self._run.release(self)
 
     def locked(self) -> bool:

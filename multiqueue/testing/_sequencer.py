@@ -23,7 +23,7 @@ class Sequencer:
             ...
 
     A point is passed once. A thread that waits longer than `timeout` real seconds raises `StillBlocked`,
-    which names the point that nobody has passed.
+    which names the point that no thread has passed.
     """
 
     def __init__(self, *names: str, timeout: float = PATIENCE) -> None:

@@ -10,7 +10,7 @@ State       `_visit`, `_thread`, `_returned` and `_last` belong to the block. Fr
             function's code written anew. An instruction that is no point is told off when the block first comes to
             it, and costs nothing from then on.
 Waiting     nothing here waits.
-Assumes     nobody else needs `sys.settrace` (3.11) or the tool number (3.12 and later) meanwhile.
+Assumes     no other code needs `sys.settrace` (3.11) or the tool number (3.12 and later) meanwhile.
             `sys.settrace` is not used where `sys.monitoring` exists: in 3.12 and 3.13 it forgets to report
             opcodes of a function once an exception of the tracer has passed through it.
 """

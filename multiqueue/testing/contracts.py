@@ -276,7 +276,7 @@ class EntryListContract:
         assert (len(entries), list(entries), entries.after(entries.start)) == (0, [], None)
 
     def test_keys_are_plain_values(self) -> None:
-        """`key_of` gives a number, text or None: their comparison runs nobody's code under the queue's lock."""
+        """`key_of` gives a number, text or None: their comparison runs no user code under the queue's lock."""
         entries = self.make()
         for number in range(50):
             key = entries.key_of(self.message(number))
@@ -294,7 +294,7 @@ class EntryListContract:
         assert _walked(entries) == in_order
 
     def test_a_position_stays_an_entrys_own(self) -> None:
-        """Whatever comes and goes: an entry keeps its position, `get` finds it there, and no later one has it."""
+        """While others come and go an entry keeps its position, `get` finds it there, and no later one has it."""
         entries = self.make()
         first = {entry.position: entry for entry in [self.add(entries, number) for number in range(100)]}
         for position in list(first)[::2]:

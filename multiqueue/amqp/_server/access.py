@@ -3,11 +3,11 @@
 Promise     A password is kept as a scrypt hash, and compared in constant time. For `verify` a name that is not
             known costs as much as a wrong password. What is not permitted is refused with RabbitMQ's words.
 State       `_right` has the password behind a hash, once it was verified or hashed here, as a digest with a key that
-            this process made up: scrypt costs 50 ms by design, and whoever comes after that is right or wrong at once.
+            this process made up: scrypt costs 50 ms by design, and a later login is right or wrong at once.
             `_wrong` has those that were wrong while the right one was not known. `_lock` guards both; a leaf.
             docs/decisions/0881-a-password-is-hashed-once.md
             The users are one dictionary that is replaced, never changed. `_changing` is held by those who replace it,
-            over the write of the users' file too: nobody else waits for it.
+            over the write of the users' file too: no other thread waits for it.
 Who runs    `verify` takes its time and runs on a thread of its own; everything else is a look-up.
 """
 
@@ -207,7 +207,7 @@ class Access:
             self._replace({**self._users, user.name: user})
 
     def remove(self, name: str) -> None:
-        """Let nobody of this name in any more; connections that are open stay. Raises as `put`."""
+        """Refuse this name from now on; connections that are open stay. Raises as `put`."""
         with self._changing:
             self._check_changeable(name)
             self._replace({each: user for each, user in self._users.items() if each != name})
@@ -222,7 +222,7 @@ class Access:
             self._replace({**self._users, name: replace(user, permissions=allowed)})
 
     def forget_virtual_host(self, host: str) -> None:
-        """A virtual host is deleted: nobody has permissions in it any more, but by the configuration.
+        """A virtual host is deleted: no user has permissions in it any more, but by the configuration.
 
         Raises:
             OSError: it cannot be kept; nothing was changed.
@@ -254,7 +254,7 @@ class Access:
     def look(self, name: str, password: bytes) -> bool | None:
         """Whether the password is the user's, where that is known; None where it has to be hashed. Microseconds.
 
-        Whoever tells it to a stranger says no after the same time always, or a name that is not known gives itself
+        A caller that tells it to a stranger says no after a fixed time, or a name that is not known gives itself
         away: there is nothing to be hashed for it.
         """
         user = self._users.get(name)

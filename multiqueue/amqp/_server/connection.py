@@ -1,6 +1,6 @@
 """A connection of the server, from its first byte to its last.
 
-Promise     Whatever a peer sends, or fails to send, ends at most its own connection, cleanly: everything it had goes
+Promise     A peer, by what it sends or fails to send, ends at most its own connection, cleanly: everything it had goes
             back to its queues. A peer that reads slowly has a bounded amount waiting, one that publishes too fast
             is not read from.
 Parts       `reader` makes frames of bytes, `gate` says when it may, `writer` writes, `offloaded` is what other threads
@@ -164,7 +164,7 @@ class ServerConnection(asyncio.Protocol):
         self.gate.lose()
         self.writer.lose()
         if self.offloaded.is_under_way:
-            # Those that are ours, so that nobody's messages wait for the other thread.
+            # Those that are ours, so that no messages wait for the other thread.
             self.piecework.add(self._end_sessions(), lambda _: None)
         else:
             self.finish()
@@ -209,7 +209,7 @@ class ServerConnection(asyncio.Protocol):
 
     def new_session(self, number: int) -> Session:
         """A session for a channel that the client opens."""
-        most = self._channel_max  # open at a time: as RabbitMQ, whatever their numbers are
+        most = self._channel_max  # open at a time: as RabbitMQ, with any numbers
         if len(self.sessions) >= most:
             opened = len(self.sessions)
             text = f"number of channels opened ({opened}) has reached the negotiated channel_max ({most})"
@@ -409,7 +409,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport.abort()
 
     def _refuse(self, refused: RefusedLogin) -> None:
-        """Say no, `REFUSED_AFTER` seconds after it asked: how long it took to find out is nobody's business."""
+        """Say no, `REFUSED_AFTER` seconds after it asked: a stranger must not learn how long the check took."""
         kind = refused.detail.split(" mechanism ")[-1].split(".")[0]
         self.server.strangers.warning("%s: %s login refused: %s", self.name, kind, refused.reason)
         if self._newcomer is not None:

@@ -1,10 +1,10 @@
 """From bytes to frames, and from frames to sessions.
 
-Promise     Whatever a peer sends ends at most its own connection. Bytes that cannot be frames end it once what came
+Promise     No bytes of a peer end more than its own connection. Bytes that cannot be frames end it once what came
             before them is done.
-Runs        Publishes that stand next to each other go to a store together. Whatever else comes, and whatever ends the
+Runs        Publishes that stand next to each other go to a store together. Any other frame, and the end of the
             frames that are there, hands them in first: nothing of this connection overtakes them, and they wait for
-            nobody. docs/decisions/0875-publishes-in-runs.md
+            no later frame. docs/decisions/0875-publishes-in-runs.md
 State       The bytes of a frame that is not whole, and whether what comes is read as frames at all. They belong to the
             connection's I/O thread.
 """

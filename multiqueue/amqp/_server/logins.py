@@ -6,7 +6,7 @@ Promise     A password that is known, right or wrong, needs no hash (`Access.loo
             A login whose peer has left is dropped.
 State       `_lanes` counts what waits or runs by address and user, under `_lock`, which is held while the executor's
             locks are taken, never the other way around.
-Waiting     Nobody waits here: `told` is called on the thread that hashes, and passes the word on.
+Waiting     No call waits here: `told` is called on the thread that hashes, and passes the word on.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Those who are connected and have not logged in: how many there may be, and which of them has to go.
 
-Promise     There are `most` of them at the most, and half as many from one address. Whoever comes is let in; when there
+Promise     There are `most` of them at the most, and half as many from one address. A new one is let in; when there
             are too many, another is cut: one that was refused already, else the one that came first. So a peer that
             logs in at once gets through, however many others from its address only sit there.
 State       `_lock` guards the tables; a leaf. Each newcomer is in one of the two tables of its address until it leaves.

@@ -1,6 +1,6 @@
 """Log lines that strangers cause: so many of each kind in a while, and then how many were left out.
 
-Promise     Whatever peers do before they have logged in, they cost the log `LINES` lines of each kind in `PERIOD`
+Promise     Peers that have not logged in cost the log `LINES` lines of each kind in `PERIOD`
             seconds, and one that counts the rest.
 State       `_lock` guards the counts; a leaf, nothing is logged with it held. Kinds are the format strings of lines, so
             there are few.

@@ -163,7 +163,7 @@ class Server:
     def catch_up(self, timeout: float = 5.0) -> list[ServerConnection]:
         """Wait until what clients have sent up to now is read and done; the connections where it is not in time.
 
-        For tests: a publish that nobody confirms may stand in a socket when the call that made it has returned. A
+        For tests: a publish without confirms may stand in a socket when the call that made it has returned. A
         connection that the server holds back itself, at a full queue or an alarm, is not waited for. Not to be called
         on an I/O thread.
         """
@@ -237,7 +237,7 @@ class Server:
                 return
             self._is_closed = True
         self._threads[0].post(self._stop_accepting)
-        self.logins.close()  # nobody logs in any more
+        self.logins.close()  # no client logs in any more
         for connection in self.connections():
             connection.io.post(connection.shut_down)
         if not self._wait_until_empty(timeout):
@@ -300,7 +300,7 @@ class Server:
         self._commits.submit(work)
 
     def offload_long(self, work: Callable[[], object]) -> None:
-        """Run what may take any time, on a thread that nobody else waits for. It ends soon once the server is closed.
+        """Run what may take any time, on a thread that no other work waits for. It ends soon once the server is closed.
 
         A connection has one such work at a time.
         """

@@ -22,7 +22,7 @@ def fetch_status(url: str) -> dict[str, Any]:
     """`Server.status` of the server at an AMQP URL.
 
     Raises:
-        ServerError: nobody listens there, the login is refused, or it is another broker.
+        ServerError: no server listens there, the login is refused, or it is another broker.
     """
     parts, port = _address(url)
     where = f"{parts.hostname}:{port}"

@@ -16,7 +16,7 @@ def server_tls(
     """What `serve(tls=...)` takes: TLS 1.2 or later with this certificate (PEM, with its chain).
 
     With `client_ca` clients are asked for a certificate that it signed, and refused without one unless `required` is
-    False; whoever has one may log in as its common name, by the mechanism EXTERNAL.
+    False; a client that has one may log in as its common name, by the mechanism EXTERNAL.
 
     Raises:
         ServerError: a file cannot be read, or is no certificate or key.

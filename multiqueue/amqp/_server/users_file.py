@@ -1,6 +1,6 @@
 """Users that were made or changed while the server ran, kept in the data directory.
 
-Promise     A change that was answered is in the file, whole, whatever dies: it is written beside, synced and renamed.
+Promise     A change that was answered is in the file, whole, after any crash: it is written beside, synced and renamed.
             A file that cannot be read is an error that names it, never an empty list of users.
 """
 

@@ -41,7 +41,7 @@ class SessionConsumer:
         "window",
     )
 
-    # Set once the queue has it; until then the queue calls nobody.
+    # Set once the queue has it; until then the queue calls nothing.
     consumer: QueueConsumer
 
     def __init__(

@@ -92,7 +92,7 @@ def _unbind_exchange(session: Session, method: Any) -> None:
 
 @handles(commands.Queue.Declare)
 def _declare_queue(session: Session, method: Any) -> None:
-    if method.queue == REPLY_TO:  # as RabbitMQ: it is there, though nobody needs to declare it
+    if method.queue == REPLY_TO:  # as RabbitMQ: it is there without a declaration
         if not method.nowait:
             session.reply(commands.Queue.DeclareOk, queue=REPLY_TO, message_count=0, consumer_count=1)
         return

@@ -125,7 +125,7 @@ class Effects(Sender, Protocol):
     ) -> None:
         """Do what `method` asks for, a piece at each step of `work`, on the session's thread, then call `then`.
 
-        It is done to its end whatever becomes of the client. Nothing else of the client is done meanwhile.
+        It is done to its end, also when the client goes. Nothing else of the client is done meanwhile.
         """
 
     def forget(self, session: Served) -> None:

@@ -45,7 +45,7 @@ class ChannelFigures:
     """One channel. `prefetch` is what consumers that start from now on get, 0 for no limit.
 
     From `published` on these are counters. `delivered` has all deliveries: of them `delivered_no_ack`, `got` and
-    `got_no_ack` are what their names say. `acked` counts what the client is done with, in a transaction whatever it
+    `got_no_ack` are what their names say. `acked` counts what the client is done with, in a transaction all that it
     settled; `returned` counts mandatory publishes that came back.
     """
 

@@ -1,6 +1,6 @@
 """Work of one connection that may be long, done piece by piece on its I/O thread.
 
-Promise     What is added is done to its end, in order, whatever becomes of the connection meanwhile. Other connections
+Promise     Work that is added is done to its end, in order, also when the connection ends meanwhile. Other connections
             of the thread have their turns between two pieces. Work of one piece is done at once.
 State       Everything belongs to the I/O thread.
 Who runs    The first piece: the call of `add`, if nothing is before it. The others: the I/O thread, one piece, of one

@@ -47,7 +47,7 @@ def _fields(method: Any) -> tuple[tuple[str, str], ...]:
 def decode_method(payload: bytes) -> HotMethod | Command:
     """The method in a method frame: a tuple of `hot` for a hot one, else an object of `pamqp.commands`.
 
-    Long strings are bytes. A reserved field has whatever the peer sent.
+    Long strings are bytes. A reserved field has what the peer sent.
 
     Raises:
         MalformedFrame: it does not decode.  ConnectionFault: there is no such method.

@@ -26,7 +26,7 @@ class WireForm:
 
     `block` is the properties as they came; the room that knows the wire takes from it what is still the same.
     `kept` is the same block where fields alone would not give it again, and None where they would: what a store
-    keeps. `bcc` are routing keys that the publisher named and nobody is shown; dead letters go there too.
+    keeps. `bcc` are routing keys that the publisher named and no consumer sees; dead letters go there too.
     """
 
     __slots__ = ("bcc", "block", "kept")

@@ -1,9 +1,8 @@
 """A message as a store keeps it: everything but the body in one short text, the body as it is.
 
-The text is a JSON object of the properties that differ from a new message's, by the names of `_NAMES`; whoever opens
-a store can read it. `publisher` is not among them: it is a connection, and gone. Where the properties would not give
-the bytes again that a wire brought, those are kept beside them. Pure functions, one with a memory of frequent
-addresses.
+The text is a JSON object of the properties that differ from a new message's, by the names of `_NAMES`: it can be read
+by eye. `publisher` is not among them: it is a connection, and gone. Where the properties would not give the bytes
+again that a wire brought, those are kept beside them. Pure functions, one with a memory of frequent addresses.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def _address_alone(routing_key: str, exchange: str, persistent: bool) -> bytes:
 
 
 def decode_message(properties: bytes, body: bytes) -> Message:
-    """The message that was encoded, with its body (or none, for whoever looks at the rest alone).
+    """The message that was encoded, with its body (or none, for a caller that needs the rest alone).
 
     Raises:
         ValueError: these are no properties of a message.

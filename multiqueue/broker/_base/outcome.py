@@ -11,7 +11,7 @@ class PutOutcome(Enum):
     ENQUEUED = "enqueued"
     THROTTLED = "throttled"  # enqueued, but over the limit: wait for room before the next one
     REJECTED = "rejected"  # refused by the depth limit
-    NO_CONSUMER = "no_consumer"  # immediate, and nobody is willing to take it now
+    NO_CONSUMER = "no_consumer"  # immediate, and no consumer is willing to take it now
     DELETED = "deleted"  # the queue is gone
 
     @property

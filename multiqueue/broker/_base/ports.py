@@ -13,7 +13,7 @@ AT_ONCE: Final = -math.inf  # the time of a visit by housekeeping at the next in
 
 
 class Kept(Protocol):
-    """What housekeeping needs of whatever it visits."""
+    """What housekeeping needs of a queue or host that it visits."""
 
     @property
     def is_deleted(self) -> bool: ...

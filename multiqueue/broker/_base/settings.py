@@ -56,7 +56,7 @@ class QueueSettings:
     `message_ttl` bounds every message, one without expiration too; `minimum_message_ttl` only raises an expiration
     that is set. A time to live of 0 is over before anybody can pull. `max_delivery_attempts` counts deliveries, the
     first included.
-    `dead_letter_exchange` and `dead_letter_routing_key` are for whoever routes: the queue itself only calls
+    `dead_letter_exchange` and `dead_letter_routing_key` are for the router: the queue itself only calls
     its `dead_letter`. With `expired_to_dead_letter=False` an expired message is gone.
 
     Raises:

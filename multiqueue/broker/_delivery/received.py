@@ -1,7 +1,7 @@
 """A message in the application's hands, and who keeps the books on it until it is settled.
 
 State       A `Getter`'s `_lock` guards its set of unsettled messages. It is a leaf: queues are called without it.
-Membership  `Getter.close` takes the whole set at once and gives it back to the queues; whoever settles one of
+Membership  `Getter.close` takes the whole set at once and gives it back to the queues; a caller that settles one of
             them at the same moment either was first or is told that it is not unsettled any more.
 """
 
@@ -142,7 +142,7 @@ class Getter:
         self._closed = False
 
     def get(self, queue: BrokerQueue, *, auto_accept: bool = False) -> Received | None:
-        """The first message of the queue that nobody has, or None. Does not block."""
+        """The first ready message of the queue, or None. Does not block."""
         entry = queue.get(self, auto_accept=auto_accept)
         if entry is None:
             return None

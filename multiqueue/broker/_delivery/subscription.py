@@ -91,7 +91,7 @@ class Subscription:
         self._on_closed(self)
 
     def queue_deleted(self, consumer: QueueConsumer) -> None:
-        """One of its queues was deleted, or cannot be read. Called on any thread, under no lock; waits for nobody."""
+        """One of its queues was deleted, or cannot be read. Called on any thread, under no lock; does not block."""
         if not self._target.consumers():
             self._end()
             self._on_closed(self)

@@ -248,7 +248,7 @@ class ConsumerTarget:
             self._on_ready(self)
 
     def _pull_for(self, consumer: QueueConsumer, most: int) -> list[Delivery]:
-        """Pull once. Whatever happens, the consumer's turn ends; it is ready again if it has to go on.
+        """Pull once. The consumer's turn ends, after an error too; it is ready again if it has to go on.
 
         With `on_ready` the turn ends with the last message: a scheduler then has no empty turn to run. A thread that
         blocks or asks again finds out by itself, for less than another notification costs.

@@ -1,6 +1,6 @@
 """A store as the journal uses it, with the memory manager told of what is on its way.
 
-Promise     What waits for its commit is charged to the budget, and whoever hands in more than there is room for waits.
+Promise     What waits for its commit is charged to the budget; a thread that hands in more than has room waits.
             Paging learns which messages the store no longer shows.
 State       None of its own. What follows a commit or a refusal runs on the store's thread, which never waits here: the
             commit that it would wait for is its own to make.

@@ -53,7 +53,7 @@ class _Arrival:
 
 
 class _Step:
-    """Whatever else follows."""
+    """Any other pair of calls that follows."""
 
     __slots__ = ("give_up", "go_on")
 
@@ -69,7 +69,7 @@ def _nothing() -> None:
 class Submission:
     """Messages to store and to delete, all or none, and what follows. One thread fills it and submits it once.
 
-    `is_owed` submissions are tried again when the store is full: nobody else could.
+    `is_owed` submissions are tried again when the store is full: no other part could.
     """
 
     __slots__ = ("_is_owed", "_journal", "_message", "_steps", "_stored_form", "operations")
@@ -95,7 +95,7 @@ class Submission:
 
         A transient message is not stored, but joins in its turn among those that are.
 
-        With `like` it takes the place of that entry, with its deliveries and times, whatever the limits say.
+        With `like` it takes the place of that entry, with its deliveries and times, also beyond the limits.
 
         Raises:
             TypeError: the body or a header is nothing that a store can keep. Nothing was changed.

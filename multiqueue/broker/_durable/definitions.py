@@ -1,6 +1,6 @@
 """What a store keeps of exchanges, queues and bindings: a document for each, and back.
 
-Kept is what is durable and nobody's own; of a binding both ends must be. Documents are JSON, see `_base/json_values`. A
+Kept: what is durable and not exclusive; of a binding both ends must be. Documents are JSON, see `_base/json_values`. A
 queue's has its number in the store and of its settings what differs from the usual, so a setting that is added later
 has its usual value in queues that were declared before. Pure functions.
 """

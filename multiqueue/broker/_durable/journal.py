@@ -3,9 +3,9 @@
 Promise     What follows a commit runs on the store's thread, in the order in which things were handed in. Nothing of
             it that fails stops what comes next.
 State       `_lock`, a leaf, guards what a full store still owes, and that a failure is told once.
-Who runs    The store's thread must never wait for itself: `may_wait` says so, and whatever would wait there for a
-            commit does not.
-Failure     `StoreFull` refuses one submission. What nobody could try again, a dead letter or an expiry, is kept and
+Who runs    The store's thread must never wait for itself: `may_wait` says so, and a call there waits
+            for no commit.
+Failure     `StoreFull` refuses one submission. What has no caller to try again, a dead letter or an expiry, is kept and
             handed in again by `housekeeping`. `StoreFailed` is remembered: the virtual host refuses everything then.
 """
 

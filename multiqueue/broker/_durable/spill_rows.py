@@ -1,8 +1,8 @@
 """Where a virtual host puts the rows of queues that are not durable, once they outgrow the memory.
 
 Promise     In the host's own store if it has one, as transient rows; else in a store in the directory for temporary
-            files, which is made when it is first needed, and removed by `close`, or after a crash by whoever makes
-            the next one.
+            files, which is made when it is first needed, and removed by `close`, or after a crash by the host that
+            makes the next one.
 State       `_lock` guards `_journal`, `_is_closed` and `_next_try`, and is held while the store is opened, so that
             there is one. It is taken under no other lock.
 """
@@ -60,7 +60,7 @@ class SpillRows:
         """A place for the rows of one queue; None when the virtual host is closed, or a try has failed lately.
 
         Raises:
-            StoreError, OSError: no store can be made, or it is at its end. The next seconds nobody tries again.
+            StoreError, OSError: no store can be made, or it is at its end. For some seconds it is not tried again.
         """
         with self._lock:
             if self._is_closed or self._clock() < self._next_try:

@@ -1,6 +1,6 @@
-"""What has expired in a store, where nobody has it in memory, found by the store's index of times.
+"""What has expired in a store and is not in memory, found by the store's index of times.
 
-State       `_last`: when it was looked for last. Two threads that look at once find the same, and whoever claims a
+State       `_last`: when it was looked for last. Two threads that look at once find the same, and the one that claims a
             message first drops it.
 """
 

@@ -82,7 +82,7 @@ class StoredTopology(Topology):
         return bool(gone)
 
     def wait_for_commits(self) -> None:
-        """Block until every change made before is committed, or refused to whoever made it.
+        """Block until every change made before is committed, or refused to its caller.
 
         Raises:
             StoreFailed, StoreClosed: the store came to its end first.

@@ -54,7 +54,7 @@ class Broker(Verbs):
 
     Its verbs are those of its virtual host `/`; `virtual_host(name)` has the figures, limits and lists of each.
     `threads` run callbacks; `housekeeping_interval` seconds lie between two
-    looks at the time of every queue, so a time to live is kept that exactly on a queue that nobody touches.
+    looks at the time of every queue, so a time to live is kept that exactly on a queue without traffic.
     `on_alert` is told of thresholds that queues were declared with, by default through the log.
 
     With `data`, a directory, every virtual host has a store there: durable exchanges and queues, their bindings, and
@@ -293,7 +293,7 @@ class Broker(Verbs):
             server.close(2.0 if timeout is None else timeout)
 
     def _close_hosts(self, timeout: float | None) -> None:
-        """Close each, whatever becomes of the one before."""
+        """Close each, also when closing the one before has failed."""
         with ExitStack() as ends:
             for host in self.virtual_hosts():
                 ends.callback(host.close, timeout)

@@ -33,7 +33,7 @@ from .life import Life
 RESERVED_PREFIX = "amq."
 MAX_NAME_BYTES = 255  # what a short string of AMQP holds
 
-# RabbitMQ's, for what its tracing shows. Programs look for it; nobody may publish to it.
+# RabbitMQ's, for what its tracing shows. Programs look for it; a publish to it is refused.
 TRACE_EXCHANGE = "amq.rabbitmq.trace"
 PREDECLARED = {
     DEFAULT_EXCHANGE: "direct",
@@ -51,7 +51,7 @@ MakeQueue = Callable[[str, QueueSettings], BrokerQueue]
 class Declarations:
     """The exchanges, queues and bindings of one virtual host. Any thread may call anything.
 
-    Nothing blocks, but that in a virtual host with a store whoever declares, binds or deletes waits for the commit. A
+    Nothing blocks, but with a store a call that declares, binds or deletes waits for the commit. A
     change that a full store refuses (`StoreFull`) is undone.
 
     An `owner` stands for a connection: an exclusive queue belongs to the one that declared it. Without an owner it
@@ -216,7 +216,7 @@ class Declarations:
         assert_same_settings(what, settings, current)
 
     def delete_queue(self, name: str, *, if_unused: bool = False, if_empty: bool = False, owner: object = None) -> int:
-        """Delete a queue and its messages; returns how many were on it that nobody had, 0 when there is none.
+        """Delete a queue and its messages; returns how many were ready, 0 when there is none.
 
         Raises:
             ResourceLocked: it is exclusive, and belongs to another owner.
@@ -350,7 +350,7 @@ class Declarations:
     def _delete_if_closed(self, queue: BrokerQueue) -> None:
         """1. We passed `check_open`.  2. `close` set the flag and listed the queues.  3. We registered this one.
 
-        Then nobody else will ever delete it.
+        Then nothing else will ever delete it.
         """
         if self._life.is_closed:
             queue.delete()
@@ -402,5 +402,5 @@ def _refuse_reserved(kind: str, name: str) -> None:
 
 
 def _generated_name() -> str:
-    """A name nobody has: 128 random bits, written as RabbitMQ writes them."""
+    """A name of no other queue: 128 random bits, written as RabbitMQ writes them."""
     return "amq.gen-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()

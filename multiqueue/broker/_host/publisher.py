@@ -4,8 +4,8 @@ Promise     As if each message were published by itself, with `publish_nowait`: 
             refused there, alone, and messages of one publisher join a queue in their order. What differs is when the
             store is given them: in runs.
 State       A publisher, and the run that it fills, are one thread's; a run that was handed in is the store's thread's.
-Waiting     Whoever publishes calls `hand_in` before it does anything that has to come after, and before it waits: what
-            is not handed in is committed by nobody. `hand_in`, and a publish that fills a run, wait as `publish_nowait`
+Waiting     A publisher calls `hand_in` before it does anything that has to come after, and before it waits: no other
+            call commits it. `hand_in`, and a publish that fills a run, wait as `publish_nowait`
             does, while too many bytes wait for their commit.
 Memory      A run that was told of forgets its messages: a channel may keep it.
 """
@@ -135,7 +135,7 @@ class Publisher:
     ) -> Sent:
         """The second half of `publish`, on the queues to which the first one led."""
         if self._journal is None or not message.persistent:
-            self.hand_in()  # nobody overtakes what was published before
+            self.hand_in()  # nothing overtakes what was published before
             throttled = self._publishing.put_on(queues, message, mandatory=mandatory).throttled
             return Sent(throttled) if throttled else _SENT
         self._publishing.check_size(queues, message)
@@ -150,7 +150,7 @@ class Publisher:
         try:
             published = self._publishing.account_for(message, 0, outcomes, mandatory)
         except MessageRefused:
-            self._join_alone(submission, message, None)  # others have it; whoever published it is told already
+            self._join_alone(submission, message, None)  # others have it; its publisher is told already
             raise
         sent = self._join_alone(submission, message, tag)
         return sent._replace(throttled=published.throttled)
@@ -165,7 +165,7 @@ class Publisher:
         if queue is None:
             return None
         if journal is None or not messages[0].persistent:
-            self.hand_in()  # nobody overtakes what was published before
+            self.hand_in()  # nothing overtakes what was published before
             outcome = queue.put_all(messages)
             sent = None if outcome is None else _SENT if outcome is _ENQUEUED else Sent((queue,))
         else:

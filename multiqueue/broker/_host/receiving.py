@@ -20,7 +20,7 @@ class ConsumerOptions(TypedDict, total=False):
     """How a subscription consumes.
 
     `selector` is text or a predicate over messages; a higher `priority` (0) is served first; `browse` sees messages
-    without taking them; `auto_accept` settles on delivery; `exclusive` lets nobody beside it; `no_local` passes
+    without taking them; `auto_accept` settles on delivery; `exclusive` refuses other consumers; `no_local` passes
     over messages whose `publisher` is the `owner`, the connection that consumes. `arguments` are a wire's way to
     say some of this: `x-priority` and `x-filter-jms-selector`, where priority and selector are not given.
     """

@@ -2,7 +2,7 @@
 
 Promise     Before `commit` nothing of it is visible. `commit` first makes sure of every delivery it settles and,
             when one is not the caller's any more, raises with nothing changed and the transaction as it was.
-            Then it publishes, then it settles: whoever dies in between leaves a message twice, not nowhere.
+            Then it publishes, then it settles: a process that dies in between leaves a message twice, not nowhere.
             `rollback` forgets it all; the deliveries are still the caller's to settle.
 Stored      What durable queues have to do with it is one commit of the store, all or nothing, and is made before
             anything else is done. When the store refuses it, the transaction is as it was.
@@ -195,7 +195,7 @@ class Transaction:
                     continue
                 for entry in deliveries:
                     if not (entry.is_stored and entry.queue.is_stored):
-                        continue  # nobody needs it kept: it is settled when the rest is committed
+                        continue  # it need not be kept: it is settled when the rest is committed
                     if how == "reject":
                         self._dead_letters.send_on(entry.queue, entry.message, DeadLetterReason.REJECTED, submission)
                     submission.delete(entry.number)
@@ -220,7 +220,7 @@ class Transaction:
         return refusals
 
     def _make_sure_of_deliveries(self) -> None:
-        """Lock every entry, so that nobody can take one away before it is settled; all or none.
+        """Lock every entry, so that none can be taken away before it is settled; all or none.
 
         A message whose queue is deleted may have left its holder with the queue. Then nothing is left to settle.
         """

@@ -100,7 +100,7 @@ class Verbs(Declarations):
         return journal is None or journal.wait_for_commits(timeout)
 
     def get(self, queue: str, *, auto_accept: bool = False, owner: object = None) -> Received | None:
-        """The first message of a queue that nobody has, or None. Does not block, but for reading what is in the store.
+        """The first ready message of a queue, or None. Does not block, but for reading what is in the store.
 
         Raises:
             NotFound: no such queue.  ResourceLocked: it belongs to another owner.

@@ -1,14 +1,14 @@
 """A virtual host: one name space of queues, exchanges and bindings, with its store and its memory; its life.
 
 It makes its parts and gives each what it needs. `declarations` has what is declared, `publishing` the way of a
-message in, `dead_letters` that of one which nobody wanted, `receiving` the way out.
+message in, `dead_letters` that of a rejected or expired one, `receiving` the way out.
 
 State       The parts' own; each names its lock. Each is a leaf: no queue is called with one of them held.
 Who runs    Any thread may call anything. Only `wait_for_room` blocks, and closing waits for callbacks that run; with
-            a store also whatever promises that something is stored: see docs/design/broker-durability.md.
+            a store also each call that promises that something is stored: see docs/design/broker-durability.md.
 Closing     1. Subscriptions end and give back what they had.  2. Queues that no store keeps are deleted, and what they
             have written out.  3. The store has everything and is closed; then the loaders and the rest.
-            A program that ends without closing closes what has a store, or nobody would know what was delivered.
+            A program that ends without closing closes what has a store, or the deliveries would not be recorded.
 """
 
 from __future__ import annotations
@@ -338,7 +338,7 @@ class VirtualHost(Verbs):
             journal.wait_for_commits()
             journal.submit([Delivered(number, count) for queue in stored for number, count in queue.deliveries()])
         except (StoreFailed, StoreClosed):
-            pass  # whoever waited was told why; what it has is delivered again, flagged
+            pass  # the waiting caller was told why; what it has is delivered again, flagged
         for queue in stored:
             queue.close()
         self._memory.close()

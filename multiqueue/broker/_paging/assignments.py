@@ -1,8 +1,8 @@
 """Which target list each reader of one paged queue is assigned to: consumers, and gets without a consumer.
 
 Promise     Consumers that want the same things share a list, so that a message costs the same however many compete
-            for it. Whoever meets an entry that only it may not have (it has refused it, or published it) gets a
-            list of its own. A browser has one of its own; gets without a consumer have one as long as they go on.
+            for it. A consumer that meets an entry that only it may not have (it has refused it, or published it) gets
+            a list of its own. A browser has one of its own; gets without a consumer have one as long as they go on.
 State       Guarded by the queue's lock, except for the lists themselves, which the memory manager's lock guards.
 Membership  A list goes with the last of its readers.
 Lock order  queue lock -> the memory manager's.
@@ -30,7 +30,7 @@ class Assignment:
 
     def __init__(self, target: TargetList, key: object) -> None:
         self.target = target
-        self.key = key  # None for a list that nobody else may join
+        self.key = key  # None for a list that no other consumer may join
         self.readers: dict[Reader, Share] = {}  # with what is set aside for each
         self.willing: set[Reader] = set()
 

@@ -1,7 +1,7 @@
 """The budget: one sum of bytes for a virtual host, and who must give when somebody needs room.
 
-Promise     The accounts never add up to more than the limit, and a body is charged exactly once. Whoever needs
-            bytes asks `room` first; there is no other way to get any.
+Promise     The accounts never add up to more than the limit, and a body is charged exactly once. A list that
+            needs bytes asks `room` first; there is no other way to get any.
 State       Guarded by the memory manager's lock. No I/O, no threads, no clock.
 Giving      What closed areas and lists without consumers have left goes before anything. Then the head cache gives,
             from its end; then the pending cache, from its end: least recently used would give exactly what is needed
@@ -116,7 +116,7 @@ class PagingBudget:
     # -- room
 
     def room(self, need: int, *, first: bool = False) -> bool:
-        """Make `need` bytes free; False when nobody gives any more.
+        """Make `need` bytes free; False when no list gives any more.
 
         `first`: for a consumer with credit that has nothing, which is what everybody must give for.
         """
@@ -141,7 +141,7 @@ class PagingBudget:
         """True when entries are below their share of the budget, or the list has none and is not to wait.
 
         A list waits while much is unsettled, unless something is set aside for its consumers, or they only look:
-        whoever may have any number of messages is not to leave nothing to the others.
+        a consumer with unlimited credit is not to leave nothing to the others.
         """
         if not target.entries and not target.asked_again:
             is_low = self.in_flight * self.entry_bytes < self.limit * _UNSETTLED_SHARE
@@ -254,7 +254,7 @@ class PagingBudget:
         self.recharge(slot)
 
     def recharge(self, slot: Slot) -> None:
-        """Charge a slot to where it now belongs. Moves bytes between accounts; gives them back when nobody holds it."""
+        """Charge a slot to where it now belongs: move its bytes to that account, or give them back if there is none."""
         account = self._account_of(slot)
         if account is not slot.account:
             self._leave_account(slot)

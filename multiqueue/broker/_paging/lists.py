@@ -1,7 +1,7 @@
 """What happens to messages, and what that does to target lists, caches and accounts.
 
-Promise     What is ready, wanted by a list and not beyond its scan is in the list, whatever was evicted, joined,
-            left or came back in between. Direct references are a prefix of each list. See
+Promise     What is ready, wanted by a list and not beyond its scan is in the list, after any evictions,
+            joins, leaves and returns. Direct references are a prefix of each list. See
             docs/design/bounded-memory.md for the numbered promises.
 State       Guarded by the memory manager's lock. Events in, changes out: no I/O, no threads, no clock, and no
             selectors, which loads ask.
@@ -35,7 +35,7 @@ class Paging(PagingMembers):
 
         `backed`: the store has it. Otherwise it stays in memory until it has. Browsers that have `seen_by` do not see
         it again.
-        False when nobody refers to it and it is not in memory, so that the payload can be forgotten at once.
+        False when no list refers to it and it is not in memory, so that the payload can be forgotten at once.
         """
         level = position >> LEVEL_SHIFT
         previous, tail = area.last[level], area.tail
@@ -213,7 +213,7 @@ class Paging(PagingMembers):
             self.want_if_low(target)
 
     def _forget(self, slot: Slot, *, is_deleted: bool = False) -> None:
-        """A message that somebody has taken is not to come back, whoever has read it, or the store shows it still."""
+        """A message that was taken does not come back, though a reader has it or the store shows it still."""
         area, position = slot.area, slot.position
         del area.slots[position]
         self._leave_account(slot)
@@ -228,7 +228,7 @@ class Paging(PagingMembers):
     def requeue(self, area: Area, position: int, payload: object | None, *, is_new: bool = False) -> None:
         """A message that was taken returns to its place, in every list that has passed it.
 
-        `is_new`: nobody has seen it before, so browsers are shown it as well.
+        `is_new`: no list has seen it before, so browsers are shown it as well.
         """
         slot = area.slots.get(position)
         if slot is None or area.is_closed:

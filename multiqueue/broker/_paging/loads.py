@@ -1,11 +1,11 @@
 """The loader's side of paging: which load comes next, and what to do with what it brought.
 
 Promise     A load never makes anything wrong: its bytes are reserved before it begins, and everything it brings is
-            checked again when it is there. With nobody asking for more, loads end: each brings a list further,
+            checked again when it is there. Without demand for more, loads end: each brings a list further,
             up to its high-water mark or the end of its area.
 State       Guarded by the memory manager's lock, which is not held while a load runs. No I/O in here: a `Load` says
             what to read, and `loaded` takes what was read.
-Who is next A consumer with credit and nothing to take, then whoever has fewest bytes. One that cannot be served for
+Who is next A consumer with credit and nothing to take, then the list of fewest bytes. One that cannot be served for
             want of room does not hold up the others.
 Scanning    A list that is wholly direct, and whose tail is open, reads the next page of headers and goes on behind it
             even if nothing matched: a message that is behind a million others is found in one scan of them.
@@ -40,7 +40,7 @@ class LoadKind(Enum):
     PAGE = "page"  # look for more of what the list wants
     ASK = "ask"  # ask the selector about what came back
     MEMORY = "memory"  # read nothing: take what the head cache has
-    HEAD = "head"  # read for the head cache what nobody has asked for yet
+    HEAD = "head"  # read for the head cache what is not asked for yet
 
 
 class Load(Look):
@@ -119,7 +119,7 @@ class Loads:
         return self._next_refill()
 
     def refill_heads(self, areas: Collection[Area]) -> None:
-        """These were opened, and nobody consumes them yet."""
+        """These were opened, and have no consumer yet."""
         share = int(self._paging.limit * _HEAD_SHARE) // max(len(areas), 1)
         self._refills = {area: _Refill(area, share) for area in areas}
         self._paging.stirred = self._paging.stirred or bool(areas)
@@ -279,7 +279,7 @@ class Loads:
         self._end(load)
         target = load.target
         if self._refills:
-            self._paging.stirred = True  # a queue may be next that nobody asks for
+            self._paging.stirred = True  # a queue may be next that has no demand
         if target.is_closed or load.area.is_closed:
             return
         if load.kind is LoadKind.HEAD:
@@ -337,7 +337,7 @@ class Loads:
     def _take_memory(self, target: TargetList, level: int) -> None:
         """Go on as far as the head cache reaches, some hundred messages at most.
 
-        Whatever is ready up to there has a slot: it is in the cache, on other lists, or not in the store yet.
+        All that is ready up to there has a slot: it is in the cache, on other lists, or not in the store yet.
         """
         if not self._is_in_memory(target, level):
             return
@@ -359,7 +359,7 @@ class Loads:
         target.scans[level] = max(target.scans[level], through)
 
     def _take_head(self, load: Load, found: Iterable[Found], through: int) -> None:
-        """Let the head cache go on over what was read, as far as there are bytes that nobody else wants."""
+        """Let the head cache go on over what was read, as far as there are bytes that no list wants."""
         area = load.area
         refill = self._refills.pop(area, None)
         if refill is None or area.lists or max(area.head_end, load.level << LEVEL_SHIFT) != load.after:
@@ -418,7 +418,7 @@ class Loads:
                 self._raise_without_load(target)
 
     def _vanished(self, slot: Slot) -> None:
-        """The row is there and no message, or whoever read it would have said so: nobody can have it."""
+        """The row is there and is no message, or its reader would have said so: it cannot be delivered."""
         for target in slot.area.lists:
             self._paging.unlink(target, slot.position)
             self._paging.forget_question(target, slot.position)

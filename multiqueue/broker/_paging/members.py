@@ -1,10 +1,10 @@
-"""Who is there: areas and lists that come and go, whoever looks at an area, and the share of each list.
+"""Who is there: areas and lists that come and go, what reads an area, and the share of each list.
 
-Promise     For whoever is admitted there is room as long as it has credit: for the first line of its list, for a record
+Promise     A list that is admitted has room as long as it has credit: for the first line of its list, for a record
             of each message that it has, and for two of the largest messages.
 State       Guarded by the memory manager's lock. No I/O, no threads, no clock.
 Membership  A list that joins begins before the first message, and the others have less room from then on. What a
-            list that leaves had in memory goes to whoever else names it, or to the head cache where it extends
+            list that leaves had in memory goes to another list that names it, or to the head cache where it extends
             that, and is forgotten otherwise.
 Source      "Durable Queue Memory Management" (Apache ActiveMQ). Admission is ours.
 """
@@ -39,7 +39,7 @@ class PagingMembers(PagingBudget):
             del self.deleting[number]
 
     def close_area(self, area: Area) -> None:
-        """The queue is gone: nobody can have anything of it. `clear_some` lets go of what is in memory."""
+        """The queue is gone: nothing of it can be taken. `clear_some` lets go of what is in memory."""
         area.is_closed = True
         for target in area.lists:
             if target in self.leaving:
@@ -153,7 +153,7 @@ class PagingMembers(PagingBudget):
     def affordable(self, credit: int) -> int:
         """What of a consumer's credit can be set aside beside a list of its own: all or nothing.
 
-        Whoever consumed before its queue paged cannot be refused. Its credit is a permission: where it does not fit,
+        A consumer from before its queue paged cannot be refused. Its credit is a permission: where it does not fit,
         nothing is set aside, as for a consumer without a bound.
         """
         return credit if self._can_promise(credit + 1) else 0

@@ -4,7 +4,7 @@ Promise     What paged queues keep in memory stays within one budget; a list tha
             is room, has a load under way soon.
 State       `_lock` guards the paging state machine, of all queues, and everything below. It is a leaf under the
             queues' locks: an event of a queue is entered while that queue's lock is held, which decides the order of
-            events; the budget is one for all queues, so its own lock is too. Whoever holds it calls nobody but, at a
+            events; the budget is one for all queues, so its own lock is too. Its holder calls nothing but, at a
             loader's first use, the thread's start.
 Who runs    Two loaders, so that a slow read does not hold up the others. They hold no lock while they read or ask
             selectors, and take a queue's lock, without this one, to notify consumers.
@@ -46,7 +46,7 @@ _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyon
 
 
 class AreaReader(Protocol):
-    """Whoever can read an area: a paged queue."""
+    """What can read an area: a paged queue."""
 
     def perform(self, load: Load) -> tuple[list[Found], int]:
         """Read, without any lock, what a load asks for: what was found, and up to where."""
@@ -106,7 +106,7 @@ class MemoryStatistics:
 
 
 class MemoryManager:
-    """`with memory as paging` is a hold of its lock; whatever that stirs wakes a loader when it ends."""
+    """`with memory as paging` is a hold of its lock; a change in it wakes a loader when it ends."""
 
     def __init__(self, limit: int, *, name: str = "/") -> None:
         _check_limit(limit)
@@ -149,7 +149,7 @@ class MemoryManager:
 
     @property
     def paging(self) -> Paging:
-        """The state machine, for whoever holds the lock, or asks for a moment's figure."""
+        """The state machine, for a caller that holds the lock, or asks for a moment's figure."""
         return self._paging
 
     # -- areas
@@ -166,7 +166,7 @@ class MemoryManager:
             self._readers[area] = self._numbers[number] = reader
 
     def refill_heads(self) -> None:
-        """All areas were opened with what the store has: their heads are read, with nobody waiting."""
+        """All areas were opened with what the store has: their heads are read, before a consumer waits."""
         with self:
             self._loads.refill_heads([area for area in self._readers if any(last & NUMBER_MASK for last in area.last)])
 
@@ -177,7 +177,7 @@ class MemoryManager:
         self.close_area(area)
 
     def close_area(self, area: Area) -> None:
-        """A queue is gone, and nobody can have anything of it; `clear_some` frees the memory that it has."""
+        """A queue is gone, and nothing of it can be taken; `clear_some` frees the memory that it has."""
         with self as paging:
             reader = self._readers.pop(area, None)
             self._numbers = {number: each for number, each in self._numbers.items() if each is not reader}
@@ -248,7 +248,7 @@ class MemoryManager:
 
         Raises:
             ConsumerNotAdmitted: there is no room for what it needs, and nothing under way that would make some.
-            Exception: whatever the load met; the list asks again when somebody wants something of it.
+            Exception: the error that the load met; the list asks again at the next demand.
         """
         with self as paging:
             if paging.first(target) is not None:
@@ -313,9 +313,9 @@ class MemoryManager:
                 return
             if load.kind is LoadKind.HEAD:
                 _log.warning("the head of %s cannot be read: %s", load.area.name, error)
-                return  # nobody waits for it; consumers to come are told
+                return  # no consumer waits for it; consumers to come are told
             _log.error("a load for %r failed; its consumers are cancelled", load.target, exc_info=error)
-            reader.cancel(load.target)  # or they would wait, and nobody would know for what
+            reader.cancel(load.target)  # or they would wait for a load that does not come
 
     def _perform(self, load: Load) -> None:
         reader = self._readers.get(load.area)
@@ -407,7 +407,7 @@ class MemoryManager:
         return self._paging.amounts[Account.WRITING] > self._paging.limit * _WRITING_SHARE
 
     def close(self) -> None:
-        """End the loaders and join them; whoever waits goes on. Closing twice is harmless."""
+        """End the loaders and join them; waiting threads go on. Closing twice is harmless."""
         with self._lock:
             self._closed = True
             self._work.notify_all()

@@ -357,7 +357,7 @@ class PagedEntries:
     def has_lost(self, reader: Reader) -> bool:
         """True when there is nothing left for a reader that may have everything, although messages are counted.
 
-        Whatever is ready stands in a list that has looked at all of its area. What does not is gone from the store.
+        Each ready message stands in a list that has looked at all of its area, or is gone from the store.
         """
         counters = self._queue.counters
         if counters.ready <= counters.held or self.area.is_closed or self.area.unreadable or reader.no_local:
@@ -437,7 +437,7 @@ class PagedEntries:
                 entry = self.next_for(consumer, [])
                 # What a load has just brought: its loader waits for the lock that the caller holds.
                 is_told = entry is None or self._memory.is_telling
-                assert is_told, f"{consumer!r} waits beside {entry!r} and nobody is notified"
+                assert is_told, f"{consumer!r} waits beside {entry!r} and no consumer is notified"
         return []
 
 

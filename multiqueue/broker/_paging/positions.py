@@ -2,7 +2,7 @@
 
 Promise     Positions are distinct and ascending. Every call costs a bisection and a move within one bucket of at
             most 512, however many positions there are.
-State       Guarded by whoever owns the set.
+State       Guarded by the lock of the set's owner.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ Promise     What is read is what stands on the queue: a message that the store d
             place, and one that goes meanwhile is refused when it is claimed.
 State       None but what was told already. Nothing in here is called with a lock held; the memory manager's is taken
             for moments, and the queue's to tell its consumers.
-Failures    A row that is no message is logged and passed over: it stands in nobody's way, and stays in the store. Where
+Failures    A row that is no message is logged and passed over: it blocks no consumer, and stays in the store. Where
             the store itself cannot be read, the get fails, and consumers are cancelled. The same where it does not show
-            a message that nobody has taken: a row goes with a settlement, which is known here before it is handed in.
+            a message that was not taken: a row goes with a settlement, which is known here before it is handed in.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class PagedReader:
 
     def _loss_of(self, lost: int) -> StoreDamaged:
         return StoreDamaged(
-            f"{lost} messages of {self._queue.label} are gone from the store, and nobody has settled them;"
+            f"{lost} messages of {self._queue.label} are gone from the store without being settled;"
             " `multiqueue store check` looks for more"
         )
 
@@ -154,7 +154,7 @@ class PagedReader:
         """The bodies that belong to headers, by number, of those that are still there.
 
         Raises:
-            StoreDamaged: one is not, and nobody has taken the message.
+            StoreDamaged: one is not, and the message was not taken.
         """
         bodies = self._store.read([header.id for header in headers.values()]) if headers else {}
         if len(bodies) < len(headers):
@@ -174,8 +174,8 @@ class PagedReader:
         if lost:
             more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
             raise StoreDamaged(
-                f"the {what} of message {lost[0]}{more} of {self._queue.label} is gone from the store, and nobody has"
-                " settled it; `multiqueue store check` looks for more"
+                f"the {what} of message {lost[0]}{more} of {self._queue.label} is gone from the store"
+                " without being settled; `multiqueue store check` looks for more"
             )
 
     def _page(self, load: Load) -> tuple[list[Found], int]:
@@ -300,7 +300,7 @@ class PagedReader:
         finally:
             with self._memory as paging:
                 paging.end_look(look)
-        return through  # to whoever goes on behind it
+        return through  # for the next page, which begins behind it
 
     def expire(self, position: int) -> bool:
         """Drop one message that is past its time; False when somebody has it, or it is gone."""

@@ -8,7 +8,7 @@ State       `_holders` and the `reserved` of each are guarded by the memory mana
 Who runs    `reserve` runs under a queue's lock, so it pages no queue. `relieve` runs under no lock, on the thread that
             wanted room, and takes the locks of other queues, one after the other.
 Share       What pages needs room for its lists, for two of the largest messages, and for what waits for its commit;
-            what is reserved has the quarter that remains. While no queue pages, nobody else wants the rest.
+            what is reserved has the quarter that remains. While no queue pages, nothing else wants the rest.
 """
 
 from __future__ import annotations

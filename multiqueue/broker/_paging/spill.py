@@ -8,12 +8,12 @@ Promise     A queue that keeps everything in memory asks before it takes more of
 State       `_period` and the queue's `source` and `walk` change together, in one hold of the queue's lock. A pin of the
             state puts that off. `DeadLetters.rows` stays when the queue is back in memory: what was settled before is
             deleted there still.
-Paging out  Under the queue's lock, so nobody sees half of it: 1. consumers get their lists, on an empty area.  2. Each
+Paging out  Under the queue's lock, none sees half of it: 1. consumers get their lists, on an empty area.  2. Each
             entry arrives there, in service order, as if it came now; one that somebody has is known as taken. Browsers
             do not see again what they have seen. A pull that asks a selector meanwhile finds another source when it
             comes back, and begins again.  3. Under no lock, what no store has is written out.
-Going back  At housekeeping an empty queue keeps everything in memory again: no entry has to be moved. Nobody has one,
-            nor looks at what is on the queue, so no entry of this source meets another one.
+Going back  At housekeeping an empty queue keeps everything in memory again: no entry has to be moved. No consumer has
+            one or looks at the queue, so no entry of this source meets another one.
 Waiting     No consumer is told. One that was NOTIFIED still pulls, and passes the baton if it finds nothing; where
             there was nothing for a consumer, there is nothing now. A load asks about what a selector must be asked
             about, and tells. A publisher that is held back waits as for any limit (`wait_for_room`). That ends when
@@ -70,7 +70,7 @@ class Spill:
         self._keep_in_memory_locked()
 
     def _keep_in_memory_locked(self) -> None:
-        """Keep everything in memory from now on, nothing being on the queue. Or nobody knows the queue yet."""
+        """Keep everything in memory from now on, nothing being on the queue, or the queue being new."""
         state, is_stored = self._queue.state, self._queue.journal is not None and self._may_page
         self._queue.keep_in_memory(self._memory.paging.departed if is_stored else None)
         state.limit.keep_within(
@@ -142,7 +142,7 @@ class Spill:
         return True
 
     def keep_in_memory(self) -> None:
-        """Page no longer, should nothing be on the queue, and nobody look. Under no lock."""
+        """Page no longer if nothing is on the queue and nothing reads it. Under no lock."""
         state = self._queue.state
         with self._queue.state.lock:
             period = self._period
@@ -182,7 +182,7 @@ class Spill:
         return first is None or isinstance(first.message.body, bytes | bytearray | memoryview)
 
     def _begin(self, rows: Rows) -> _Period:
-        """Page from now on. The lock is held, or nobody knows the queue yet."""
+        """Page from now on. The lock is held, or the queue is new."""
         queue, memory, state = self._queue, self._memory, self._queue.state
         source = PagedEntries(state, queue.name, memory, self, rows if queue.journal is None else None)
         reader = PagedReader(queue, source, memory, rows)

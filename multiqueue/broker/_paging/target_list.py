@@ -194,7 +194,7 @@ class Area:
         self.last: list[int] = [level << LEVEL_SHIFT for level in range(levels)]  # of each level, the last that arrived
         self.pending: Positions = Positions()  # the PendingCache: slots charged to PENDING
         self.head: Positions = Positions()  # the HeadQueueCache: slots charged to HEAD
-        # Invariant: whatever is ready up to here and named by no list is in `head`: so that is a prefix.
+        # Invariant: all that is ready up to here and named by no list is in `head`: so that is a prefix.
         self.head_end: int = -1
         self.unbacked: Positions = Positions()  # slots that the store does not have yet
         self.writing: set[int] = set()  # those of them that are on their way to it

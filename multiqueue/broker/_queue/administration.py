@@ -1,6 +1,6 @@
 """What an administrator does to the messages of a queue: purge, move, copy, delete, browse, change priority.
 
-Promise     Only entries that nobody has are touched, unless `steal` takes those that consumers have and have not
+Promise     Only ready entries are touched, unless `steal` takes those that consumers have and have not
             settled. Each message is where it was or where it should be, never in both places and, while the
             process lives, never in none: a move whose target refuses gives the entry back to its place. What a store
             has is moved in one commit, before which the message is on no queue's list, and after which on the target's.

@@ -38,7 +38,7 @@ class Callbacks:
         """Call, and report a failure."""
         try:
             action()
-        except Exception as error:  # noqa: BLE001  # goes to the handler; whatever comes next still runs
+        except Exception as error:  # noqa: BLE001  # goes to the handler; the next callback still runs
             self._on_error(what, error)
 
     def matches(self, selector: Predicate, message: Message) -> bool:

@@ -2,7 +2,7 @@
 
 State       Everything below the first block of fields is guarded by the lock of the consumer's queue.
 Waiting     A consumer never waits. Its queue calls `notify_work` without any lock when there may be work, and
-            whoever runs the consumer must then call `BrokerQueue.deliver_single_message` until that returns
+            the consumer's target must then call `BrokerQueue.deliver_single_message` until that returns
             None: being NOTIFIED is an obligation.
 """
 

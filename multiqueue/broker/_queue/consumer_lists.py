@@ -1,8 +1,8 @@
 """The queue consumer manager: who wants work, who was told of some, in lists per priority.
 
 Promise     A consumer is in All and in exactly one of NonAcquiring, NotInterested, Interested and Notified,
-            the one its state names. A move is one table look-up, one removal and one append, whatever the
-            number of consumers. Whoever returns to a list returns to its end: fairness.
+            the one its state names. A move is one table look-up, one removal and one append, for any
+            number of consumers. A consumer that returns to a list returns to its end: fairness.
 State       Guarded by the queue's lock; no lock of its own, no callbacks.
 Membership  Priorities come and go with their consumers. Removal works from every list, so a consumer that is
             closed while NOTIFIED leaves nothing behind; who must be woken instead is the queue's to decide.

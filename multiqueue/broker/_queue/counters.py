@@ -82,7 +82,7 @@ class Counters:
     )
 
     def __init__(self) -> None:
-        # Invariants: depth counts the entries; ready those of them that nobody has; held those of the ready that wait
+        # Invariants: depth counts the entries; ready those that no consumer has; held those of the ready that wait
         # for their time. The _bytes are the sums of the same entries' sizes.
         self.depth: int = 0
         self.depth_bytes: int = 0
@@ -149,7 +149,7 @@ class Counters:
         self.depth_bytes -= size
 
     def let_go_of_ready(self) -> int:
-        """Whatever is ready goes at once; returns how much that was."""
+        """All that is ready goes at once; returns how much that was."""
         count = self.ready
         self.left(count, self.ready_bytes)
         self.ready = self.ready_bytes = self.held = 0

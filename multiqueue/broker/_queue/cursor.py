@@ -3,10 +3,10 @@
 Promise     Every entry that is available at or before a reader's cursor was refused by it, is among its
             revisits, or is named in the part of the return log it has not merged yet. So nothing that comes
             back (a release, the end of a hold, an arrival in the middle of a sorted list) is overlooked, and
-            nobody scans again what was refused.
+            what was refused is not scanned again.
 State       Guarded by the queue's lock.
 Cost        A return costs one append, however many readers there are; each reader merges when it next reads.
-            The log is cut when it is longer than the queue; whoever had not read it starts over from the
+            The log is cut when it is longer than the queue; a reader behind the cut starts over from the
             head, which is then no more work than the returns it missed.
 Memory      Readers and log keep positions, not entries: they pin nothing.
 Source      The lastSeen and released pointers of Broker-J's QueueContext, for the promise.

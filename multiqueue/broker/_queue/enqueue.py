@@ -1,6 +1,6 @@
 """Arriving: how a message comes onto a queue, at once or after its commit.
 
-Promise     A message that a store keeps is seen by nobody before its commit, and joins its queue in the order of the
+Promise     No consumer sees a message that a store keeps before its commit, and joins its queue in the order of the
             commits. Another message for a durable queue does not overtake one that is on its way there. A queue without
             a store never waits.
 State       `_admitted` and its bytes, guarded by the queue's lock, count what was admitted and is not here yet: depth
@@ -243,7 +243,7 @@ class Enqueuer:
     # -- opening
 
     def recover(self, levels: Iterable[Level]) -> None:
-        """Take in what the store has on this queue; nobody else may know the queue yet. Reads.
+        """Take in what the store has on this queue; no other thread may know the queue yet. Reads.
 
         Raises:
             StoreDamaged: a message is not whole, or stands where none of this queue can.

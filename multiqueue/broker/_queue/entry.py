@@ -5,7 +5,7 @@ Promise     A step that the table does not allow, or that comes from a consumer 
 State       Every field but `message`, `queue` and `size` is guarded by the lock of the queue the entry stands
             on. The table itself knows no lock, clock or queue: steps in, states out.
 Acquired    ACQUIRED is held by no consumer: housekeeping, management, a ring at its limit. LOCKED is held by
-            its owner and nobody may take it away: it is being sent or settled. UNLOCKED is with its owner's
+            its owner and cannot be taken away: it is being sent or settled. UNLOCKED is with its owner's
             client and may be stolen by management.
 Assumes     one caller at a time. The queue's lock is what makes each step atomic, so a transition needs no
             compare-and-set.
@@ -224,7 +224,7 @@ class Entry:
 
     @property
     def is_acquired(self) -> bool:
-        """True while a consumer, or nobody in particular, holds it."""
+        """True while a consumer, or an owner that is none, holds it."""
         return EntryState.ACQUIRED <= self.state <= EntryState.UNLOCKED
 
     @property

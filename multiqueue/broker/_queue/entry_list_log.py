@@ -1,7 +1,7 @@
 """The entry log: entries in arrival order, addressed by number, removed anywhere in constant time.
 
-Promise     Numbers rise strictly and are never reused. `append`, `discard` and `get` cost the same whatever
-            the length; `after` skips what was removed a chunk at a time, so a walk costs what is alive plus
+Promise     Numbers rise strictly and are never reused. `append`, `discard` and `get` cost the same for any
+            length; `after` skips what was removed a chunk at a time, so a walk costs what is alive plus
             what died within living chunks.
 State       Guarded by the lock of the queue; the log has none of its own.
 Memory      8 bytes per slot. A chunk goes with its last living entry, so one survivor pins 2 KiB at most.

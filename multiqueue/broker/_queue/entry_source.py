@@ -148,7 +148,7 @@ class EntrySource(Protocol):
         """A reader has credit and wants work now, or does not."""
 
     def look_for_loss(self, reader: Reader, after: After) -> None:
-        """A reader was given nothing although something is available: see that nobody waits for what is lost."""
+        """A reader was given nothing although something is available: see that no consumer waits for what is lost."""
 
     def begin_get(self) -> None:
         """A get without a consumer begins."""
@@ -165,7 +165,7 @@ class EntrySource(Protocol):
         """The next ready ones of a deleted queue, of a source that has all in memory; and whether there may be more."""
 
     def close(self, after: After) -> None:
-        """The queue is deleted: nobody can have anything that is ready."""
+        """The queue is deleted: what is ready cannot be taken."""
 
     def clear_some(self, most: int) -> tuple[list[object], bool]:
         """Let go of some of what is left of a closed source: what that was, and whether there is more."""
@@ -174,7 +174,7 @@ class EntrySource(Protocol):
         """Raise AssertionError when entries contradict each other or the figures. For tests."""
 
     def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
-        """Raise AssertionError when a consumer has overlooked an entry, or waits beside one and nobody is notified."""
+        """Raise AssertionError when a consumer has overlooked an entry, or waits beside one and none is notified."""
 
 
 class ResidentEntries:
@@ -438,7 +438,7 @@ class ResidentEntries:
             if consumer.state is ConsumerState.INTERESTED:
                 for entry in available:
                     if self._queue.suits(entry, consumer):
-                        claim = f"{consumer!r} waits beside {entry!r} and nobody is notified"
+                        claim = f"{consumer!r} waits beside {entry!r} and no consumer is notified"
                         assert consumer.selector is not None, claim
                         doubts.append((entry, consumer, claim))
         return doubts

@@ -17,7 +17,7 @@ Selectors   are user code, so they are asked between two holds of the lock: a co
             while everything is refused, so a million refusals cost a million calls and few holds.
 Lock order  queue lock -> credit lock. Never two queue locks: a move claims in one queue, puts into the other, then
             deletes in the first.
-Waiting     Nobody blocks in here, except in `wait_for_room`, which `DepthLimit.end_throttling` ends.
+Waiting     No call blocks in here, except `wait_for_room`, which `DepthLimit.end_throttling` ends.
 Assumes     that the clock, which is asked under the lock, is a plain function; no call from a signal handler, `__del__`
             or weakref callback that interrupts a call of the same thread: the lock would never come free; and no
             asynchronous exception while the lock is held. The threads of `_delivery` get none; a main thread that must
@@ -617,7 +617,7 @@ class BrokerQueue:
     # -- management
 
     def purge(self, stop: Callable[[], bool] = lambda: False) -> int:
-        """Delete everything that nobody has; returns how many messages that was.
+        """Delete all that is ready; returns how many messages that was.
 
         What comes while this runs stays, and so does what somebody had in that time. It costs some microseconds a
         message, in slices between which others have the queue; where `stop()` says so, it ends after one of them. Waits
@@ -669,7 +669,7 @@ class BrokerQueue:
         return self._administration.change_priority(priority, selector, limit)
 
     def browse(self, selector: Predicate | None = None, *, limit: int | None = None) -> list[Message]:
-        """The messages that nobody has, in service order; they stay. A snapshot in batches, not a subscription."""
+        """The ready messages, in service order; they stay. A snapshot in batches, not a subscription."""
         return self._administration.browse(selector, limit)
 
     # -- what a store has
@@ -685,7 +685,7 @@ class BrokerQueue:
         return self.joining.store_number
 
     def recover(self, levels: Iterable[Level]) -> None:
-        """Take in what the store has on this queue; nobody else may know the queue yet. Reads.
+        """Take in what the store has on this queue; no other thread may know the queue yet. Reads.
 
         Raises:
             StoreDamaged: a message is not whole, or stands where none of this queue can.
@@ -709,7 +709,7 @@ class BrokerQueue:
     # -- the queue itself
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False, dead_letter: bool = False) -> int:
-        """Delete the queue; returns how many messages were on it that nobody had.
+        """Delete the queue; returns how many ready messages were on it.
 
         Consumers are removed and told. What they have they may still settle; what they release is gone. With
         `dead_letter` the messages go to the dead-letter callback. Deleting twice is harmless.
@@ -740,7 +740,7 @@ class BrokerQueue:
         self._act(after)
 
     def housekeeping(self) -> float | None:
-        """Do what time asks for: expire messages, end holds, delete a queue that nobody uses, alert.
+        """Do what time asks for: expire messages, end holds, delete a queue that is not used, alert.
 
         Returns when time asks for something next, on the queue's clock; None: not before something happens to the
         queue. Called by `Housekeeping`, then and at first, or by a test with its own clock.

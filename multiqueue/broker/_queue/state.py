@@ -662,7 +662,7 @@ class QueueState:
         return is_more
 
     def _let_go(self, after: After) -> None:
-        """Nobody is to have what is ready, or the rest of it: that goes when the lock is free."""
+        """What is ready cannot be taken any more: it goes when the lock is free."""
         self.counters.let_go_of_ready()
         self.source.close(after)
         after.append(partial(self._calls.clear, Clearing(self.lock, self.source)))

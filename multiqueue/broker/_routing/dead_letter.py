@@ -70,7 +70,7 @@ def further_keys(message: Message) -> list[str]:
 
 
 def is_cycle(message: Message, queue: str) -> bool:
-    """True when putting it on `queue` would send it round for ever: it died there, and nobody rejected it since.
+    """True when putting it on `queue` would send it round for ever: it died there, and was not rejected since.
 
     A rejection is somebody's decision, so a circle with one in it, as retries are built from, may go on.
     """

@@ -2,7 +2,7 @@
 
 `x-match` is `all` (the default) or `any`; either passes over the binding's other arguments that begin with
 `x-`, which `all-with-x` and `any-with-x` do not. An argument that is None asks that the header is there,
-whatever its value; any other asks for an equal value of the same type.
+with any value; any other asks for an equal value of the same type.
 """
 
 from __future__ import annotations

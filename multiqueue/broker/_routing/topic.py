@@ -4,7 +4,7 @@ A pattern is words between dots; `*` stands for one word, `#` for any number of 
 routing key is no word at all, every other empty word counts: `a.` is two words.
 
 Promise     A match looks at the patterns' common beginnings once: its cost is words times the nodes alive
-            after each, whatever the number of bindings. `#` next to `#` does not multiply it.
+            after each, for any number of bindings. `#` next to `#` does not multiply it.
 State       Nodes and their binding sets, guarded by the topology's lock. A node lives while a binding
             needs it.
 Source      The alive set is Thompson's simulation of a nondeterministic automaton (CACM 11(6), 1968).

@@ -1,7 +1,7 @@
 """The exchanges, queues and bindings of one virtual host, and a message's way through them.
 
-Promise     A change is whole: whoever routes sees an exchange's bindings before it or after it. A route
-            visits an exchange once, whatever cycles the bindings make, and names a queue once.
+Promise     A change is whole: a route sees an exchange's bindings before it or after it. A route
+            visits an exchange once, though bindings make cycles, and names a queue once.
 State       One lock guards the three dictionaries here and, in every registered exchange, its bindings, its
             matcher and its counters.
 Lock order  The lock is a leaf: under it only this module's dictionaries are touched, no queue is called and
@@ -282,7 +282,7 @@ class Topology:
     def _alternate_of(self, exchange: Exchange) -> Exchange | None:
         return None if exchange.alternate is None else self.find_exchange(exchange.alternate)
 
-    # For tests and for whoever doubts
+    # For tests
 
     def check_invariants(self) -> None:
         """Assert that every binding has both its ends and stands where it should, and nowhere else."""

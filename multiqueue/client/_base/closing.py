@@ -1,4 +1,4 @@
-"""`with` and `async with` for whatever has a `close` that blocks: connections, channels, inboxes."""
+"""`with` and `async with` for objects with a `close` that blocks: connections, channels, inboxes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ class ChannelStatistics:
     consumers: int
     queued: int  # deliveries that no callback has begun with
     running_for: float | None  # how long the present callback has been running; None when none is
-    unacked: int  # deliveries that nobody has settled, those that wait included
+    unacked: int  # deliveries that are not settled, those that wait included
     unconfirmed: int
     blocked_for: float | None  # how long the server has not let us publish; None when it does
 

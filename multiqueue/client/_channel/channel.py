@@ -86,7 +86,7 @@ class QueueDeclared(NamedTuple):
 class Channel(Closing):
     """One channel of a connection; made by `Connection.channel`. Every method may be called from any thread.
 
-    Raises, whatever is called: `ChannelClosed` and `ConnectionClosed` with the server's code and text when it refuses,
+    Every method raises `ChannelClosed` and `ConnectionClosed` with the server's code and text when it refuses,
     `ConnectionInterrupted` while the connection is being recovered, `CallTimeout` when it does not answer.
     """
 
@@ -366,7 +366,7 @@ class Channel(Closing):
         self._consumers.cancel(consumer_tag)
 
     def basic_get(self, queue: str, *, auto_ack: bool = False) -> Message | None:
-        """The first message of the queue that nobody has, or None at once when there is none."""
+        """The first ready message of the queue, or None at once when there is none."""
         fields = {"queue": self._current_name(queue), "no_ack": auto_ack}
 
         def got_locked(event: Event) -> Message | None:

@@ -159,7 +159,7 @@ class Publishing:
 
 
 def _copied(body: object) -> bytes:
-    """A body that nobody changes while it may have to be published again."""
+    """A body that does not change while it may have to be published again."""
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise TypeError(f"a message's body is bytes, not {type(body).__name__}: {str(body)[:40]!r}; encode it")

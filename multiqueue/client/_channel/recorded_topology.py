@@ -112,7 +112,7 @@ class RecordedTopology:
         if declared.fields["queue"] == "":
             if declared.fields["exclusive"] or declared.fields["auto_delete"]:
                 self._named_by_server.add(name)
-            else:  # it outlives the connection, and nobody but the server may declare such a name: look for it
+            else:  # it outlives the connection, and only the server may declare such a name: look for it
                 declared = Declaration(declared.method, declared.fields | {"queue": name, "passive": True})
         self._queues[name] = declared
 

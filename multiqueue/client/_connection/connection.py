@@ -315,7 +315,7 @@ class Connection(Closing):
         self._tell(self.settings.on_closed, error)
         self.callbacks.end()
         self._ended.set()
-        if error is not None:  # nobody need call `close` now
+        if error is not None:  # `close` need not be called now
             self.callbacks.let_go()
 
     def _tell(self, handler: Callable[[Connection, Any], object] | None, argument: Any) -> None:

@@ -56,7 +56,7 @@ class Recovery:
             except ClientError as error:
                 _log.warning("%r: %s; trying again", connection, error, extra={"connection": repr(connection)})
                 continue
-            except Exception as error:  # noqa: BLE001  # whatever it was, the connection is not given up for it
+            except Exception as error:  # noqa: BLE001  # no error here gives the connection up
                 _log.error(
                     "%r: connecting failed; trying again",
                     connection,
@@ -138,7 +138,7 @@ class Recovery:
             self._scratch = None
 
     def _drop_scratch(self) -> None:
-        """The channel that we declared on was closed, or its link is gone; nobody else will end it."""
+        """The channel that we declared on was closed, or its link is gone; no other thread ends it."""
         if self._scratch is not None:
             self._scratch.finish(None)
             self._scratch = None

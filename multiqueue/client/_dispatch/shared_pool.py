@@ -10,7 +10,7 @@ State       The jobs are the multi-queue's, `work`; a lane in progress has one i
             guards `_runners`, the runnables with the executor; `_news`, which counts announcements; `_is_starting`,
             whether a thread looks for ready lanes. `_refused` has lanes whose first job the executor has refused.
 Lock order  `_lock` is held for a few fields alone.
-Waiting     Nobody waits here. Why no job is left behind: a put is followed by an announcement, the end of a runnable is
+Waiting     None waits here. Why no job is left behind: a put is followed by an announcement, the end of a runnable is
             one; an announcement looks for ready lanes, or finds a thread that does, which then looks once more.
             That one thread alone looks keeps an executor that runs what it is given at once from nesting.
             When the executor has refused one, its runnables go on where they are until nothing is ready, and what comes
@@ -57,7 +57,7 @@ class SharedPool:
         while (ready := self._next_ready()) is not None:
             try:
                 self._executor.submit(self._run, *ready)
-            except Exception as error:  # noqa: BLE001  # whatever it is, the runnable is not with the executor
+            except Exception as error:  # noqa: BLE001  # after any error the runnable is not with the executor
                 self._refused.append(ready)
                 with self._lock:
                     self._runners -= 1
@@ -67,7 +67,7 @@ class SharedPool:
                 return
 
     def run_what_is_left(self) -> None:
-        """Run jobs here, where the executor takes no runnables any more: nobody else will."""
+        """Run jobs here, where the executor takes no runnables any more."""
         while self._is_broken and (ready := self._take()) is not None:
             self._run_some(*ready)
 

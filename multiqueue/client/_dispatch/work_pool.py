@@ -19,7 +19,7 @@ Waiting     One run that finds nothing waits `linger` seconds for the next job: 
             An announcement starts one run; a run that takes and leaves more behind starts the next.
             A run whose turns are over goes on where it is when the executor, shut down meanwhile, takes no next one.
             What is put when there is no run either waits for `run_what_is_left`.
-Membership  A lane that is removed keeps its jobs, which nobody runs. Its own last job removes it, so there are none.
+Membership  A lane that is removed keeps its jobs, which do not run. Its own last job removes it, so there are none.
 Source      WorkPool of RabbitMQ's Java client, for dormant, ready and in progress.
 """
 
@@ -81,7 +81,7 @@ class WorkPool:
         self._submit()
 
     def run_what_is_left(self) -> None:
-        """Run jobs here, where the executor takes no runs any more: nobody else will."""
+        """Run jobs here, where the executor takes no runs any more."""
         if self._is_broken:
             with self._lock:
                 self._runners += 1

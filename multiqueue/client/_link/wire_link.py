@@ -2,7 +2,7 @@
 
 Promise     1. The reader runs no code of the user's, so nothing that the user does keeps it from reading, the buffer's
                limit aside. Heartbeats go on in any case.
-            2. Whatever ends the link, the socket or somebody, `Listener.lost` is called once, by the reader, after both
+            2. When the link ends, by the socket or by a call, `Listener.lost` is called once, by the reader, after both
                other threads have ended and the socket is closed.
 State       `_lock` guards `_error`, why the link ends; it is a leaf. The socket is read by the reader and written by
             the writer alone; anybody may shut it down.
