@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -155,6 +154,6 @@ def _credentials(authorization: str | None) -> tuple[str, bytes]:
         name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
         if scheme.lower() == "basic" and colon:
             return name.decode(), password
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # no Base64, no ASCII or no UTF-8
         pass
     raise _login_failed()

@@ -41,7 +41,10 @@ def test_a_stranger_is_asked_for_a_password(client: Client, user: str | None) ->
     assert "node" not in reply.text
 
 
-@pytest.mark.parametrize("header", ["Bearer x", "Basic", "Basic !!!", "Basic " + base64.b64encode(b"nocolon").decode()])
+@pytest.mark.parametrize(
+    "header",
+    ["Bearer x", "Basic", "Basic !!!", "Basic \x80", "Basic " + base64.b64encode(b"nocolon").decode(), "Basic /w=="],
+)
 def test_an_authorization_that_is_none_is_refused(client: Client, header: str) -> None:
     """No header makes the server fail."""
     assert client.as_user(None)("GET", "/api/overview", headers={"authorization": header}).status == 401

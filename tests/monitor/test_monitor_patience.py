@@ -10,6 +10,9 @@ import pytest
 from monitor_parts_support import _app, _patience
 from monitor_support import Client
 
+from multiqueue.broker import Broker, Message
+from multiqueue.monitor import HttpServer
+
 HALF = b"GET /api/overview HTTP/1.1\r\nHost: x\r\nX-Slow: "
 
 
@@ -84,3 +87,25 @@ def test_a_body_that_does_not_come_is_refused(
         b"Content-Length: 99\r\n\r\n{"
     )
     assert connection.recv(1000).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.slow(selected=True)
+def test_a_stream_that_nobody_reads_is_bounded(
+    client: Client, broker: Broker, slow: Callable[[bytes], socket.socket]
+) -> None:
+    """A client that does not read misses samples: the server keeps no more than two answers for it. (monitor 7)"""
+    for number in range(2000):
+        broker.declare_queue(f"q{number}" + "x" * 200)
+    answer = len(client("GET", "/api/queues").text)
+    head = b"GET /api/events?look=%2Fapi%2Fqueues HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n"
+    slow(head)
+    reading = slow(head)  # it sees each sample, so the other stream might
+    for number in range(1, 4):
+        broker.publish(Message(b"", routing_key="q0" + "x" * 200))
+        client("PUT", "/api/queues/%2F/q", {})
+        seen = b""
+        while f'"publish":{number},'.encode() not in seen:
+            seen = seen[-100:] + reading.recv(1 << 20)
+    (server,) = [each for each in broker._servers if isinstance(each, HttpServer)]
+    waiting = [each.transport.get_write_buffer_size() for each in server._server.server_state.connections]
+    assert 0 < max(waiting) <= 2 * answer
