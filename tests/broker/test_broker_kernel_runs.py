@@ -34,13 +34,13 @@ MUCH = 1 << 30  # bytes
 
 
 class OneByOne(Bench):
-    """A queue with two consumers, one of which has settled on delivery; what it is asked, it does one by one."""
+    """A queue with two consumers, one of which may settle on delivery; what it is asked, it does one by one."""
 
     def __init__(self, window: int, window_bytes: int, *, auto_accept: bool, **settings: object) -> None:
         super().__init__(**settings)
         self.consumers_ = [
             self.consumer(credit=Credit(window, window_bytes)),
-            self.consumer(auto_accept=auto_accept, no_local=True, connection=self),
+            self.consumer(auto_accept=auto_accept, no_local=not auto_accept, connection=self),
         ]
         self.held: list[tuple[Entry, QueueConsumer]] = []
 

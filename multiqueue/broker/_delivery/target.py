@@ -286,14 +286,16 @@ class ConsumerTarget:
 
     def _settle(self, deliveries: tuple[Delivery, ...], how: str, **options: bool) -> None:
         """Settle by the queues' method of this name."""
+        settled = dict.fromkeys(deliveries)
         with self._lock:
             unsettled = self._unsettled
-            for delivery in deliveries:
+            for delivery in settled:
                 if delivery not in unsettled:
                     raise ValueError(
                         f"{delivery!r} is not with target {self.name!r}: settled before, or of another target"
                     )
-            settled = [delivery for delivery in deliveries if unsettled.pop(delivery, delivery) is None]
+            for delivery in settled:
+                del unsettled[delivery]
         size = 0
         for consumer, entries in _by_consumer(settled).items():
             for entry in entries:

@@ -108,6 +108,10 @@ class PagedEntries:
             after.append(self._paged.write_out)
         return None
 
+    def add_all(self, entries: Sequence[Entry], after: After) -> None:
+        for entry in entries:
+            self.add(entry, after)
+
     def adopt(self, old: ResidentEntries, consumers: Iterable[QueueConsumer]) -> None:
         """Take over the entries and the readers of a queue that begins to page."""
         for consumer in consumers:
@@ -154,6 +158,10 @@ class PagedEntries:
         for entry in entries:
             self.take(entry, consumer)
 
+    def consume_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.consume(entry)
+
     def _take(self, entry: Entry, owner: object = None) -> bool:
         """Take a ready entry; False when it is gone, or there is no room for a record."""
         position, share = entry.position, self.assignments.share_of(owner)
@@ -177,6 +185,10 @@ class PagedEntries:
         with self._memory as paging:
             paging.settle(self.area, position, is_deleted=entry.is_settled_elsewhere)
         self._visit_if_empty()
+
+    def remove_all(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self.remove(entry)
 
     def consume(self, entry: Entry) -> None:
         position = entry.position

@@ -13,7 +13,7 @@ Source      Broker-J's OrderedQueueEntryList for the promise. It links nodes and
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from .entry import Entry
@@ -60,6 +60,31 @@ class EntryLog:
         self._size += 1
         self.next_number = number + 1
         return number
+
+    def append_all(self, entries: Iterable[Entry]) -> None:
+        """Add entries at the end; each has its number as its position from then on."""
+        for entry in entries:
+            number = self.next_number
+            tail = self._tail
+            if len(tail.slots) == _CHUNK:
+                tail = self._new_tail(number >> _CHUNK_BITS)
+            tail.slots.append(entry)
+            tail.live += 1
+            self._size += 1
+            self.next_number = number + 1
+            entry.position = number
+
+    def discard_all(self, entries: Iterable[Entry]) -> None:
+        """Take out entries that `append_all` or `append` added, each from its position."""
+        chunks = self._chunks
+        for entry in entries:
+            number = entry.position
+            chunk = chunks[number >> _CHUNK_BITS]
+            chunk.slots[number & _SLOT_MASK] = None
+            chunk.live -= 1
+            self._size -= 1
+            if not chunk.live and chunk is not self._tail:
+                self._drop(number >> _CHUNK_BITS)
 
     def discard(self, number: int) -> None:
         """Take out the entry with this number; its chunk goes with the last one."""

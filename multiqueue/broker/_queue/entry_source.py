@@ -25,7 +25,7 @@ from .cursor import Reader, ReturnLog
 from .deadlines import Deadlines
 from .entry import SEIZE, SETTLE, Entry, EntryState, Key, Position
 from .entry_list import EntryList
-from .entry_list_log import EntryLog
+from .entry_list_kinds import StandardEntryList
 
 _AVAILABLE: Final = EntryState.AVAILABLE
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
@@ -69,6 +69,9 @@ class EntrySource(Protocol):
     def add(self, entry: Entry, after: After) -> Entry | None:
         """Give a new entry its place; returns the one that it supersedes, if any, which stays until removed."""
 
+    def add_all(self, entries: Sequence[Entry], after: After) -> None:
+        """`add` new entries of a standard queue, none of which is held."""
+
     def take(self, entry: Entry, owner: object) -> None:
         """Somebody takes an entry that `next_for` gave."""
 
@@ -78,8 +81,14 @@ class EntrySource(Protocol):
     def take_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
         """A consumer takes the first entries that `next_run` gave, and is past them."""
 
+    def consume_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
+        """`take_run` and `remove_all` in one."""
+
     def remove(self, entry: Entry) -> None:
         """A taken entry is gone for good."""
+
+    def remove_all(self, entries: Sequence[Entry]) -> None:
+        """`remove` each of these."""
 
     def consume(self, entry: Entry) -> None:
         """`take` and `remove` in one."""
@@ -189,7 +198,8 @@ class ResidentEntries:
         self._departed = departed
         self._is_plain = not queue.settings.has_groups
         self.entries = entries
-        self._following = entries.following if isinstance(entries, EntryLog) else None
+        # Where the list is a log and nothing more, runs go past it in one call.
+        self._log = entries if type(entries) is StandardEntryList else None
         self.start: Position = entries.start
         self.key_of = entries.key_of
         self.deliveries = entries.deliveries
@@ -212,6 +222,13 @@ class ResidentEntries:
             self.give_back(entry, is_new=True)
         return superseded
 
+    def add_all(self, entries: Sequence[Entry], after: After) -> None:
+        if self._log is not None:
+            self._log.append_all(entries)
+            return
+        for entry in entries:
+            self.add(entry, after)
+
     def take(self, entry: Entry, owner: object) -> None:
         pass
 
@@ -221,10 +238,21 @@ class ResidentEntries:
     def take_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
         self.pass_over(consumer, entries[-1])
 
+    def consume_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
+        self.pass_over(consumer, entries[-1])
+        self.remove_all(entries)
+
     def remove(self, entry: Entry) -> None:
         self.entries.remove(entry)
         if entry.is_stored and self._departed is not None and not entry.is_settled_elsewhere:
             self._departed[entry.number] = None
+
+    def remove_all(self, entries: Sequence[Entry]) -> None:
+        if self._log is None or self._departed is not None:
+            for entry in entries:
+                self.remove(entry)
+        else:
+            self._log.discard_all(entries)
 
     def consume(self, entry: Entry) -> None:
         self.remove(entry)
@@ -307,8 +335,8 @@ class ResidentEntries:
         if first is None:
             return ()
         run = [first]
-        if self._following is not None and self._is_plain and not reader.no_local and not reader.revisits:
-            for entry in self._following(first.position, most - 1):
+        if self._log is not None and self._is_plain and not reader.no_local and not reader.revisits:
+            for entry in self._log.following(first.position, most - 1):
                 if entry.state is not _AVAILABLE or entry.expires_at is not None or entry.refused_by is not None:
                     break
                 run.append(entry)

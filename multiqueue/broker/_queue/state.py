@@ -189,9 +189,7 @@ class QueueState:
     def append_all(self, entries: Sequence[Entry], after: After) -> PutOutcome:
         """`append` each of the entries, which are of a queue that `takes_runs`."""
         self.counters.arrived(len(entries), sum([entry.size for entry in entries]))
-        add = self.source.add
-        for entry in entries:
-            add(entry, after)
+        self.source.add_all(entries, after)
         return self._reserve_memory(after)
 
     def choose_for(self, entries: Sequence[Entry], after: After) -> list[tuple[Entry, list[QueueConsumer]]]:
@@ -313,7 +311,7 @@ class QueueState:
     def pull_run(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
         """`pull` up to `most` times for a willing consumer that no other goes before, as `deliver_messages` says."""
         entries: list[Entry] = []
-        takes_runs = consumer.acquires and not consumer.auto_accept and self.groups is None
+        takes_runs = consumer.acquires and self.groups is None
         while consumer.is_willing and len(entries) < most and most_bytes > 0:
             if takes_runs:
                 run = self._pull_some(consumer, most - len(entries), most_bytes, after)
@@ -340,9 +338,11 @@ class QueueState:
                 break
         consumer.at_end = False
         credit = consumer.credit
-        count = len(sizes) if credit is None else credit.take_run(sizes)
+        count = len(sizes) if credit is None or consumer.auto_accept else credit.take_run(sizes)  # as `_give`
         run = run[:count]
-        if run:
+        if run and consumer.auto_accept:
+            self._consume_run(run, sum(sizes[:count]), consumer, after)
+        elif run:
             self.source.take_run(consumer, run)
             self._acquired_run(run, sum(sizes[:count]), consumer, after)
         if not run or (credit is not None and not credit.is_open):
@@ -362,6 +362,16 @@ class QueueState:
         counters.taken(len(entries), size)
         if limit.throttled and limit.has_room():
             limit.end_throttling(after)
+
+    def _consume_run(self, entries: Sequence[Entry], size: int, consumer: QueueConsumer, after: After) -> None:
+        """As `consume`, of entries with bodies of `size` bytes together, on a queue without groups."""
+        self._acquired_run(entries, size, consumer, after)
+        for entry in entries:
+            entry.apply(SETTLE, consumer)
+        self.counters.left(len(entries), size)
+        self.source.consume_run(consumer, entries)
+        if self.limit.short_of_memory and self.limit.has_room():
+            self.limit.end_throttling(after)
 
     def end_if_empty(self, consumer: QueueConsumer) -> None:
         """After a pull that brought something: end as the next one would, if nothing is left for anybody."""
@@ -470,15 +480,16 @@ class QueueState:
 
     def accept_all(self, entries: Sequence[Entry], owner: object, after: After) -> None:
         """`accept` each of these."""
-        counters, remove = self.counters, self.source.remove
+        counters = self.counters
         for entry in entries:
             entry.apply(SETTLE, owner)
             counters.depth -= 1
             counters.depth_bytes -= entry.size
-            remove(entry)
-            if self.groups is not None:
-                self._left_group(entry)
         counters.acked += len(entries)
+        self.source.remove_all(entries)
+        if self.groups is not None:
+            for entry in entries:
+                self._left_group(entry)
         if self.limit.short_of_memory and self.limit.has_room():
             self.limit.end_throttling(after)
 
@@ -747,7 +758,7 @@ class QueueState:
         consumer.at_end = False
         credit = consumer.credit
         # Credit bounds what is unsettled; what is settled on delivery never is.
-        if credit is not None and not consumer.auto_accept and not credit.take(entry.size):
+        if credit is not None and not consumer.auto_accept and not credit.take_run((entry.size,)):
             self._lose_interest(consumer, after)
             return False
         if consumer.acquires:
