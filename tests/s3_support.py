@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import random
+import threading
+import time
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
-from typing import Any
+from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 _NUMBERS = count(1)
 
@@ -63,3 +69,123 @@ def s3_server() -> Iterator[Store]:
             client.close()
         finally:
             server.stop()
+
+
+class Weather(Protocol):
+    """What happens to requests on their way. Called by the proxy's threads."""
+
+    def before(self, method: str, path: str) -> str | None:
+        """How the request is to fail: None, `500`, `503`, `before` or `after` the server has done it, `late`."""
+
+    def done(self, method: str, path: str) -> None:
+        """The server has done it, and its answer is on its way."""
+
+    def answered(self, method: str, path: str) -> None:
+        """The answer was sent."""
+
+
+@dataclass
+class Failing:
+    """A store that fails by chance."""
+
+    chance: random.Random
+    share: float
+    kinds: tuple[str, ...] = ("500", "503", "before", "after")
+    failed: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def before(self, method: str, path: str) -> str | None:
+        with self.lock:
+            kind = self.chance.choice(self.kinds) if self.chance.random() < self.share else None
+            self.failed += kind is not None
+            return kind
+
+    def done(self, method: str, path: str) -> None:
+        pass
+
+    def answered(self, method: str, path: str) -> None:
+        pass
+
+
+# A client that waits so long for an answer has none: the connection ends then.
+_LATE_S = 3.0
+# What a proxy answers, or says anew, by itself.
+_OF_ONE_HOP = ("transfer-encoding", "content-length", "connection", "expect")
+
+
+@contextlib.contextmanager
+def between(endpoint: str, weather: Weather) -> Iterator[str]:
+    """A proxy before a server; its address."""
+    there = urlsplit(endpoint)
+    assert there.hostname is not None
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _forward(self) -> None:
+            body = self._body()
+            failure = weather.before(self.command, self.path)
+            if failure in ("500", "503"):
+                self.send_response(int(failure))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            if failure in ("before", "late"):
+                time.sleep(_LATE_S if failure == "late" else 0.0)
+                self.close_connection = True
+                return
+            connection = http.client.HTTPConnection(there.hostname or "", there.port, timeout=60)
+            try:
+                kept = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP}
+                connection.request(self.command, self.path, body, kept)
+                answer = connection.getresponse()
+                content = answer.read()
+            finally:
+                connection.close()
+            weather.done(self.command, self.path)
+            if failure == "after":
+                self.close_connection = True
+                return
+            with contextlib.suppress(ConnectionError):  # the client is dead
+                self._answer(answer, content)
+            weather.answered(self.command, self.path)
+
+        def _body(self) -> bytes:
+            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            parts = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                parts.append(self.rfile.read(size))
+                self.rfile.readline()
+            while self.rfile.readline().strip():
+                pass
+            return b"".join(parts)
+
+        def _answer(self, answer: http.client.HTTPResponse, content: bytes) -> None:
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("transfer-encoding", "content-length", "connection", "date", "server"):
+                    self.send_header(name, value)
+            length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
+            self.send_header("Content-Length", length or "0")
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    class Proxy(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that was killed has left its connection."""
+
+    server = Proxy(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -37,8 +37,10 @@ def pools_xml(pools: Iterable[SchedulerPool | str], directory: str | Path | None
     with default settings. The file goes to `directory`, by default a new temporary one, and is yours to delete.
 
     Raises:
-        ValueError: two pools have the same name.
+        ValueError: two pools have the same name, or the directory is a URL.
     """
+    if directory is not None and "://" in str(directory):
+        raise ValueError(f"{str(directory)!r} is no directory; Spark's driver reads the file on its own machine")
     root = ElementTree.Element("allocations")
     names: set[str] = set()
     for entry in pools:

@@ -188,7 +188,8 @@ def _directory(text: str) -> Path:
     parts = urlsplit(text)
     if parts.scheme not in ("", "file"):
         raise ValueError(
-            f"{parts.scheme}: is not mounted; name a directory that the driver and all executors see under one path"
+            f"{parts.scheme}: is not mounted; name a directory that the driver and all executors see under one path, "
+            "or leave it out and give a sourceId: a broker of ours keeps the messages itself"
         )
     path = Path(unquote(parts.path) if parts.scheme else text)
     if not path.is_absolute():

@@ -66,8 +66,14 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def standalone_cluster(directory: Path, cores_per_worker: int = 1) -> Iterator[Cluster]:
-    """A master and two workers; `url` is the master's."""
+def standalone_cluster(
+    directory: Path, cores_per_worker: int = 1, without: Sequence[Path] | None = None
+) -> Iterator[Cluster]:
+    """A master and two workers; `url` is the master's.
+
+    With `without` each worker, and its executors, has a file system in which these directories are empty and its own.
+    The first is that of its work.
+    """
     with contextlib.ExitStack() as stack:
         master_class = "org.apache.spark.deploy.master.Master"
         port = free_port()
@@ -77,7 +83,8 @@ def standalone_cluster(directory: Path, cores_per_worker: int = 1) -> Iterator[C
         url = f"spark://127.0.0.1:{port}"
 
         def start_worker(host: str) -> Server:
-            command = _worker(url, host, cores_per_worker, directory)
+            work = directory if without is None else without[0]
+            command = [*_apart(without or ()), *_worker(url, host, cores_per_worker, work)]
             return stack.enter_context(_server(f"worker-{host}", command, directory))
 
         workers = [start_worker(host) for host in _WORKER_HOSTS]
@@ -167,6 +174,19 @@ def _worker(url: str, host: str, cores: int, directory: Path) -> list[str]:
     worker_class = "org.apache.spark.deploy.worker.Worker"
     place = ["--host", host, "--webui-port", "0", "--work-dir", str(directory / f"work-{host}")]
     return [_spark("bin/spark-class"), worker_class, url, "--cores", str(cores), "--memory", "1g", *place]
+
+
+def _apart(directories: Sequence[Path]) -> list[str]:
+    """What starts a program in a mount namespace of its own, in which these directories are empty."""
+    if not directories:
+        return []
+    mounts = " && ".join(f"mount -t tmpfs none '{directory}'" for directory in directories)
+    return ["unshare", "--mount", "sh", "-c", f'{mounts} && cd / && exec "$@"', "sh"]
+
+
+def may_part_mounts() -> bool:
+    """Whether a program of ours may have mounts of its own."""
+    return subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
 
 
 @contextlib.contextmanager

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import http.client
 import random
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pytest
 from pipeline_parts_support import open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
-from s3_support import KEYS
+from s3_support import KEYS, Failing, between
 from table_support import output_in, rows_of, table_pipeline
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 from test_pipeline_table import dying, items, put_all
@@ -136,7 +130,7 @@ def test_a_store_that_fails_at_random(s3_store: Store, tmp_path: Path, seed: int
     """500, 503 and connections that end before or after a request was done cost time, and no row, none twice."""
     chance, bucket = random.Random(seed), s3_store.bucket()
     with (
-        unreliable(s3_store.endpoint, lambda: chance.random() < 0.15 and chance.choice(_FAILURES)) as endpoint,
+        between(s3_store.endpoint, Failing(chance, 0.15)) as endpoint,
         open_ledger(tmp_path / "state.sqlite", tmp_path) as ledger,
     ):
         output = output_in(tmp_path, "delta", **where(s3_store, bucket, endpoint))
@@ -146,63 +140,3 @@ def test_a_store_that_fails_at_random(s3_store: Store, tmp_path: Path, seed: int
             put_all(output, items(tmp_path, start + 4)[start:], "old")
         put_all(output, items(tmp_path, 6, attempt=2), "new")
     assert rows(s3_store, bucket) == ["new"] * 6 + ["old"] * 10
-
-
-_FAILURES = ("500", "503", "before", "after")
-
-
-@contextmanager
-def unreliable(endpoint: str, fails: Callable[[], str | bool]) -> Iterator[str]:
-    """A proxy before a server: a request fails as `fails` says, before or after the server has done it."""
-    there = urlsplit(endpoint)
-    assert there.hostname is not None
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def _forward(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            with lock:
-                failure = fails()
-            if failure in ("500", "503"):
-                self.send_response(int(failure))
-                self.send_header("Content-Length", "0")
-                self.end_headers()
-                return
-            if failure == "before":
-                self.close_connection = True
-                return
-            connection = http.client.HTTPConnection(there.hostname or "", there.port, timeout=60)
-            try:
-                connection.request(self.command, self.path, body, dict(self.headers))
-                answer = connection.getresponse()
-                content = answer.read()
-            finally:
-                connection.close()
-            if failure == "after":
-                self.close_connection = True
-                return
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("transfer-encoding", "content-length", "connection", "date", "server"):
-                    self.send_header(name, value)
-            length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
-            self.send_header("Content-Length", length or "0")
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    lock = threading.Lock()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

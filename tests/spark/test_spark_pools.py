@@ -54,6 +54,14 @@ def test_a_pool_named_twice_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_url_is_no_directory_of_the_driver(tmp_path: Path) -> None:
+    """The allocation file is read by Spark's driver from its own disk; a URL is refused with that reason."""
+    with pytest.raises(
+        ValueError, match="'s3://bucket/pools' is no directory; Spark's driver reads the file on its own"
+    ):
+        pools_xml(["a"], "s3://bucket/pools")
+
+
 @pytest.mark.spark
 def test_spark_reads_the_file(spark: SparkSession, tmp_path: Path) -> None:
     """What builds a session's pools finds those of the file, with their weights and shares."""

@@ -267,6 +267,10 @@ def test_bodies_do_not_make_up_for_each_other(url: str, engine: Any) -> None:
         ({"sourceId": "x" * 201}, "it has more than 200 bytes"),
         ({"spool": "relative"}, "the path must be absolute"),
         ({"spool": "hdfs://x/y"}, "hdfs: is not mounted"),
+        (
+            {"spool": "s3://bucket/spool"},
+            "or leave it out and give a sourceId: a broker of ours keeps the messages itself",
+        ),
         ({"maxMessagesPerBatch": "0"}, "option maxMessagesPerBatch='0': it must be a whole number from 1 up"),
         ({"maxBytesPerBatch": "many"}, "option maxBytesPerBatch='many': it must be a whole number from 1 up"),
         ({"prefetch": "65536"}, "it must be a whole number from 1 to 65535"),

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from multiqueue.pipeline import Item
+if TYPE_CHECKING:  # executors have this file, and not the package
+    from multiqueue.pipeline import Item
 
 
 def celsius(reading: str) -> float:

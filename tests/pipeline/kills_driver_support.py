@@ -1,0 +1,75 @@
+"""A driver to be killed: `multiqueue pipeline run`, whose rows are written by pyarrow in threads and not by Spark.
+
+Everything else is the command's own: the scan, the state, the committer, the table. What a driver needs is imported
+with this module, so that drivers can be forked.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyiceberg.catalog.sql  # noqa: F401
+import s3fs  # noqa: F401
+from pipeline_parts_support import TableOutput
+from table_support import put
+
+import multiqueue.pipeline._run as command
+from multiqueue.cli import main
+from multiqueue.pipeline import Item, PipelineConfig
+
+
+class Work:
+    """A row for each file of an item: its text."""
+
+    def __init__(self, config: PipelineConfig, output: TableOutput) -> None:
+        self._storage = config.storage
+        self._output = output
+
+    def add(self, lane: Any) -> None:
+        pass
+
+    def __call__(self, spark: Any, item: Item, staged: Path) -> bool:
+        rows = []
+        for place in item.places:
+            with self._storage.open(place) as stream:
+                rows.append(stream.read().decode())
+        put(self._output, item, {"row": rows}, {"lane": "string", "item": "string", "row": "string"})
+        return True
+
+
+class Dispatcher:
+    """Runs what is submitted, four at a time."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(4)
+
+    def lane(self, key: str, priority: int = 0, capacity: int | None = None, **settings: Any) -> Dispatcher:
+        return self
+
+    def submit(self, fn: Any) -> Future[Any]:
+        return self._pool.submit(fn, None)
+
+    def clear(self) -> int:
+        return 0
+
+    def cancel_running(self) -> int:
+        return 0
+
+
+def drive(base: Path) -> None:
+    """Run the pipeline in this directory, as the only thing that this process does."""
+    os.chdir(base)
+    log = os.open("drivers.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    command.work_of = lambda config, lanes, output: Work(config, output)  # type: ignore[attr-defined]
+    command._dispatcher = lambda *arguments: Dispatcher()  # type: ignore[assignment]
+    try:
+        main(["pipeline", "run", "p.toml", "--json"])
+    except SystemExit as ended:
+        sys.stdout.flush()
+        os._exit(int(ended.code or 0))
