@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from multiqueue.pipeline import _ledger_file as _ledger_file
+from multiqueue.pipeline import _run as _run
 from multiqueue.pipeline import _scan as _scan
 from multiqueue.pipeline import _svg as _svg
 from multiqueue.pipeline._attempt import Attempt as Attempt

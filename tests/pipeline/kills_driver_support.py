@@ -15,9 +15,9 @@ from typing import Any
 import pyiceberg.catalog.sql  # noqa: F401
 import s3fs  # noqa: F401
 from pipeline_parts_support import TableOutput
+from pipeline_parts_support import _run as command
 from table_support import put
 
-import multiqueue.pipeline._run as command
 from multiqueue.cli import main
 from multiqueue.pipeline import Item, PipelineConfig
 
