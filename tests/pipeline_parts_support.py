@@ -26,6 +26,7 @@ from multiqueue.pipeline._demo_job import facts as facts
 from multiqueue.pipeline._demo_tables import Group as Group
 from multiqueue.pipeline._demo_tables import fairness_sentence as fairness_sentence
 from multiqueue.pipeline._demo_tables import small_lanes as small_lanes
+from multiqueue.pipeline._disposal import Disposal as Disposal
 from multiqueue.pipeline._errors import IllegalTransition as IllegalTransition
 from multiqueue.pipeline._intake import Follow as Follow
 from multiqueue.pipeline._intake import Intake as Intake

@@ -63,7 +63,13 @@ class PipelineConfig:
         """The directories that a run writes: no scan may enter them, whatever the globs say."""
         parts = ("data", "steps", "corrupt", "_multiqueue")
         output = Place(str(self.output))
-        return frozenset({output, self.rows_at, self.dead_letters, *(output / part for part in parts)})
+        own = {output, self.rows_at, self.dead_letters, *(output / part for part in parts)}
+        return frozenset(own | set(self._after_places().values()))
+
+    def _after_places(self) -> dict[str, Place]:
+        """Where files that are done are moved to, by lane section."""
+        lanes = self.settings.lanes.items()
+        return {name: place_of(one.after_place, self.base) for name, one in lanes if one.after_place is not None}
 
     @property
     def dead_letters(self) -> Place:
@@ -182,7 +188,7 @@ def parse_config(
     except Mistaken as error:
         raise ConfigError(str(error)) from error
     config = PipelineConfig(settings, base.absolute(), source)
-    if found := mistakes(settings) or _own_output(config):
+    if found := mistakes(settings) or _own_output(config) or _moved_onto_input(config):
         raise ConfigError("\n".join(placed_sentences(found, source, text)))
     return config
 
@@ -198,6 +204,20 @@ def _own_output(config: PipelineConfig) -> list[tuple[tuple[str | int, ...], str
         if section.directories is None
         for glob in strings(section.files or ())
         if not own.isdisjoint(_with_parents(_scan.fixed_root(_scan.absolute(glob, config.base))[0]))
+    ]
+
+
+def _moved_onto_input(config: PipelineConfig) -> list[tuple[tuple[str | int, ...], str]]:
+    """The places for what is done in which files of a lane are: they would be read again."""
+    starts = {
+        _scan.fixed_root(_scan.absolute(glob, config.base))[0]
+        for section in config.settings.lanes.values()
+        for glob in strings(section.directories or section.files or ())
+    }
+    return [
+        (("lanes", name, "after_place"), f"{str(place)!r} has input below it; name a directory beside the lanes' own")
+        for name, place in config._after_places().items()
+        if any(start.is_below(place) for start in starts)
     ]
 
 
@@ -217,12 +237,18 @@ def _two_of_one_name(second: Lane, first: Lane) -> str:
 
 def _lanes_of(name: str, section: LaneSection, config: PipelineConfig, met: dict[str, PassedOver]) -> list[Lane]:
     if section.directories is None:
-        return [_lane(name, name, section, config.base)]
+        return [_lane(name, name, section, config.base, config.base)]
     pattern = _scan.absolute(section.directories, config.base)
     root, _ = _scan.fixed_root(pattern)
     passed_over = met[name] = PassedOver()
     return [
-        _lane(_lane_name(section, "/".join(directory.parts[len(root.parts) :])), name, section, _root(directory))
+        _lane(
+            _lane_name(section, "/".join(directory.parts[len(root.parts) :])),
+            name,
+            section,
+            _root(directory),
+            config.base,
+        )
         for directory in _scan.directories(pattern, strings(section.exclude), passed_over, config.storage)
     ]
 
@@ -236,7 +262,7 @@ def _lane_name(section: LaneSection, directory: str) -> str:
     return (section.name or DIRECTORY).replace(DIRECTORY, directory)
 
 
-def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place) -> Lane:
+def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place, base: Path) -> Lane:
     return Lane(
         name=name,
         section=section_name,
@@ -257,6 +283,9 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place
         allow_empty=section.allow_empty,
         **_batch(section),
         batch_s=section.batch_seconds,
+        after=section.after,
+        after_delay_s=section.after_delay,
+        after_place=None if section.after_place is None else place_of(section.after_place, base),
         priority=section.priority,
         capacity=section.capacity,
         weight=section.weight,

@@ -21,6 +21,10 @@ SET_ASIDE = "set aside"
 ALLOW = "allow"
 """It is read as Spark reads it, with NULL for what was not understood."""
 
+KEEP = "keep"
+"""Files that are done stay where they are."""
+MOVE = "move"
+
 INFER = "infer"
 """Instead of a lane's columns: they are inferred once and remembered."""
 ADD = "add"
@@ -107,6 +111,11 @@ class Lane:
     """With `target_s`: the most bytes of an item of several files."""
     batch_s: float = 0.0
     """While following: how long files wait for others to fill a batch."""
+    after: str = KEEP
+    """What becomes of files that are done: `KEEP`, `MOVE` or `delete`."""
+    after_delay_s: float = 0.0
+    after_place: Place | None = None
+    """Where they are moved to."""
     priority: int = 0
     capacity: int = 16
     weight: int = 1

@@ -19,6 +19,7 @@ import contextlib
 import os
 import sqlite3
 import sys
+import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ from pathlib import Path
 from ._batching import cut, halves
 from ._errors import IllegalTransition, StateMismatch
 from ._items import MESSAGE, STEP, FileSeen, Item, item_id, place_seen
-from ._ledger_file import LaneCount, State, connect, in_sentences, lane_counts, state_named, told
+from ._ledger_file import TAKEN_AWAY, LaneCount, State, connect, in_sentences, lane_counts, state_named, told
 from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
 from ._pace import Fits, Measured
@@ -64,6 +65,16 @@ class Scanned:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """A file of a done item that is to be taken away."""
+
+    item: int
+    lane: str
+    seen: FileSeen
+    """As it was read."""
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """How far a lane is."""
 
@@ -76,8 +87,11 @@ class Standing:
 class Ledger:
     """The state of one pipeline, open for writing. Use it from one thread."""
 
-    def __init__(self, path: State, base: Path, storage: Storage | None = None) -> None:
+    def __init__(
+        self, path: State, base: Path, storage: Storage | None = None, wall: Callable[[], float] = time.time
+    ) -> None:
         self._path = path
+        self._wall = wall
         self._base = base
         self._storage = storage or Storage()
         self._connection = connect(path)
@@ -238,7 +252,7 @@ class Ledger:
         self._connection.execute(
             "UPDATE items SET id = ?, path = ?, files = ?, bytes = ? WHERE seq = ?",
             (
-                item_id(lane, [one.path for one in files]),
+                self._free_id(lane, files),
                 files[0].path,
                 len(files),
                 sum(one.size_bytes for one in files),
@@ -308,13 +322,16 @@ class Ledger:
         Files that do not fill a batch come back in `rest`: pass them again with the next ones, and at the end
         of the lane to `record_rest`.
         """
-        known = self._known(lane, [one.path for one in seen])
+        paths = [one.path for one in seen]
+        known, leaving = self._known(lane, paths), self._leaving_of(lane, paths)
         new: list[FileSeen] = []
         changed: dict[int, FileSeen] = {}
         same = 0
         for one in seen:
             row = known.get(one.path)
-            if row is None:
+            if row is None and (one.size_bytes, one.mtime_ns) in leaving.get(one.path, ()):
+                same += 1
+            elif row is None:
                 new.append(one)
             elif row[:2] != (one.size_bytes, one.mtime_ns):
                 changed[row[2]] = one
@@ -342,15 +359,34 @@ class Ledger:
         )
         return {path: (size, mtime_ns, item) for path, size, mtime_ns, item in rows}
 
+    def _leaving_of(self, lane: str, paths: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+        """Sizes and times of files that are to be taken away, by path: one may be followed by another of its name."""
+        marks = ",".join("?" * len(paths))
+        found: dict[str, list[tuple[int, int]]] = {}
+        for path, size_bytes, mtime_ns in self._connection.execute(
+            f"SELECT path, size, mtime_ns FROM leaving WHERE lane = ? AND path IN ({marks})", (lane, *paths)
+        ):
+            found.setdefault(path, []).append((size_bytes, mtime_ns))
+        return found
+
     def add(self, lane: str, files: Sequence[FileSeen], now_s: float, tries: int = 0, attempt: int = 0) -> None:
         """Make an item of these files, which no item has yet."""
-        identity = item_id(lane, [one.path for one in files])
+        identity = self._free_id(lane, files)
         size_bytes = sum(one.size_bytes for one in files)
         number = self._connection.insert(
             "INSERT INTO items (id, lane, path, files, bytes, known_s, tries, attempt) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (identity, lane, files[0].path, len(files), size_bytes, now_s, tries, attempt),
         )
         self._add_files(lane, number, files)
+
+    def _free_id(self, lane: str, files: Sequence[FileSeen]) -> str:
+        """The id of an item of these files: another one where files of their names were read before and taken away."""
+        paths = [one.path for one in files]
+        identity, times = item_id(lane, paths), 1
+        while self._connection.execute("SELECT 1 FROM items WHERE id = ?", (identity,)).fetchone():
+            times += 1
+            identity = item_id(lane, [*paths, str(times)])
+        return identity
 
     def _add_files(self, lane: str, seq: int, files: Sequence[FileSeen]) -> None:
         self._connection.executemany(
@@ -391,8 +427,8 @@ class Ledger:
         self._move(
             item,
             ItemEvent.SUCCEED,
-            "started_s = ?, ended_s = ?, error = NULL, tries = 0",
-            (started_s, ended_s),
+            "started_s = ?, ended_s = ?, ended_at = ?, error = NULL, tries = 0",
+            (started_s, ended_s, self._wall()),
         )
         self._note_files(item, files)
         self.messages.forget(item.lane, item.files if item.messages else ())
@@ -424,6 +460,63 @@ class Ledger:
             # As after an attempt, so that nothing joins them with others again.
             self.add(item.lane, files, now_s, tries if len(files) > 1 else 0, attempt=1)
         return len(parts)
+
+    # Files that are taken away
+
+    def leaving(self, lanes: Sequence[str], most: int) -> list[Leaving]:
+        """Files of these lanes that are noted to be taken away."""
+        marks = ",".join("?" * len(lanes))
+        rows = self._connection.execute(
+            f"SELECT item, lane, path, size, mtime_ns FROM leaving WHERE lane IN ({marks}) LIMIT ?", (*lanes, most)
+        )
+        return [Leaving(item, lane, FileSeen(path, size, mtime_ns)) for item, lane, path, size, mtime_ns in rows]
+
+    def done_before(self, lane: str, at_s: float, most: int) -> list[list[Leaving]]:
+        """The files of the lane's items that were done by then, the first ones, item by item: at most so many files,
+        or one item. Those that `stay` or are leaving are not among them."""
+        rows = self._connection.execute(
+            "SELECT seq FROM items WHERE state = 'done' AND lane = ? AND ended_at <= ? ORDER BY ended_at, seq LIMIT ?",
+            (lane, at_s, most),
+        ).fetchall()
+        found: list[list[Leaving]] = []
+        count = 0
+        for (seq,) in rows:
+            found.append([Leaving(seq, lane, one) for one in self._files(seq)])
+            count += len(found[-1])
+            if count >= most:
+                break
+        return found
+
+    def first_done(self, lane: str) -> float | None:
+        """When the first of the items that `done_before` knows was done, by the clock on the wall."""
+        (at_s,) = self._connection.execute(
+            "SELECT min(ended_at) FROM items WHERE state = 'done' AND lane = ?", (lane,)
+        ).fetchone()
+        return None if at_s is None else float(at_s)
+
+    def begin_leaving(self, files: Sequence[Leaving]) -> None:
+        """Note that these, all files of a done item, are taken away from now on; they are input no more."""
+        self._connection.executemany(
+            "INSERT INTO leaving (item, lane, path, size, mtime_ns) VALUES (?, ?, ?, ?, ?)",
+            [(one.item, one.lane, one.seen.path, one.seen.size_bytes, one.seen.mtime_ns) for one in files],
+        )
+        self._connection.execute("DELETE FROM files WHERE item = ?", (files[0].item,))
+        self.stay(files[0].item)
+
+    def stay(self, item: int) -> None:
+        """The files of this done item are not taken away, unless it is done anew."""
+        self._connection.execute("UPDATE items SET ended_at = NULL WHERE seq = ?", (item,))
+
+    def forget_left(self, files: Sequence[Leaving]) -> None:
+        """These are not to be taken away any more."""
+        self._connection.executemany(
+            "DELETE FROM leaving WHERE item = ? AND path = ?", [(one.item, one.seen.path) for one in files]
+        )
+
+    def count_taken_away(self, lane: str, count: int) -> None:
+        """So many more files of the lane were moved or deleted."""
+        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (TAKEN_AWAY + lane,)).fetchone()
+        self._set(TAKEN_AWAY + lane, count + (0 if row is None else int(row[0])))
 
     def hand_back(self, item: Item) -> None:
         """The attempt was cancelled: the item waits again, as if this attempt had not been."""
@@ -479,7 +572,7 @@ class Ledger:
             with self.transaction():
                 for item in map(self._item, rows):
                     if is_published(item):
-                        self._move(item, ItemEvent.SUCCEED, "error = NULL, tries = 0", ())
+                        self._move(item, ItemEvent.SUCCEED, "ended_at = ?, error = NULL, tries = 0", (self._wall(),))
                         self.messages.forget(item.lane, item.files if item.messages else ())
                         done += 1
                     else:

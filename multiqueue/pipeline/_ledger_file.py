@@ -26,8 +26,8 @@ from ._lifecycle import ItemState
 # How long another connection may hold the file, in seconds: a reader's look, or the checkpoint of a run that ends.
 _PATIENCE_S = 10.0
 
-_VERSION = 2
-_READABLE = (1, 2)
+_VERSION = 3
+_READABLE = (1, 2, 3)
 
 # The bodies of messages, until their items are done. Version 1 had none.
 _MESSAGES = """
@@ -40,6 +40,24 @@ CREATE TABLE messages (
     body BLOB NOT NULL,
     PRIMARY KEY (lane, path)
 );
+"""
+
+TAKEN_AWAY = "files taken away of "
+"""Before a lane, in the names of `meta`."""
+
+# Files that are no input any more and are to be moved or deleted. `ended_at` is when an item was done by the clock on
+# the wall, NULL once its files leave, or stay for good. Version 2 had neither.
+_LEAVING = """
+CREATE TABLE leaving (
+    item INTEGER NOT NULL,
+    lane TEXT NOT NULL,
+    path TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    mtime_ns INTEGER NOT NULL,
+    PRIMARY KEY (item, path)
+);
+CREATE INDEX leaving_of_path ON leaving (lane, path);
+CREATE INDEX items_done ON items (lane, ended_at) WHERE state = 'done';
 """
 
 # `known_s`, `retry_s`, `started_s`, `ended_s` are seconds at work: a clock that stands still between runs.
@@ -61,6 +79,7 @@ CREATE TABLE items (
     retry_s REAL NOT NULL DEFAULT 0,
     started_s REAL,
     ended_s REAL,
+    ended_at REAL,
     error TEXT
 );
 CREATE TABLE files (
@@ -78,6 +97,7 @@ CREATE INDEX items_mixed ON items (id) WHERE state = 'waiting';
 CREATE INDEX items_submitted ON items (seq) WHERE state = 'submitted';
 CREATE INDEX items_failed ON items (lane, seq) WHERE state = 'failed';
 CREATE INDEX files_of_item ON files (item, place);
+{_LEAVING}
 PRAGMA user_version = {_VERSION};
 COMMIT;
 """
@@ -210,8 +230,9 @@ def connect(path: State) -> AnyConnection:
             connection.execute("PRAGMA synchronous = NORMAL")
             if version == 0:
                 connection.executescript(_SCHEMA)
-            elif version == 1:
-                connection.executescript(f"BEGIN IMMEDIATE; {_MESSAGES} PRAGMA user_version = {_VERSION}; COMMIT;")
+            elif version < _VERSION:
+                added = (_MESSAGES if version == 1 else "") + f"ALTER TABLE items ADD COLUMN ended_at REAL; {_LEAVING}"
+                connection.executescript(f"BEGIN IMMEDIATE; {added} PRAGMA user_version = {_VERSION}; COMMIT;")
         except BaseException:
             connection.close()
             raise

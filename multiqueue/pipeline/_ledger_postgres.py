@@ -28,11 +28,23 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from .._extras import needs
 from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared, Unreachable
 
-_VERSION = 2
+_VERSION = 3
 _CONNECTS_WITHIN_S = 10
 
 # As `_ledger_file` has them; names are compared byte by byte, as SQLite does.
-_SCHEMA = """
+_LEAVING = """
+CREATE TABLE leaving (
+    item BIGINT NOT NULL,
+    lane TEXT COLLATE "C" NOT NULL,
+    path TEXT COLLATE "C" NOT NULL,
+    size BIGINT NOT NULL,
+    mtime_ns BIGINT NOT NULL,
+    PRIMARY KEY (item, path)
+);
+CREATE INDEX leaving_of_path ON leaving (lane, path);
+CREATE INDEX items_done ON items (lane, ended_at) WHERE state = 'done';
+"""
+_SCHEMA = f"""
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT);
 CREATE TABLE items (
     seq BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -48,6 +60,7 @@ CREATE TABLE items (
     retry_s DOUBLE PRECISION NOT NULL DEFAULT 0,
     started_s DOUBLE PRECISION,
     ended_s DOUBLE PRECISION,
+    ended_at DOUBLE PRECISION,
     error TEXT
 );
 CREATE TABLE files (
@@ -73,8 +86,9 @@ CREATE INDEX items_mixed ON items (id) WHERE state = 'waiting';
 CREATE INDEX items_submitted ON items (seq) WHERE state = 'submitted';
 CREATE INDEX items_failed ON items (lane, seq) WHERE state = 'failed';
 CREATE INDEX files_of_item ON files (item, place);
+{_LEAVING}
 """
-TABLES = ("meta", "items", "files", "messages")
+TABLES = ("meta", "items", "files", "messages", "leaving")
 
 
 @dataclass(frozen=True, slots=True)

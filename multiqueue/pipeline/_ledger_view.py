@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from ._ledger_file import AnyConnection, LaneCount, State, connect_read_only, in_sentences, lane_counts
+from ._ledger_file import TAKEN_AWAY, AnyConnection, LaneCount, State, connect_read_only, in_sentences, lane_counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,11 @@ class LedgerView:
 
     def counts(self) -> list[LaneCount]:
         return lane_counts(self._connection)
+
+    def taken_away(self) -> dict[str, int]:
+        """How many files of each lane were moved or deleted when they were done."""
+        rows = self._connection.execute("SELECT name, value FROM meta WHERE name LIKE ?", (f"{TAKEN_AWAY}%",))
+        return {name.removeprefix(TAKEN_AWAY): int(count) for name, count in rows}
 
     def failures(self, limit: int, lanes: Collection[str] | None = None) -> list[Failure]:
         """So many of the items that are set aside, of these lanes or of all."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ from ..core import Queue
 from ..errors import Empty
 from ._items import FileSeen
 from ._known_columns import Learned
+from ._ledger import Leaving
 from ._table import Written
 
 
@@ -41,6 +42,13 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """What became of files that were to be taken away."""
+
+    outcomes: Sequence[tuple[Leaving, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Met:
     """The result of an item's job: the files as they were when it read them, and what it did not read of them."""
 
@@ -51,7 +59,7 @@ class Met:
     """What is to be committed before the item is done."""
 
 
-Message = Started | Ended | Learned | StopRequested
+Message = Started | Ended | Learned | Left | StopRequested
 
 
 class Mailbox:

@@ -10,7 +10,8 @@ from rich.table import Table
 
 from .._words import counted
 from ._config import PipelineConfig
-from ._items import INFER
+from ._disposal import planned_end
+from ._items import INFER, KEEP
 from ._plan import LanePlan, Plan, StepPlan
 from ._ways import planned_way
 
@@ -26,6 +27,8 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
         if lane.lane.schema == INFER:
             said = f"has the columns {lane.columns}" if lane.columns else "has its columns inferred from its first item"
             console.print(f"{escape(lane.lane.name)} {escape(said)}", style="dim", soft_wrap=True)
+        if lane.lane.after != KEEP:
+            console.print(f"{escape(lane.lane.name)}: {escape(planned_end(lane.lane))}", style="dim", soft_wrap=True)
         if lane.lane.source is not None:
             said = f"{escape(lane.lane.name)} will also take what its queue has then: a plan asks no broker"
             console.print(said, style="dim", soft_wrap=True)
@@ -88,6 +91,7 @@ def _lane_values(plan: LanePlan) -> dict[str, Any]:
         "batch": "auto" if plan.lane.target_s is not None else plan.batch,
         "files_per_item": plan.batch,
         "columns": plan.columns,
+        "after": planned_end(plan.lane),
         "to_run": plan.to_run,
         "new": plan.new,
         "changed": plan.changed,

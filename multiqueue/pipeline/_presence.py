@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 from ._config import PipelineConfig
 from ._errors import ConfigError
-from ._items import Lane, place_seen
+from ._items import KEEP, Lane, place_seen
 from ._ledger import Ledger
+from ._place import scheme_of
 from ._scan import PassedOver, scan
+from ._sections import LaneSection
 
 _REMEDY = "bring it back, correct the configuration, or set allow_empty = true"
 
@@ -39,7 +41,7 @@ def lost_lane(lane: Lane, met: PassedOver, ledger: Ledger, *, following: bool) -
         return Lost(lane.name, f"lane {lane.name!r}: cannot read {met.unread}", is_empty)
     if lane.allow_empty or following:
         return None
-    if met.missing is not None:
+    if met.missing is not None and not (lane.after != KEEP and scheme_of(met.missing)):
         return Lost(lane.name, f"lane {lane.name!r}: {met.missing!r} does not exist; {_REMEDY}", is_empty)
     if is_empty and ledger.has_files(lane.name):
         globs = ", ".join(map(repr, lane.globs))
@@ -56,7 +58,7 @@ def lost_directories(
         section = config.settings.lanes[name]
         if passed_over.unread is not None:
             lost.append(Lost(name, f"lanes.{name}.directories: cannot read {passed_over.unread}", False))
-        elif passed_over.missing is not None and not section.allow_empty:
+        elif passed_over.missing is not None and not section.allow_empty and not _went(section, passed_over.missing):
             lost.append(
                 Lost(name, f"lanes.{name}.directories: {passed_over.missing!r} does not exist; {_REMEDY}", False)
             )
@@ -75,6 +77,11 @@ def lost_directories(
                 )
             )
     return lost
+
+
+def _went(section: LaneSection, missing: str) -> bool:
+    """Whether a store has no such place because its objects were taken away: it has no empty directories."""
+    return section.after != KEEP and bool(scheme_of(missing))
 
 
 def require_input(config: PipelineConfig, ledger: Ledger, lanes: Sequence[Lane]) -> None:

@@ -146,25 +146,31 @@ def _versions() -> str:
 def _lanes(view: LedgerView, waits: dict[str, Waits]) -> str:
     lanes: dict[str, dict[ItemState, int]] = {}
     files: dict[str, float] = {}
+    taken_away = view.taken_away()
     for count in view.counts():
         lanes.setdefault(count.lane, dict.fromkeys(ItemState, 0))[count.state] = count.items
         if count.state is ItemState.DONE:
             files[count.lane] = count.files / count.items
     rows = [
-        _lane_row(lane, states, waits.get(lane), files.get(lane)) for lane, states in list(lanes.items())[:_MOST_LANES]
+        _lane_row(lane, states, waits.get(lane), files.get(lane), taken_away.get(lane, 0))
+        for lane, states in list(lanes.items())[:_MOST_LANES]
     ]
     total = {state: sum(states[state] for states in lanes.values()) for state in ItemState}
-    rows.append(_lane_row(counted(len(lanes), "lane"), total, None, None).replace("<tr>", '<tr class="total">'))
-    names = ("lane", "done", "files a job", "failed", "waiting", "median wait", "95% wait")
+    all_taken = sum(taken_away.values())
+    rows.append(
+        _lane_row(counted(len(lanes), "lane"), total, None, None, all_taken).replace("<tr>", '<tr class="total">')
+    )
+    names = ("lane", "done", "files a job", "files taken away", "failed", "waiting", "median wait", "95% wait")
     return table(names, rows) + f'<p class="note">{_of_all(len(lanes), _MOST_LANES, "lanes")}</p>'
 
 
-def _lane_row(lane: str, states: dict[ItemState, int], wait: Waits | None, files: float | None) -> str:
+def _lane_row(lane: str, states: dict[ItemState, int], wait: Waits | None, files: float | None, taken_away: int) -> str:
     """A lane's cells; `files` are those of an item that is done, on average."""
     failed = states[ItemState.FAILED]
     cells = [
         f"<td>{escape(lane)}</td><td>{states[ItemState.DONE]:,}</td>",
         "<td></td>" if files is None else f"<td>{files:,.1f}</td>",
+        f"<td>{taken_away:,}</td>" if taken_away else "<td></td>",
         f'<td class="bad">{failed:,}</td>' if failed else "<td>0</td>",
         f"<td>{states[ItemState.WAITING] + states[ItemState.SUBMITTED]:,}</td>",
         f"<td>{wait.median_s:.2f} s</td><td>{wait.p95_s:.2f} s</td>" if wait else "<td></td><td></td>",

@@ -20,9 +20,10 @@ from ._attempt import Attempts, Dispatcher
 from ._committer import Committer
 from ._config import PipelineConfig
 from ._dead_letters import DeadLetters
+from ._disposal import Disposal
 from ._errors import ConfigError, ExitStatus
 from ._intake import Follow, Intake
-from ._items import Lane
+from ._items import KEEP, Lane
 from ._known_columns import KnownColumns
 from ._ledger import Ledger, open_ledger
 from ._ledger_file import exclusive
@@ -117,6 +118,9 @@ def run_pipeline(
         steps = config.steps()
         queues = Queues(lanes, ledger, follow=follow)
         stack.enter_context(queues.open())
+        leaving = {lane.name: lane for lane in lanes if lane.after != KEEP}
+        disposal = Disposal(leaving, ledger, config.base, config.storage, mailbox.post)
+        stack.enter_context(disposal.open())
         scheduled = [*lanes, *(step.as_lane(config.base) for step in steps)]
         post = mailbox.post
         if isinstance(output, TableOutput):
@@ -132,6 +136,7 @@ def run_pipeline(
             Settlement(ledger, output, _backoff(config), DeadLetters(config.dead_letters, config.storage)),
             Steps(steps, lanes, ledger),
             queues,
+            disposal,
             mailbox,
             clock,
             reporter,
@@ -144,7 +149,12 @@ def run_pipeline(
         finally:
             known.close()
             told = tuple(one.why for one in runner.intake.lost)
-            for sentence in (*runner.intake.passed_over.sentences(), *runner.steps.held_back(), *told):
+            for sentence in (
+                *disposal.sentences(),
+                *runner.intake.passed_over.sentences(),
+                *runner.steps.held_back(),
+                *told,
+            ):
                 reporter.note(sentence)
             if config.chosen and config.settings.steps:
                 reporter.note("steps wait for a run of all lanes")

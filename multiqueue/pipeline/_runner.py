@@ -27,13 +27,14 @@ from itertools import zip_longest
 from typing import Any
 
 from ._attempt import Attempts, Dispatcher, DispatcherLane
+from ._disposal import Disposal
 from ._errors import SessionLost, StateMismatch
 from ._intake import Intake
 from ._items import Item, Lane
 from ._known_columns import Learned
 from ._ledger import Ledger, Scanned
 from ._lifecycle import ItemState
-from ._mailbox import Ended, Mailbox, Message, Started, StopRequested, ended
+from ._mailbox import Ended, Left, Mailbox, Message, Started, StopRequested, ended
 from ._pace import QUEUED, Measured, Pace
 from ._progress import AttemptEnded, Reporter
 from ._queues import Queues
@@ -85,6 +86,7 @@ class Runner:
     settlement: Settlement
     steps: Steps
     queues: Queues
+    disposal: Disposal
     mailbox: Mailbox
     clock: WorkClock
     reporter: Reporter
@@ -125,6 +127,7 @@ class Runner:
                 if not self._tally.stopping:
                     self._take_in()
                     self._feed()
+                    self.disposal.step()
                 self.reporter.update(self._snapshot())
         finally:
             self.reporter.end(self._snapshot())
@@ -156,9 +159,12 @@ class Runner:
     # Is there more to do, and when
 
     def _is_over(self) -> bool:
-        if self._flights:
+        if self._flights or self.disposal.is_busy:
             return False
-        return self._tally.stopping or (self.intake.finished and self.queues.finished and self._waiting() == 0)
+        if self._tally.stopping:
+            return True
+        is_fed = self.intake.finished and self.queues.finished and self._waiting() == 0
+        return is_fed and self.disposal.finished
 
     def _waiting(self) -> int:
         """How many items wait that can be run: those of a lane whose input is gone would only fail."""
@@ -168,7 +174,8 @@ class Runner:
         now_s = self.clock()
         waits = [feed.dry_until_s - now_s for feed in self._feeds.values() if feed.dry_until_s > now_s]
         if not self._tally.stopping:
-            waits += [wait for wait in (self.intake.patience_s(), self.queues.patience_s()) if wait is not None]
+            parts = (self.intake, self.queues, self.disposal)
+            waits += [wait for part in parts if (wait := part.patience_s()) is not None]
         return min([_TICK_S, *waits])
 
     # From files to lanes
@@ -196,6 +203,7 @@ class Runner:
             self._moisten(lane)
 
     def _add_lane(self, lane: Lane) -> None:
+        self.disposal.add(lane)
         self.on_new_lane(lane)
         self._tally.add_lane(lane.name)
         self._feeds[lane.name] = _LaneFeed(lane)
@@ -286,6 +294,8 @@ class Runner:
                         self._start(message)
                     elif isinstance(message, Ended):
                         outcomes.append(self._end(message))
+                    elif isinstance(message, Left):
+                        self.disposal.record(message)
                 for one in learned:
                     self.ledger.record_schema(one.lane, one.schema)
                 self.ledger.record_seconds_at_work(self.clock())
@@ -315,6 +325,8 @@ class Runner:
         outcome = self.settlement.settle(item, message.future, started_s, message.at_s)
         if outcome.state is ItemState.DONE and outcome.took_s > 0:
             self.pace.note(Measured(item.lane, 1, len(item.files), item.size_bytes, outcome.took_s))
+        if outcome.state is ItemState.DONE:
+            self.disposal.touch(item.lane)
         self._corrupt += outcome.corrupt
         self._tally.ended(
             item.lane,

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ._items import ADD, INFER, RESCUE
+from ._items import ADD, INFER, KEEP, MOVE, RESCUE
 from ._place import Place, local, place_of
 from ._refusal import refusal
 from ._source import split_source
@@ -77,6 +77,9 @@ class LaneSection(_Section):
     target_seconds: float = Field(default=10.0, gt=0, strict=False)
     batch_bytes: int | None = Field(default=None, ge=1)
     batch_seconds: float = Field(default=0.0, ge=0, strict=False)
+    after: Literal["keep", "move", "delete"] = "keep"
+    after_delay: float = Field(default=0.0, ge=0, strict=False)
+    after_place: str | None = None
     priority: int = 0
     capacity: int = Field(default=16, ge=1)
     weight: int = Field(default=1, ge=1)
@@ -95,6 +98,11 @@ class LaneSection(_Section):
     @classmethod
     def _are_places(cls, value: str | list[str] | None) -> str | list[str] | None:
         return [place_of(one).text for one in value] if isinstance(value, list) else value and place_of(value).text
+
+    @field_validator("after_place")
+    @classmethod
+    def _is_a_place(cls, value: str | None) -> str | None:
+        return None if value is None else place_of(value).text
 
     @field_validator("name")
     @classmethod
@@ -120,6 +128,16 @@ class LaneSection(_Section):
         wide = options.get("encoding", options.get("charset", "")).replace("_", "-").startswith(("utf-16", "utf-32"))
         if self.format == "csv" and wide and options.get("multiline") != "true":
             raise ValueError("Spark cuts lines by bytes, which UTF-16 and UTF-32 do not have: set multiLine = true")
+        return self
+
+    @model_validator(mode="after")
+    def _files_go(self) -> LaneSection:
+        if self.after != KEEP and self.source is not None:
+            raise ValueError(f"after = {self.after!r} goes with files; those that messages name stay")
+        if (self.after == MOVE) != (self.after_place is not None):
+            raise ValueError('after = "move" and after_place go together: give both, or neither')
+        if self.after == KEEP and self.after_delay:
+            raise ValueError('after_delay goes with after = "move" or "delete"')
         return self
 
     @model_validator(mode="after")

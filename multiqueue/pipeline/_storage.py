@@ -19,13 +19,16 @@ import contextlib
 import errno
 import gzip
 import hashlib
+import itertools
 import os
+import shutil
 import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from .._extras import needs
@@ -34,6 +37,7 @@ from ._place import Place
 from ._sections import StorageSection
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 FileSystem = Any
 """fsspec's `AbstractFileSystem`."""
@@ -43,6 +47,8 @@ PACKED = (".deflate", ".snappy", ".lz4", ".zst")
 
 # Requests that are under way at once: a store takes tens of milliseconds for each.
 _AT_ONCE = 16
+
+_PIECE_BYTES = 4 << 20
 
 # Packed in blocks of Hadoop's own: not as the programs do that have given the endings their names.
 _IN_BLOCKS = (".snappy", ".lz4")
@@ -133,23 +139,25 @@ class Storage:
 
     def statuses(self, places: Sequence[Place]) -> list[Status | OSError]:
         """Each as `status` gives it, or the error; objects are asked for at once."""
-        return self._each(self.status, places)
+        return self.each(self.status, places, is_local=_are_local(places))
 
     def starts_of(self, places: Sequence[Place], most_bytes: int) -> list[bytes | OSError | None]:
         """Each as `start_of` gives it, or the error; objects are read at once."""
-        return self._each(lambda place: self.start_of(place, most_bytes), places)
+        return self.each(lambda place: self.start_of(place, most_bytes), places, is_local=_are_local(places))
 
-    def _each(self, ask: Callable[[Place], T], places: Sequence[Place]) -> list[T | OSError]:
-        def answer(place: Place) -> T | OSError:
+    def each(self, ask: Callable[[S], T], things: Sequence[S], *, is_local: bool) -> list[T | OSError]:
+        """What is answered for each, or the error; stores are asked by several threads at once."""
+
+        def answer(thing: S) -> T | OSError:
             try:
-                return ask(place)
+                return ask(thing)
             except OSError as error:
                 return error
 
-        if len(places) < 2 or all(place.is_local for place in places):
-            return list(map(answer, places))
-        with ThreadPoolExecutor(min(_AT_ONCE, len(places)), "multiqueue-storage") as pool:
-            return list(pool.map(answer, places))
+        if len(things) < 2 or is_local:
+            return list(map(answer, things))
+        with ThreadPoolExecutor(min(_AT_ONCE, len(things)), "multiqueue-storage") as pool:
+            return list(pool.map(answer, things))
 
     def exists(self, place: Place) -> bool:
         """Whether there is a file, a directory or an object, or anything whose key goes on below it.
@@ -281,6 +289,66 @@ class Storage:
                 fs, key = self.filesystem(place)
                 fs.rm_file(key)
 
+    def move(self, source: Place, target: Place) -> Place:
+        """Move a file or object there, or beside what is there by that name; where it is then.
+
+        What is there with the same bytes is taken for this one, moved before a crash. Twice is as once.
+
+        Raises:
+            OSError: it cannot be copied, or not removed.
+        """
+        for candidate in _names(target, self.status(source).mtime_ns):
+            if not self.exists(candidate):
+                self._copy(source, candidate)
+                self.remove(source)
+                return candidate
+            if self._are_equal(source, candidate):
+                self.remove(source)
+                return candidate
+        raise AssertionError("there is always another name")
+
+    def _are_equal(self, one: Place, other: Place) -> bool:
+        """Whether two files have the same bytes."""
+        if self.status(one).size_bytes != self.status(other).size_bytes:
+            return False
+        with self.open(one) as a, self.open(other) as b:
+            while (piece := a.read(_PIECE_BYTES)) == b.read(_PIECE_BYTES):
+                if not piece:
+                    return True
+        return False
+
+    def _copy(self, source: Place, target: Place) -> None:
+        """Have the bytes there as a whole, where nothing is; local ones on the disk."""
+        if target.is_local:
+            self._copy_here(source, target.path)
+            return
+        with self._telling(target):
+            fs, key = self.filesystem(target)
+            if not source.is_local and self.filesystem(source)[0] is fs:
+                fs.cp_file(self.filesystem(source)[1], key)
+                return
+            with self.open(source) as stream, fs.open(key, "wb") as copy:
+                shutil.copyfileobj(stream, copy, _PIECE_BYTES)
+
+    def _copy_here(self, source: Place, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_local and not os.path.islink(source.text):
+            try:
+                os.link(source.text, target)
+                return
+            except FileExistsError:
+                raise
+            except OSError:  # on another disk, or there are no links
+                pass
+        draft = target.with_name(f".{target.name}.part")
+        with self.open(source) as stream, open(draft, "wb") as copy:
+            shutil.copyfileobj(stream, copy, _PIECE_BYTES)
+            copy.flush()
+            os.fsync(copy.fileno())
+        if source.is_local:
+            shutil.copystat(source.text, draft)
+        os.rename(draft, target)
+
     @contextlib.contextmanager
     def _unpacked(self, place: Place) -> Iterator[IO[bytes] | gzip.GzipFile | bz2.BZ2File]:
         try:
@@ -312,6 +380,19 @@ class Storage:
                 said = said.replace(secret, "***")
             kind = PermissionError if isinstance(error, PermissionError) else OSError
             raise kind(error.errno if isinstance(error, OSError) else errno.EIO, said, place.text) from None
+
+
+def _are_local(places: Sequence[Place]) -> bool:
+    return all(place.is_local for place in places)
+
+
+def _names(target: Place, mtime_ns: int) -> Iterator[Place]:
+    """The name, then others with the moment at which the file was written, and numbers."""
+    yield target
+    stem, dot, endings = target.name.partition(".")
+    when = datetime.fromtimestamp(mtime_ns // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
+    for number in itertools.count(1):
+        yield target.parent / f"{stem}-{when}{f'-{number}' if number > 1 else ''}{dot}{endings}"
 
 
 def new_filesystem(scheme: str, protocol: str, arguments: Mapping[str, Any]) -> FileSystem:

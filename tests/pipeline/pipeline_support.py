@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -17,6 +18,7 @@ from pipeline_parts_support import (
     Backoff,
     Committer,
     DeadLetters,
+    Disposal,
     Follow,
     Intake,
     Lane,
@@ -30,6 +32,7 @@ from pipeline_parts_support import (
     Settlement,
     Step,
     Steps,
+    Storage,
     WorkClock,
 )
 
@@ -188,6 +191,8 @@ class Pipeline:
         steps: Sequence[Step] = (),
         follow: Callable[[Pipeline], Follow] | None = None,
         connect: Callable[[str], Any] | None = None,
+        wall: Callable[[], float] | None = None,
+        sync: Callable[[], None] = lambda: None,
     ) -> None:
         self.output = base / "out"
         self.time = FakeClock()
@@ -195,6 +200,8 @@ class Pipeline:
         self.reporter = Recorder()
         self.on_idle = on_idle
         self.ledger = ledger(self.output / "_multiqueue" / "state.sqlite", base)
+        if wall is not None:
+            self.ledger._wall = wall
         self.publisher = publisher(self.output)
         try:
             self.publisher.prepare(self.ledger)
@@ -208,6 +215,8 @@ class Pipeline:
         self.intake = Intake(lanes, base, {self.output}, self.ledger, follow(self) if follow else None)
         self.connect = connect
         self.queues = Queues(lanes, self.ledger, follow=follow is not None, clock=self.time)
+        leaving = {lane.name: lane for lane in lanes if lane.after != "keep"}
+        self.disposal = Disposal(leaving, self.ledger, base, Storage(), self.mailbox.post, wall or time.time, sync)
         self.runner = Runner(
             [*lanes, *(step.as_lane(base) for step in steps)],
             self.ledger,
@@ -217,6 +226,7 @@ class Pipeline:
             Settlement(self.ledger, self.publisher, Backoff(attempts, 1.0, 2.0, 60.0), DeadLetters(base / "dead")),
             Steps(steps, lanes, self.ledger),
             self.queues,
+            self.disposal,
             self.mailbox,
             clock,
             self.reporter,
@@ -240,7 +250,7 @@ class Pipeline:
         self.runner.check_invariants()
         if self.dispatcher.run_next():
             self.time.advance(0.1)
-        elif not self.committer.commit():
+        elif not self.committer.commit() and not self.disposal.work():
             self.time.advance(timeout)
 
 

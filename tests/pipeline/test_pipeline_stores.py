@@ -137,3 +137,18 @@ def test_a_bucket_that_is_not_there(s3_store: Store, tmp_path: Path) -> None:
         f"lane 'gone': 's3://{bucket}/nothing' does not exist",
         "lane 'no': 's3://no-such-bucket/in' does not exist",
     ]
+
+
+def test_objects_that_are_done_are_moved(spark: Any, s3_store: Store, tmp_path: Path) -> None:
+    """Objects go once their rows are there, and a lane all of whose objects have gone is whole. (pipeline 28)"""
+    bucket = s3_store.bucket({"in/1.csv": b"a\n1\n", "in/2.csv": b"a\n2\n"})
+    lane = {"files": f"s3://{bucket}/in/*", "format": "csv", "options": {"header": True}}
+    place = {"after": "move", "after_place": f"s3a://{bucket}/done"}
+    config = configured(tmp_path, s3_store, bucket, {"in": {**lane, **place}}, "SELECT a FROM input")
+    result, _ = run(config, spark)
+    assert result.status is ExitStatus.DONE
+    assert s3_store.keys(bucket) == [f"done/{bucket}/in/1.csv", f"done/{bucket}/in/2.csv"]
+    assert "<td>2</td>" in result.report.read_text()
+    result, rows = run(config, spark)
+    assert result.status is ExitStatus.DONE
+    assert [row["a"] for _, row in rows] == ["1", "2"]
