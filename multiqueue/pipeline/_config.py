@@ -283,6 +283,8 @@ def _lane(name: str, section_name: str, section: LaneSection, root: Path | Place
         allow_empty=section.allow_empty,
         **_batch(section),
         batch_s=section.batch_seconds,
+        max_files_per_s=section.max_files_per_second,
+        max_bytes_per_s=section.max_bytes_per_second,
         after=section.after,
         after_delay_s=section.after_delay,
         after_place=None if section.after_place is None else place_of(section.after_place, base),

@@ -109,6 +109,8 @@ class Lane:
     the scan has made them."""
     most_bytes: int | None = None
     """With `target_s`: the most bytes of an item of several files."""
+    max_files_per_s: float | None = None
+    max_bytes_per_s: float | None = None
     batch_s: float = 0.0
     """While following: how long files wait for others to fill a batch."""
     after: str = KEEP

@@ -2,7 +2,7 @@
 
 Promise     A lane's next item has as many files and bytes as its jobs have shown to take `target_seconds`; before any
             has ended, as jobs of all lanes have shown; before those, as a small machine would need. It has one file at
-            least and `MOST_FILES` at most.
+            least and `MOST_FILES` at most, and of a lane with a rate no more than that allows in `target_seconds`.
 How         A guess of what a job takes (a job, its files, its bytes), times the lane's *slowness*: how much longer its
             jobs took than guessed, the last one counting as much as all before it. One number suffices, for the files
             of a lane are alike.
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ._items import Lane
+from ._rate import share_s
 
 # Seconds on two cores, orders of magnitude: what a job costs whatever it does, then a file, then bytes.
 _JOB_S = 0.3
@@ -74,12 +75,14 @@ class Pace:
 
     def fits(self, lane: Lane) -> Fits:
         """Whether so many files of so many bytes are not too many for an item of the lane."""
-        allowed_s = (lane.target_s or 0.0) / max(self._slowness.get(lane.name, self._of_all), 1e-3)
+        target_s = lane.target_s or 0.0
+        allowed_s = target_s / max(self._slowness.get(lane.name, self._of_all), 1e-3)
         most_bytes = lane.most_bytes
 
         def fit(files: int, size_bytes: int) -> bool:
             within = most_bytes is None or size_bytes <= most_bytes
-            return files <= MOST_FILES and within and _guess_s(1, files, size_bytes) <= allowed_s
+            in_time = max(_guess_s(1, files, size_bytes) - allowed_s, share_s(lane, files, size_bytes) - target_s) <= 0
+            return files <= MOST_FILES and within and in_time
 
         return fit
 

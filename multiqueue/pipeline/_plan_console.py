@@ -13,6 +13,7 @@ from ._config import PipelineConfig
 from ._disposal import planned_end
 from ._items import INFER, KEEP
 from ._plan import LanePlan, Plan, StepPlan
+from ._rate import rate_told, share_s
 from ._ways import planned_way
 
 
@@ -27,6 +28,10 @@ def show_plan(console: Console, config: PipelineConfig, plan: Plan) -> None:
         if lane.lane.schema == INFER:
             said = f"has the columns {lane.columns}" if lane.columns else "has its columns inferred from its first item"
             console.print(f"{escape(lane.lane.name)} {escape(said)}", style="dim", soft_wrap=True)
+        if (rate := rate_told(lane.lane)) is not None:
+            least_s = share_s(lane.lane, lane.files, lane.size_bytes)
+            said = f"{escape(lane.lane.name)}: {rate}, so {least_s:,.0f} s for what is to run"
+            console.print(said, style="dim", soft_wrap=True)
         if lane.lane.after != KEEP:
             console.print(f"{escape(lane.lane.name)}: {escape(planned_end(lane.lane))}", style="dim", soft_wrap=True)
         if lane.lane.source is not None:
@@ -92,6 +97,7 @@ def _lane_values(plan: LanePlan) -> dict[str, Any]:
         "files_per_item": plan.batch,
         "columns": plan.columns,
         "after": planned_end(plan.lane),
+        "rate": rate_told(plan.lane),
         "to_run": plan.to_run,
         "new": plan.new,
         "changed": plan.changed,

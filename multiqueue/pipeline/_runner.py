@@ -38,6 +38,7 @@ from ._mailbox import Ended, Left, Mailbox, Message, Started, StopRequested, end
 from ._pace import QUEUED, Measured, Pace
 from ._progress import AttemptEnded, Reporter
 from ._queues import Queues
+from ._rate import Rate
 from ._retry import Verdict, verdict
 from ._settlement import Settlement
 from ._steps import Steps
@@ -46,6 +47,8 @@ from ._work_clock import WorkClock
 
 # How often progress is shown when nothing happens.
 _TICK_S = 0.25
+# Shorter waits are rounding errors of two clocks.
+_LEAST_S = 0.001
 
 FIFO_LANE = "first in, first out"
 """The one lane of a run without fairness."""
@@ -61,6 +64,11 @@ class _LaneFeed:
     dry_until_s: float = 0.0
     """The ledger has nothing for it before this moment, unless something comes in."""
     handle: DispatcherLane | None = None
+    rate: Rate = field(init=False)
+    """Asked by the clock of the run."""
+
+    def __post_init__(self) -> None:
+        self.rate = Rate(self.lane)
 
 
 @dataclass(slots=True)
@@ -172,7 +180,8 @@ class Runner:
 
     def _patience_s(self) -> float:
         now_s = self.clock()
-        waits = [feed.dry_until_s - now_s for feed in self._feeds.values() if feed.dry_until_s > now_s]
+        dues = (max(feed.dry_until_s, feed.rate.free_s) for feed in self._feeds.values())
+        waits = [max(due_s - now_s, _LEAST_S) for due_s in dues if due_s > now_s]
         if not self._tally.stopping:
             parts = (self.intake, self.queues, self.disposal)
             waits += [wait for part in parts if (wait := part.patience_s()) is not None]
@@ -232,7 +241,8 @@ class Runner:
         room = capacity - feed.queued
         now_s = self.clock()
         half_full = room < capacity and 2 * room <= capacity and not by_itself
-        if room <= 0 or half_full or feed.dry_until_s > now_s or self.intake.is_gone(feed.lane.name):
+        is_early = max(feed.dry_until_s, feed.rate.free_s) > now_s
+        if room <= 0 or half_full or is_early or self.intake.is_gone(feed.lane.name):
             return []
         if self.fifo:
             items = self.ledger.next_of_any_lane(now_s, room)
@@ -240,10 +250,11 @@ class Runner:
             if by_itself:
                 self._regroup(feed.lane, now_s, room)
             items = self.ledger.next_waiting(feed.lane.name, now_s, room)
-        if len(items) < room:
+        chosen = feed.rate.allowed(items, now_s)
+        if len(items) < room and len(chosen) == len(items):
             due_s = self.ledger.next_retry_s(None if self.fifo else feed.lane.name, now_s)
             feed.dry_until_s = math.inf if due_s is None else due_s
-        return items
+        return chosen
 
     def _regroup(self, lane: Lane, now_s: float, room: int) -> None:
         """Make the lane's next items, at most so many, as large as its jobs have shown to be right."""

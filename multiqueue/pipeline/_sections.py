@@ -77,6 +77,8 @@ class LaneSection(_Section):
     target_seconds: float = Field(default=10.0, gt=0, strict=False)
     batch_bytes: int | None = Field(default=None, ge=1)
     batch_seconds: float = Field(default=0.0, ge=0, strict=False)
+    max_files_per_second: float | None = Field(default=None, gt=0, strict=False)
+    max_bytes_per_second: float | None = Field(default=None, gt=0, strict=False)
     after: Literal["keep", "move", "delete"] = "keep"
     after_delay: float = Field(default=0.0, ge=0, strict=False)
     after_place: str | None = None

@@ -101,7 +101,7 @@ def test_two_lanes_of_one_name(tmp_path: Path) -> None:
         ('files = "eu/*.csv"', "files = 7", "2: lanes.eu.files: must be a string or an array of strings, not 7"),
         ('files = "eu/*.csv"', "files = []", "2: lanes.eu.files: must not be empty"),
         ('files = "eu/*.csv"\n', "", "1: lanes.eu: give either files = "),
-        ("[lanes.eu]", '[lanes."e.u"]\ncolor = 1', '2: lanes."e.u".color: unknown key; known are allow_empty, batch'),
+        ("[lanes.eu]", '[lanes."e.u"]\ncolor = 1', '2: lanes."e.u".color: unknown key; known are after, after_delay'),
         ('sql = "SELECT * FROM input"', "", "4: job: give either sql"),
         ('sql = "SELECT * FROM input"', 'python = "f.py"', "5: job.python: must be \"module:function\", not 'f.py'"),
         ('path = "out"', 'path = "s3://b/out"', "6: output: path 's3://b/out' is in a store, which cannot"),

@@ -157,7 +157,7 @@ def test_the_command(config: PipelineConfig) -> None:
     assert values["lanes"]["big"] == {
         "priority": 0, "weight": 1, "to_run": 3, "new": 3, "changed": 0, "files": 9,
         "bytes": sum(os.path.getsize(one) for one in (config.base / "big").glob("[0-9]*")), "done": 0, "failed": 0,
-            "by": "spark", "batch": 4, "files_per_item": 4, "columns": None, "after": "keep",
+            "by": "spark", "batch": 4, "files_per_item": 4, "columns": None, "after": "keep", "rate": None,
     }  # fmt: skip
     assert values["steps"]["report"] == {"after": ["totals"], "each_lane": False, "runs": True, "why": "after totals"}
     assert not config.output.exists()
