@@ -31,7 +31,8 @@ from queue import SimpleQueue
 
 from .._words import counted
 from ._items import KEEP, MOVE, FileSeen, Lane, place_seen
-from ._ledger import Leaving, Ledger
+from ._ledger import Ledger
+from ._ledger_leaving import Leaving
 from ._mailbox import Left, Message
 from ._place import Place
 from ._storage import Status, Storage
@@ -111,21 +112,21 @@ class Disposal:
             self._is_busy = True
             self._batches.put(batch)
         else:
-            firsts = {name: self.ledger.first_done(name) for name in self.lanes}
+            firsts = {name: self.ledger.leaving.first_done(name) for name in self.lanes}
             due = [at + self.lanes[name].after_delay_s for name, at in firsts.items() if at is not None]
             self._dry_until_s = min([*due, self._again_s], default=math.inf)
 
     def record(self, left: Left) -> None:
         """Forget what was taken away. Call it inside a transaction."""
         self._is_busy = False
-        self.ledger.forget_left([one for one, what in left.outcomes if not what.startswith(_CANNOT)])
+        self.ledger.leaving.forget([one for one, what in left.outcomes if not what.startswith(_CANNOT)])
         for one, what in left.outcomes:
             self.told[one.lane, what] += 1
         if any(what.startswith(_CANNOT) for _, what in left.outcomes):
             self._again_s = self.wall() + _PAUSE_S
         counts = Counter(one.lane for one, what in left.outcomes if what in _PAST.values())
         for lane, count in counts.items():
-            self.ledger.count_taken_away(lane, count)
+            self.ledger.leaving.count(lane, count)
 
     def sentences(self) -> list[str]:
         """What became of files in this run, a sentence for each lane and outcome."""
@@ -143,7 +144,7 @@ class Disposal:
         """What an earlier run has noted and not taken away, or this one could not."""
         if self.wall() < self._again_s:
             return []
-        found = self.ledger.leaving(list(self.lanes), _MOST)
+        found = self.ledger.leaving.noted(list(self.lanes), _MOST)
         if not found:
             self._again_s = math.inf
         return found
@@ -151,13 +152,13 @@ class Disposal:
     def _next_batch(self) -> list[Leaving]:
         """Note the next files that go: all of an item, unless one of them is not the one that was read."""
         for lane in self.lanes.values():
-            found = self.ledger.done_before(lane.name, self.wall() - lane.after_delay_s, _MOST)
+            found = self.ledger.leaving.done_before(lane.name, self.wall() - lane.after_delay_s, _MOST)
             if not found:
                 continue
             are_same = [self._are_same(files) for files in found]
             with self.ledger.transaction():
                 for files, is_same in zip(found, are_same, strict=True):
-                    self.ledger.begin_leaving(files) if is_same else self.ledger.stay(files[0].item)
+                    self.ledger.leaving.begin(files) if is_same else self.ledger.leaving.stay(files[0].item)
             return [one for files, is_same in zip(found, are_same, strict=True) if is_same for one in files]
         return []
 

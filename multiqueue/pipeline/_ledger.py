@@ -4,8 +4,8 @@ Promise     An item moves only along the arrows of `_lifecycle.TRANSITIONS`: eve
             fails if it is not that. An item is handed out for submission only after the transaction that holds
             its new attempt number is committed, so after a crash a published output can be told from a stale one.
             A file belongs to at most one item of a lane, for ever.
-State       Tables meta, items, files, messages (`_ledger_file`). WAL with synchronous=NORMAL: after kill -9 every
-            committed transaction is there; after a power loss the last ones may be undone, which hands items back
+State       Tables meta, items, files, messages, leaving (`_ledger_file`). WAL with synchronous=NORMAL: after kill -9
+            every committed transaction is there; after a power loss the last ones may be undone, which hands items back
             and never marks one done that is not.
 Threads     None of its own and no lock: one thread, the runner's, makes every call. Readers (`pipeline status`,
             the report) open their own read-only connection; WAL lets them read beside the writer.
@@ -29,7 +29,8 @@ from pathlib import Path
 from ._batching import cut, halves
 from ._errors import IllegalTransition, StateMismatch
 from ._items import MESSAGE, STEP, FileSeen, Item, item_id, place_seen
-from ._ledger_file import TAKEN_AWAY, LaneCount, State, connect, in_sentences, lane_counts, state_named, told
+from ._ledger_file import LaneCount, State, connect, in_sentences, lane_counts, state_named, told
+from ._ledger_leaving import LedgerLeaving
 from ._ledger_messages import LedgerMessages
 from ._lifecycle import ItemEvent, ItemState, after, before
 from ._pace import Fits, Measured
@@ -65,16 +66,6 @@ class Scanned:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
-    """A file of a done item that is to be taken away."""
-
-    item: int
-    lane: str
-    seen: FileSeen
-    """As it was read."""
-
-
-@dataclass(frozen=True, slots=True)
 class Standing:
     """How far a lane is."""
 
@@ -96,6 +87,7 @@ class Ledger:
         self._storage = storage or Storage()
         self._connection = connect(path)
         self.messages = LedgerMessages(self._connection)
+        self.leaving = LedgerLeaving(self._connection)
 
     def close(self) -> None:
         self._connection.close()
@@ -323,7 +315,7 @@ class Ledger:
         of the lane to `record_rest`.
         """
         paths = [one.path for one in seen]
-        known, leaving = self._known(lane, paths), self._leaving_of(lane, paths)
+        known, leaving = self._known(lane, paths), self.leaving.versions(lane, paths)
         new: list[FileSeen] = []
         changed: dict[int, FileSeen] = {}
         same = 0
@@ -358,16 +350,6 @@ class Ledger:
             (lane, *paths),
         )
         return {path: (size, mtime_ns, item) for path, size, mtime_ns, item in rows}
-
-    def _leaving_of(self, lane: str, paths: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
-        """Sizes and times of files that are to be taken away, by path: one may be followed by another of its name."""
-        marks = ",".join("?" * len(paths))
-        found: dict[str, list[tuple[int, int]]] = {}
-        for path, size_bytes, mtime_ns in self._connection.execute(
-            f"SELECT path, size, mtime_ns FROM leaving WHERE lane = ? AND path IN ({marks})", (lane, *paths)
-        ):
-            found.setdefault(path, []).append((size_bytes, mtime_ns))
-        return found
 
     def add(self, lane: str, files: Sequence[FileSeen], now_s: float, tries: int = 0, attempt: int = 0) -> None:
         """Make an item of these files, which no item has yet."""
@@ -460,63 +442,6 @@ class Ledger:
             # As after an attempt, so that nothing joins them with others again.
             self.add(item.lane, files, now_s, tries if len(files) > 1 else 0, attempt=1)
         return len(parts)
-
-    # Files that are taken away
-
-    def leaving(self, lanes: Sequence[str], most: int) -> list[Leaving]:
-        """Files of these lanes that are noted to be taken away."""
-        marks = ",".join("?" * len(lanes))
-        rows = self._connection.execute(
-            f"SELECT item, lane, path, size, mtime_ns FROM leaving WHERE lane IN ({marks}) LIMIT ?", (*lanes, most)
-        )
-        return [Leaving(item, lane, FileSeen(path, size, mtime_ns)) for item, lane, path, size, mtime_ns in rows]
-
-    def done_before(self, lane: str, at_s: float, most: int) -> list[list[Leaving]]:
-        """The files of the lane's items that were done by then, the first ones, item by item: at most so many files,
-        or one item. Those that `stay` or are leaving are not among them."""
-        rows = self._connection.execute(
-            "SELECT seq FROM items WHERE state = 'done' AND lane = ? AND ended_at <= ? ORDER BY ended_at, seq LIMIT ?",
-            (lane, at_s, most),
-        ).fetchall()
-        found: list[list[Leaving]] = []
-        count = 0
-        for (seq,) in rows:
-            found.append([Leaving(seq, lane, one) for one in self._files(seq)])
-            count += len(found[-1])
-            if count >= most:
-                break
-        return found
-
-    def first_done(self, lane: str) -> float | None:
-        """When the first of the items that `done_before` knows was done, by the clock on the wall."""
-        (at_s,) = self._connection.execute(
-            "SELECT min(ended_at) FROM items WHERE state = 'done' AND lane = ?", (lane,)
-        ).fetchone()
-        return None if at_s is None else float(at_s)
-
-    def begin_leaving(self, files: Sequence[Leaving]) -> None:
-        """Note that these, all files of a done item, are taken away from now on; they are input no more."""
-        self._connection.executemany(
-            "INSERT INTO leaving (item, lane, path, size, mtime_ns) VALUES (?, ?, ?, ?, ?)",
-            [(one.item, one.lane, one.seen.path, one.seen.size_bytes, one.seen.mtime_ns) for one in files],
-        )
-        self._connection.execute("DELETE FROM files WHERE item = ?", (files[0].item,))
-        self.stay(files[0].item)
-
-    def stay(self, item: int) -> None:
-        """The files of this done item are not taken away, unless it is done anew."""
-        self._connection.execute("UPDATE items SET ended_at = NULL WHERE seq = ?", (item,))
-
-    def forget_left(self, files: Sequence[Leaving]) -> None:
-        """These are not to be taken away any more."""
-        self._connection.executemany(
-            "DELETE FROM leaving WHERE item = ? AND path = ?", [(one.item, one.seen.path) for one in files]
-        )
-
-    def count_taken_away(self, lane: str, count: int) -> None:
-        """So many more files of the lane were moved or deleted."""
-        row = self._connection.execute("SELECT value FROM meta WHERE name = ?", (TAKEN_AWAY + lane,)).fetchone()
-        self._set(TAKEN_AWAY + lane, count + (0 if row is None else int(row[0])))
 
     def hand_back(self, item: Item) -> None:
         """The attempt was cancelled: the item waits again, as if this attempt had not been."""

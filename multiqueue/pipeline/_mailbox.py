@@ -12,7 +12,7 @@ from ..core import Queue
 from ..errors import Empty
 from ._items import FileSeen
 from ._known_columns import Learned
-from ._ledger import Leaving
+from ._ledger_leaving import Leaving
 from ._table import Written
 
 

@@ -173,8 +173,8 @@ def test_a_death_at_every_step(tmp_path: Path, after: str) -> None:
         lane = moved(base, batch=2) if after == "move" else lane_of(base, "eu", after="delete", batch=2)
         dying = Pipeline(base, [lane])
         dying.disposal.storage = storage = DyingStorage(step)
-        dying.ledger.begin_leaving = died(storage, dying.ledger.begin_leaving)  # type: ignore[method-assign]
-        dying.ledger.forget_left = died(storage, dying.ledger.forget_left)  # type: ignore[method-assign]
+        dying.ledger.leaving.begin = died(storage, dying.ledger.leaving.begin)  # type: ignore[method-assign]
+        dying.ledger.leaving.forget = died(storage, dying.ledger.leaving.forget)  # type: ignore[method-assign]
         try:
             dying.run()
             is_over = True
@@ -185,7 +185,7 @@ def test_a_death_at_every_step(tmp_path: Path, after: str) -> None:
         assert names(base / "gone") == (["eu/0000.txt", "eu/0001.txt", "eu/0002.txt"] if after == "move" else [])
         assert rows_in(base / "out") == contents({"eu": 3})
         last = Pipeline(base, [lane])
-        assert last.ledger.leaving(["eu"], 9) == []
+        assert last.ledger.leaving.noted(["eu"], 9) == []
         last.run()
         if is_over:
             assert step > 10
