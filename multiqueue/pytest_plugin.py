@@ -83,7 +83,7 @@ class BrokerForTests:
                 raise ValueError(f"cannot load {str(definitions)!r}: {error.read().decode()}") from None
 
     def empty(self, timeout: float = 5.0) -> None:
-        """Close all connections, and remove all queues and the exchanges that are not predefined.
+        """Close all connections, and remove what a test made: virtual hosts, queues, exchanges, users.
 
         A connection that does not answer is cut.
 
@@ -101,16 +101,22 @@ class BrokerForTests:
                 for connection in connections:
                     connection.io.post(connection.abort)
             time.sleep(LOOK_AGAIN)
+        from multiqueue.amqp import guest
         from multiqueue.broker import NotFound
 
-        for host in self.broker.virtual_hosts():
-            for queue in host.queues():
-                with suppress(NotFound):  # it went with its connection, or with its last binding
-                    host.delete_queue(queue.name)
-            for exchange in host.exchanges():
-                if exchange.name and not exchange.name.startswith("amq."):
-                    with suppress(NotFound):
-                        host.delete_exchange(exchange.name)
+        default, *others = self.broker.virtual_hosts()
+        for host in others:
+            self.broker.delete_virtual_host(host.name)
+        for queue in default.queues():
+            with suppress(NotFound):  # it went with its connection, or with its last binding
+                default.delete_queue(queue.name)
+        for exchange in default.exchanges():
+            if exchange.name and not exchange.name.startswith("amq."):
+                with suppress(NotFound):
+                    default.delete_exchange(exchange.name)
+        for user in self.server.access.users():
+            self.server.access.remove(user.name)
+        self.server.access.put(guest())
 
     def wait_for(self, queue: str, count: int = 1, timeout: float = 5.0) -> None:
         """Return once `count` messages, or more, are ready in a queue, which need not be there yet.

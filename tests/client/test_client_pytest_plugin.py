@@ -173,6 +173,8 @@ import urllib.request
 import pika
 import pytest
 
+from multiqueue.amqp import User
+
 ports, left = set(), []
 
 @pytest.mark.parametrize("turn", [1, 2])
@@ -189,10 +191,14 @@ def test_one_broker_is_emptied(multiqueue_broker, turn):
     channel.exchange_bind("y", "x")
     channel.basic_publish("", "kept", b"tea")
     left.append(connection)  # it stays open, and nobody reads from it
+    multiqueue_broker.broker.add_virtual_host("shop").declare_queue("orders")
+    multiqueue_broker.server.access.put(User("ada"))
 
 def test_nothing_is_left(multiqueue_broker):
     host = multiqueue_broker.broker.virtual_host()
     assert [queue.name for queue in host.queues()] == ["kept"]
+    assert [host.name for host in multiqueue_broker.broker.virtual_hosts()] == ["/"]
+    assert [user.name for user in multiqueue_broker.server.access.users()] == ["guest"]
     assert {exchange.name for exchange in host.exchanges()} & {"x", "y"} == set()
     assert multiqueue_broker.server.connections() == []
     for connection in left:
