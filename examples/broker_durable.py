@@ -16,7 +16,7 @@ def main() -> None:
             published[-1].wait()  # they are stored in order: all of them are, now
             first = broker.get("orders")
             assert first is not None
-            first.accept(wait=True)  # for good, whatever happens next
+            first.accept(wait=True)  # for good, also after a crash
 
         with Broker(data=data) as broker:
             orders = broker.queue("orders")

@@ -108,13 +108,13 @@ def _(frames: Frames) -> object:
     return frames.until("basic.qos-ok")
 
 
-@row(_ODD, "`channel.flow-ok`, which nobody asked for")
+@row(_ODD, "`channel.flow-ok`, which was not asked for")
 def _(frames: Frames) -> object:
     frames.send(method_frame(commands.Channel.FlowOk(True)))
     return frames.in_step()
 
 
-@row(_ODD, "`channel.close-ok`, which nobody asked for")
+@row(_ODD, "`channel.close-ok`, which was not asked for")
 def _(frames: Frames) -> object:
     frames.send(method_frame(commands.Channel.CloseOk()))
     return frames.in_step()
