@@ -32,7 +32,7 @@ SHARED = {
     "rabbitmq": re.compile("::.*rabbitmq|test_interop_differential", re.IGNORECASE),
     "browser": re.compile("test_monitor_page"),
     "postgres": re.compile("::.*postgres", re.IGNORECASE),
-    "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|input|stores|table_spark))"),
+    "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|columns|input|stores|table_spark))"),
 }
 
 

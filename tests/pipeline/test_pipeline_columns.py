@@ -15,7 +15,7 @@ from multiqueue.pipeline import ExitStatus, RunResult, parse_config, plan_of, ru
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-WAYS = ["spark", "python"]
+WAYS = [pytest.param(io, marks=pytest.mark.slow(selected=True)) for io in ("spark", "python")]
 
 
 @pytest.fixture(scope="module")

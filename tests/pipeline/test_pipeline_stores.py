@@ -102,6 +102,7 @@ def test_every_format_from_a_store(spark: Any, s3_store: Store, tmp_path: Path) 
     assert KEYS["key"] not in written
 
 
+@pytest.mark.slow(selected=True)
 def test_a_bad_object_is_set_aside_alone(spark: Any, s3_store: Store, tmp_path: Path) -> None:
     """Of objects that are read together the bad one is set aside alone, with a dead letter in the store; a mended one
     is read again, and its letter goes."""
