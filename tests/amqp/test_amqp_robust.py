@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from amqp_parts_support import SessionTransaction
+from amqp_parts_support import methods as wire_methods
 from amqp_raw_support import Closed, RawClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -138,7 +139,7 @@ def test_any_methods_in_any_order(server: Server, caplog: pytest.LogCaptureFixtu
         client.send_method(1, commands.Channel.Open)
         for _ in range(data.draw(st.integers(1, 6))):
             method = data.draw(st.sampled_from(methods))
-            fields = {name: data.draw(values[kind]) for name, kind in methods._fields(method)}
+            fields = {name: data.draw(values[kind]) for name, kind in wire_methods._fields(method)}
             try:
                 client.send_method(data.draw(st.integers(1, 2)), method, **fields)
             except OSError:
