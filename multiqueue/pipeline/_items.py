@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -225,7 +226,8 @@ class Item:
 
 def place_seen(path: str, base: Path) -> Place:
     """The place of a `FileSeen`'s path."""
-    return Place(path if scheme_of(path) else str(base / path))
+    # A path is normal as it was seen, so pathlib would say the same at ten times the cost.
+    return Place(path if scheme_of(path) else os.path.join(base, path))
 
 
 def shown(path: str) -> str:

@@ -207,7 +207,7 @@ class _Walk:
         return _closure([rest for rest in left if rest])
 
     def _file(self, entry: _Entry) -> FileSeen | None:
-        path = os.path.relpath(entry.path, self._base) if self._is_below_base(entry.path) else entry.path
+        path = entry.path[len(self._base) + 1 :] if self._is_below_base(entry.path) else entry.path
         if self._lane.format != "paths" and entry.name.startswith(("_", ".")):
             self._passed_over.add("Spark ignores names that start with '_' or '.'", path)
             return None
