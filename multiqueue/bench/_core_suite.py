@@ -71,6 +71,26 @@ def _single() -> Workload:
     )
 
 
+def _scaling() -> Workload:
+    rivals = [
+        replace(rival, name=f"{rival.name}, {threads} thread{'s' * (threads > 1)}")
+        for threads in (1, 2)
+        for rival in _rivals((STANDARD, OURS, OUR_QUEUE), partial(put_and_get, threads=threads))
+    ]
+    return Workload(
+        "scaling",
+        "put and get by one thread, and by two on queues of their own",
+        ITEMS,
+        tuple(rivals),
+        rivals[0].name,
+        n_unit="pairs",
+        threads="1 or 2",
+        divisor=2,
+        note="For free-threaded builds, where two threads that share nothing do twice as much as one. With a GIL they "
+        "take turns.",
+    )
+
+
 def _transfer(
     producers: int, consumers: int, *, capacity: int = 0, goals: tuple[Goal, ...] = (), note: str = ""
 ) -> Workload:
@@ -198,6 +218,7 @@ SUITE = Suite(
         ),
         _transfer(4, 4, capacity=CAPACITY),
         _idle_subqueues(),
+        _scaling(),
         _batches(threads=1),
         _batches(threads=2),
         _wake_up(),

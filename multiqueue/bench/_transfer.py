@@ -47,22 +47,16 @@ class Transfer:
         self._ends.close()
 
 
-def put_and_get(contender: Contender, n: int) -> Transfer:
-    """One thread puts one item and gets it again, n times.
+def put_and_get(contender: Contender, n: int, *, threads: int = 1) -> Transfer:
+    """Each thread puts one item into a queue of its own and gets it again, until all have done n together.
 
     Items and the room for them exist beforehand: the first touch of fresh memory can cost more than the queue.
     """
-    ends = contender.make(1, UNBOUNDED)
-    stream = list(range(n))
-    received: list[Any] = [None] * n
-
-    def work() -> None:
-        put, get = ends.puts[0], ends.get
-        for place, item in enumerate(stream):
-            put(item)
-            received[place] = get()
-
-    return Transfer(ends, [work], [stream], [received])
+    made = [contender.make(1, UNBOUNDED) for _ in range(threads)]
+    streams = [list(share) for share in deal(n, threads)]
+    received: list[list[Any]] = [[None] * len(stream) for stream in streams]
+    bodies = [_alone(*each) for each in zip(made, streams, received, strict=True)]
+    return Transfer(made[0]._replace(close=lambda: [ends.close() for ends in made]), bodies, streams, received)
 
 
 def producers_to_consumers(
@@ -102,6 +96,16 @@ def batches(contender: Contender, n: int, *, size: int, threads: int) -> Transfe
             received.extend(get_many(size))
 
     return Transfer(ends, [both] if threads == 1 else [produce, consume], [stream], [received])
+
+
+def _alone(ends: Ends, stream: Sequence[int], received: list[Any]) -> Body:
+    def work() -> None:
+        put, get = ends.puts[0], ends.get
+        for place, item in enumerate(stream):
+            put(item)
+            received[place] = get()
+
+    return work
 
 
 def _producer(ends: Ends, number: int, stream: range) -> Body:

@@ -14,7 +14,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-# Second strikes in all states take an hour; these have somebody in every line, a coroutine too, and equal elements.
+# Second strikes in all states take some five minutes of CPU; these have somebody in every line, a coroutine too, and
+# equal elements.
 STRUCK_TWICE = {
     "all lines": ("task_done", "clear", "remove_subqueue"),
     "coroutines": ("get", "async_put"),
