@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import threading
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -28,7 +31,7 @@ from multiqueue.broker import (
     QueueConsumer,
     QueueKind,
 )
-from multiqueue.testing import Run, explore
+from multiqueue.testing import PATIENCE, Run, Threads, explore, switch_interval
 
 MUCH = 1 << 30  # bytes
 
@@ -325,6 +328,51 @@ def test_a_run_of_a_deleted_queue_is_accepted_without_an_error() -> None:
         run = subscription.get_many(5)
         broker.delete_queue("q")
         subscription.accept(*run)
+
+
+@pytest.mark.parametrize("seed", [*range(3), *[pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 100)]])
+def test_every_message_of_a_run_is_settled_once(seed: int) -> None:
+    """Three that put runs, three that get, give back and accept runs, threads switched every microsecond."""
+    queue, count = BrokerQueue("q"), 200
+    targets = [ConsumerTarget(credit=Credit(prefetch)) for prefetch in (1, 3, 50)]
+    accepted: Counter[object] = Counter()  # of bodies; each thread adds under the lock
+    lock = threading.Lock()
+    left = threading.Semaphore(0)
+
+    def produce(number: int) -> None:
+        dice, serial = random.Random(10 * seed + number), 0
+        while serial < count:
+            size = min(count - serial, dice.randrange(1, 20))
+            queue.put_many(Message((number, each)) for each in range(serial, serial + size))
+            serial += size
+
+    def consume(number: int) -> None:
+        dice, target = random.Random(10 * seed + 5 + number), targets[number]
+        try:
+            while True:
+                deliveries = target.get_many(dice.randrange(1, 30))
+                done = [delivery for delivery in deliveries if dice.random() > 0.05]
+                target.release(*[delivery for delivery in deliveries if delivery not in done])
+                target.accept(*done)
+                with lock:
+                    accepted.update(bodies(done))
+                for _ in done:
+                    left.release()
+        except ShutDown:
+            pass
+
+    for target in targets:
+        target.consume(queue)
+    with switch_interval(), Threads() as threads:
+        for number in range(3):
+            threads.start(consume, number)
+            threads.start(produce, number)
+        all_came = all(left.acquire(timeout=PATIENCE) for _ in range(3 * count))
+        for target in targets:
+            target.close()
+    assert all_came, queue.statistics()
+    queue.check_invariants()
+    assert accepted == Counter((number, each) for number in range(3) for each in range(count))
 
 
 # -- in every order
