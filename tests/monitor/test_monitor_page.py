@@ -283,6 +283,15 @@ def test_ten_thousand_queues_are_a_page_of_fifty(visit: Visiting, broker: Broker
     assert rows.count() == 10
 
 
+def test_messages_that_no_queue_took_are_seen(visit: Visiting, broker: Broker) -> None:
+    """Those that came back to their publishers, and those that did not. (monitor 10)"""
+    look = visit()
+    look.page.locator("#live[data-state=live]").wait_for()
+    for _ in range(500):
+        broker.publish(Message(b"", routing_key="nowhere"))
+    look.page.get_by_text("unroutable", exact=True).locator("..").get_by_text(re.compile("[1-9]")).wait_for()
+
+
 def test_names_are_text_and_nothing_else(visit: Visiting, broker: Broker) -> None:
     """A queue whose name or message is HTML is shown as it is written. (monitor 6)"""
     name = "<img src=x onerror=alert(1)>/%2F '\""

@@ -48,7 +48,7 @@ export function overviewPage() {
     tile("unacked", compact(totals.messages_unacknowledged ?? 0));
     tile("published", rate(speed("publish")));
     tile("delivered", rate(speed("deliver_get")));
-    tile("unroutable", rate(speed("return_unroutable")));
+    tile("unroutable", rate(speed("return_unroutable") + speed("drop_unroutable")));
     tile("redelivered", rate(speed("redeliver")));
     tile("queues", count(objects.queues), "#/queues");
     tile("connections", count(objects.connections), "#/connections");
