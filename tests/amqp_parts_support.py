@@ -38,6 +38,7 @@ from multiqueue.amqp._session.piecework import Piecework as Piecework
 from multiqueue.amqp._session.session import HANDLERS as HANDLERS
 from multiqueue.amqp._session.session import SETTLING as SETTLING
 from multiqueue.amqp._session.transaction import SessionTransaction as SessionTransaction
+from multiqueue.amqp._session.turns import Turns as Turns
 from multiqueue.amqp._session.window import ChannelWindow as ChannelWindow
 from multiqueue.amqp._session.window import Window as Window
 from multiqueue.amqp._wire import hot as hot

@@ -11,6 +11,7 @@ from multiqueue.broker._base.message_codec import decode_stored as decode_stored
 from multiqueue.broker._base.message_codec import encode_message as encode_message
 from multiqueue.broker._base.ports import AT_ONCE as AT_ONCE
 from multiqueue.broker._base.ports import Kept as Kept
+from multiqueue.broker._base.waits import here as here
 from multiqueue.broker._delivery import ready as ready
 from multiqueue.broker._delivery import target as target
 from multiqueue.broker._delivery.housekeeping import Housekeeping as Housekeeping
@@ -24,6 +25,7 @@ from multiqueue.broker._durable.definitions import queue_from as queue_from
 from multiqueue.broker._durable.journal import Journal as Journal
 from multiqueue.broker._paging import budget as budget
 from multiqueue.broker._paging import members as members
+from multiqueue.broker._paging import spill as spill
 from multiqueue.broker._paging.lists import Paging as Paging
 from multiqueue.broker._paging.loads import HEADER_BYTES as HEADER_BYTES
 from multiqueue.broker._paging.loads import Found as Found

@@ -36,6 +36,7 @@ from ._base.settings import MessageGroups as MessageGroups
 from ._base.settings import Overflow as Overflow
 from ._base.settings import QueueKind as QueueKind
 from ._base.settings import QueueSettings as QueueSettings
+from ._base.waits import serve_many as serve_many
 from ._delivery.received import Getter as Getter
 from ._delivery.received import Received as Received
 from ._delivery.scheduler import Connection as Connection
@@ -157,5 +158,6 @@ __all__ = [
     "known_queue_kinds",
     "make_entry_list",
     "register_queue_kind",
+    "serve_many",
     "unregister_queue_kind",
 ]

@@ -53,13 +53,18 @@ class StoreFront:
         failed: Callable[[BaseException], object] | None = None,
         *,
         lingers: bool = False,
+        waits: bool = True,
     ) -> Submission:
-        return self._commits.submit(operations, committed, failed, lingers=lingers)
+        return self._commits.submit(operations, committed, failed, lingers=lingers, waits=waits)
 
     def submit_run(
-        self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+        self,
+        parts: Sequence[Sequence[Operation]],
+        told: Callable[[Mapping[int, StoreError]], object],
+        *,
+        waits: bool = True,
     ) -> Submission:
-        return self._commits.submit_run(parts, told)
+        return self._commits.submit_run(parts, told, waits=waits)
 
     def page(self, queue: int, after: int, limit: int, *, level: int = 0) -> list[Header]:
         return self._opened_reader().page(queue, after, limit, level)

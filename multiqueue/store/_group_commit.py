@@ -119,13 +119,18 @@ class GroupCommit:
         failed: Callable[[BaseException], object] | None = None,
         *,
         lingers: bool = False,
+        waits: bool = True,
     ) -> Submission:
-        return self._hand_in(Submission(tuple(operations), committed, failed), lingers=lingers)
+        return self._hand_in(Submission(tuple(operations), committed, failed), lingers=lingers, waits=waits)
 
     def submit_run(
-        self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+        self,
+        parts: Sequence[Sequence[Operation]],
+        told: Callable[[Mapping[int, StoreError]], object],
+        *,
+        waits: bool = True,
     ) -> Submission:
-        return self._hand_in(Run(parts, told))
+        return self._hand_in(Run(parts, told), waits=waits)
 
     def pending(self) -> tuple[int, int]:
         """How many operations, and how many bytes, wait for their commit."""
@@ -165,8 +170,9 @@ class GroupCommit:
 
     # The submitters' side
 
-    def _hand_in(self, submission: Submission, *, lingers: bool = False) -> Submission:
+    def _hand_in(self, submission: Submission, *, lingers: bool = False, waits: bool) -> Submission:
         size, grows = _size(submission.operations)
+        grows = grows and waits
         if self._end is not None or getpid() != self._pid:
             self.check_open()
         with self._lock:

@@ -198,6 +198,7 @@ class MessageStore(Protocol):
         failed: Callable[[BaseException], object] | None = None,
         *,
         lingers: bool = False,
+        waits: bool = True,
     ) -> Commit:
         """Have these operations committed, all or none; gives ids to the Puts before it returns.
 
@@ -206,14 +207,19 @@ class MessageStore(Protocol):
         milliseconds for others, unless a thread waits for it: removals are not worth a commit of their own.
 
         Blocks only while more than `max_pending_bytes` are on their way, never without a Put among the operations,
-        and never on the store's own thread. Without operations it is done when everything before it is.
+        and never on the store's own thread, nor where it is not to: then the caller holds back those who bring more.
+        Without operations it is done when everything before it is.
 
         Raises:
             StoreFailed, StoreClosed: nothing was accepted.
         """
 
     def submit_run(
-        self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+        self,
+        parts: Sequence[Sequence[Operation]],
+        told: Callable[[Mapping[int, StoreError]], object],
+        *,
+        waits: bool = True,
     ) -> Commit:
         """`submit` each of the parts, one or more, in their order, at little more than the price of one.
 

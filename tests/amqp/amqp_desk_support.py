@@ -92,6 +92,12 @@ class Desk:
         """Bytes come in, if they are read at all."""
         assert self.transport.is_read_from
         self.connection.data_received(data)
+        self.take_turns()
+
+    def take_turns(self) -> None:
+        """Let it deal with what was too much for one turn."""
+        while "next turn" in self.connection.gate.reasons and len(self.connection.gate.reasons) == 1:
+            self.run()
 
     def say_method(self, channel: int, method: Any, **fields: Any) -> None:
         """A method comes in."""

@@ -4,8 +4,9 @@
 
 prints a line for each operation: how long it took, and the longest, the 99th and the 50th percentile of the round trips
 (`basic.qos`, one a millisecond) of a client in this process meanwhile, in milliseconds. The broker is a process of its
-own. On a machine that does other things the longest is often a wait for a CPU: `own max` leaves that out. `collector`
-is the CPU time of the longest look of the garbage collector, and the generation that it was.
+own. On a machine that does other things the longest is often a wait for a CPU: `own` beside each leaves that out.
+`turn` is the CPU time of the longest turn of the I/O thread, `hold` that of the longest hold of a queue's lock, and
+`collector` that of the longest look of the garbage collector, with the generation that it was.
 """
 
 from __future__ import annotations
@@ -23,11 +24,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from amqp_parts_support import IoThread, ServerConnection, Turns
 from amqp_raw_support import RawClient
+from broker_parts_support import queue as queue_module
 from pamqp import commands
 
 from multiqueue import amqp
 from multiqueue.amqp import patient_collector
+from multiqueue.amqp.wire import encode_properties, encode_publish
 from multiqueue.broker import Broker, BrokerQueue, Message
 
 PAUSE = 0.001  # seconds between two round trips
@@ -53,6 +57,7 @@ def fill(broker: Broker, count: int, name: str = "q", durable: bool = False, **a
 
 def serve(limit: int | None, data: str | None, is_patient: bool) -> None:
     """Read operations from stdin, one a line, and answer each with a line."""
+    _measure_turns_and_holds()
     options: Words = {} if limit is None else {"memory_limit": limit}
     if data:
         options["data"] = data
@@ -71,6 +76,43 @@ def _nothing() -> Iterator[None]:
 
 
 CONTROLS: dict[str, Callable[[Broker, int], object]] = {}
+_longest = {"turn": 0.0, "hold": 0.0}  # seconds of CPU time
+
+
+def _as_turn(function: Callable[..., Any]) -> Callable[..., Any]:
+    def turn(*args: Any) -> Any:
+        begin = time.thread_time()
+        try:
+            return function(*args)
+        finally:
+            _longest["turn"] = max(_longest["turn"], time.thread_time() - begin)
+
+    return turn
+
+
+class MeasuredLock:
+    """A queue's lock."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begin = 0.0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._begin = time.thread_time()
+
+    def __exit__(self, *exc_info: object) -> None:
+        _longest["hold"] = max(_longest["hold"], time.thread_time() - self._begin)
+        self._lock.release()
+
+
+def _measure_turns_and_holds() -> None:
+    post: Any = IoThread.post
+    IoThread.post = lambda self, callback, *args: post(self, _as_turn(callback), *args)  # type: ignore[method-assign]
+    for part, name in ((IoThread, "_do_first_piece"), (Turns, "_take"), (ServerConnection, "data_received")):
+        setattr(part, name, _as_turn(getattr(part, name)))
+    queue_module.Lock = MeasuredLock
+
 
 _began = [0.0]  # when the present look of the garbage collector has
 _looks: list[tuple[float, int]] = [(0.0, 0)]  # how long looks have taken, and of which generation they were
@@ -141,6 +183,30 @@ def page_out(broker: Broker, count: int) -> object:
 
 
 @control
+def lower_limit(broker: Broker, count: int) -> object:
+    """What is on the queue is more than there is memory for from now on."""
+    broker.virtual_host().memory_limit = 16 << 20
+    return READY
+
+
+@control
+def empty(broker: Broker, count: int) -> object:
+    broker.declare_queue("q")
+    return READY
+
+
+@control
+def empty_durable(broker: Broker, count: int) -> object:
+    broker.declare_queue("q", durable=True)
+    return READY
+
+
+@control
+def paged_ring(broker: Broker, count: int) -> object:
+    return len(fill(broker, count, x_max_length_bytes=count * SMALL)), page_out(broker, count)
+
+
+@control
 def left(broker: Broker, count: int) -> object:
     """How many messages are on the queue, and on that of dead letters."""
     names = [queue.name for queue in broker.virtual_host().queues()]
@@ -148,11 +214,13 @@ def left(broker: Broker, count: int) -> object:
 
 
 @control
-def collector(broker: Broker, count: int) -> object:
-    """Milliseconds that the longest look of the garbage collector has taken since the last time."""
-    longest, generation = max(_looks)
+def longest(broker: Broker, count: int) -> object:
+    """Milliseconds of the longest turn, hold, and look of the garbage collector since the last time."""
+    took, generation = max(_looks)
     _looks[1:] = []
-    return f"{1000 * longest:.1f}/{generation}"
+    turn, hold = (1000 * _longest[each] for each in ("turn", "hold"))
+    _longest.update(turn=0.0, hold=0.0)
+    return f"{turn:.1f} {hold:.1f} {1000 * took:.1f}/{generation}"
 
 
 @control
@@ -388,15 +456,38 @@ def _expiry(kind: str) -> Callable[[Peer, int], Iterator[None]]:
     return operate
 
 
-def evict(peer: Peer, count: int) -> Iterator[None]:
+def _eviction(kind: str) -> Callable[[Peer, int], Iterator[None]]:
     """One large message takes the place of all that are there."""
-    peer.tell("ring", count)
-    with connect(peer.url) as client:
-        body = bytes(count * SMALL)
-        yield
-        client.publish("", "q", body)
-        _ready(client)
-        yield
+
+    def operate(peer: Peer, count: int) -> Iterator[None]:
+        peer.tell(kind, count)
+        with connect(peer.url) as client:
+            body = bytes(count * SMALL)
+            yield
+            client.publish("", "q", body)
+            while client.ready("q") != 1:
+                time.sleep(0.01)
+            yield
+
+    return operate
+
+
+def _publishing(kind: str, delivery_mode: int) -> Callable[[Peer, int], Iterator[None]]:
+    """Somebody publishes as fast as the broker reads."""
+
+    def operate(peer: Peer, count: int) -> Iterator[None]:
+        peer.tell(kind)
+        with connect(peer.url) as client:
+            block = encode_properties({"delivery_mode": delivery_mode})
+            run = encode_publish(1, "", "q", block, bytes(SMALL), 1 << 17) * 100
+            yield
+            for _ in range(count // 100):
+                client.socket.sendall(run)
+            while int(peer.tell("left")) < count // 100 * 100:
+                time.sleep(0.05)
+            yield
+
+    return operate
 
 
 def last_consumer(peer: Peer, count: int) -> Iterator[None]:
@@ -437,9 +528,13 @@ OPERATIONS: dict[str, Callable[[Peer, int], Iterator[None]]] = {
     "delete, durable": _by_client("durable", commands.Queue.Delete),
     "delete, dead letters": _by_control("letters", "delete_with_letters"),
     "begin to page": _by_control("transient", "page_out"),
+    "begin to page, others need it": _by_control("transient", "lower_limit"),
+    "publish past the limit": _publishing("empty", 1),
+    "publish past the limit, durable": _publishing("empty_durable", 2),
     "expiry": _expiry("mortal"),
     "expiry, dead letters": _expiry("mortal_letters"),
-    "a message evicts all": evict,
+    "a message evicts all": _eviction("ring"),
+    "a message evicts all, paged": _eviction("paged_ring"),
     "last consumer of a long list": last_consumer,
 }
 
@@ -448,19 +543,24 @@ def measure(peer: Peer, name: str, count: int) -> str:
     """Do one operation; its line of the table."""
     operation = OPERATIONS[name](peer, count)
     next(operation)
-    peer.tell("collector")
+    peer.tell("longest")
     with Probe(peer) as probe:
         begin = time.perf_counter()
         next(operation)
         took = time.perf_counter() - begin
         time.sleep(0.3)  # for what is done afterwards
-    collected = peer.tell("collector")
+    turn, hold, collected = peer.tell("longest").split()
     for _ in operation:
         pass
     peer.tell("clear")
-    trips, own = sorted(probe.took), 1000 * max(probe.own)
-    longest, late, middle = (1000 * trips[int(share * (len(trips) - 1))] for share in (1, 0.99, 0.5))
-    return f"{name:32}{count:>10,}{took:>9.2f} s{longest:>9.1f}{own:>9.1f}{late:>9.1f}{middle:>9.1f}{collected:>10} ms"
+    figures = ""
+    for share in (1, 0.99, 0.5):
+        for trips in (sorted(probe.took), sorted(probe.own)):
+            figures += f"{1000 * trips[int(share * (len(trips) - 1))]:>9.1f}"
+    return f"{name:32}{count:>10,}{took:>9.2f} s{figures}{turn:>9}{hold:>9}{collected:>10} ms"
+
+
+LIMITS = {"publish past the limit": 64 << 20, "publish past the limit, durable": 64 << 20}  # bytes
 
 
 def main(arguments: list[str]) -> None:
@@ -475,15 +575,12 @@ def main(arguments: list[str]) -> None:
     if options.serve:
         serve(options.limit or None, options.data, not options.default_collector)
         return
-    print(
-        f"{'operation':32}{'messages':>10}{'takes':>11}{'max':>9}{'own max':>9}{'p99':>9}{'p50':>9}{'collector':>10}",
-        flush=True,
-    )
+    columns = "".join(f"{each:>9}" for each in ("max", "own", "p99", "own", "p50", "own", "turn", "hold"))
+    print(f"{'operation':32}{'messages':>10}{'takes':>11}{columns}{'collector':>10}", flush=True)
     for name in options.operations:
         with tempfile.TemporaryDirectory() as data:
-            peer = Peer(
-                not options.default_collector, options.limit, data if name.endswith(("durable", "long list")) else None
-            )
+            is_stored = name.endswith(("durable", "long list"))
+            peer = Peer(not options.default_collector, LIMITS.get(name, options.limit), data if is_stored else None)
             try:
                 print(measure(peer, name, options.count), flush=True)
             finally:

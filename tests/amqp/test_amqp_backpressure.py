@@ -48,6 +48,7 @@ def test_replies_that_nobody_fetches(broker: Broker, peer: Desk, at_once: int, s
         assert peer.transport.most_waiting <= 6 * WRITE_BUFFER + (PIECES if size < BODY else size + 200)
         while data := peer.transport.read():
             got += data.count(b"\x00\x3c\x00\x47")  # get-ok; a body of x has none
+            peer.take_turns()
     assert got == asked
     assert peer.transport.is_read_from
 

@@ -501,7 +501,7 @@ def test_what_is_settled_while_it_is_written_out_does_not_come_back(arguments: d
         store.release(1)
         store.release(1)
         wait_until_blocked(lambda: len(queue) == 2)
-        writer = threading.Thread(target=queue._pager.write_out)  # behind the deletion of the turn
+        writer = threading.Thread(target=queue._pager.catch_up)  # behind the deletion of the turn
         writer.start()
         wait_until_blocked(writer)
         taken = [host.get("q", auto_accept=True) for _ in range(2)]

@@ -52,6 +52,7 @@ class Instant:
         failed: Callable[[BaseException], object] | None = None,
         *,
         lingers: bool = False,
+        waits: bool = True,
     ) -> Done:
         for each in operations:
             if isinstance(each, Put):
@@ -223,7 +224,7 @@ def test_a_selector_is_asked_about_what_comes_back_while_it_is_written_out() -> 
         office.queue.release(entry, office)
 
         def write_out() -> None:
-            office.queue._pager.write_out()
+            office.queue._pager.catch_up()
             for limit in (900, LIMIT):  # less than one message takes: all that can be is let go of
                 with office.memory as paging:
                     paging.set_limit(limit)

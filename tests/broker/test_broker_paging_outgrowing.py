@@ -77,7 +77,7 @@ def test_whoever_has_a_message_keeps_it_when_the_queue_begins_to_page(host: Virt
         got = host.get("q")
         assert got is not None
         assert queue.state.limit.page_out()
-        queue._pager.write_out()
+        queue._pager.catch_up()
         accepted.accept()
         released.release()
         rejected.reject()

@@ -58,6 +58,7 @@ _log = logging.getLogger("multiqueue.amqp")
 _numbers = itertools.count(1)
 REFUSED_AFTER = 1.0  # seconds; longer than hashes take that may wait (`logins`)
 _ALARM = "alarm"
+_NEXT_TURN = "next turn"
 _LOGIN = "login"
 
 
@@ -156,13 +157,15 @@ class ServerConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """The socket is closed."""
+        self.writer.lose()
+        while list(self.gate.reasons) == [_NEXT_TURN]:
+            self.gate.resume(_NEXT_TURN)  # what was read is done
         self.is_lost = True
         self._cancel_timer()
         self._arrived()
         if self._login is not None:
             self._login.cancel()
         self.gate.lose()
-        self.writer.lose()
         if self.offloaded.is_under_way:
             # Those that are ours, so that no messages wait for the other thread.
             self.piecework.add(self._end_sessions(), lambda _: None)
@@ -187,8 +190,8 @@ class ServerConnection(asyncio.Protocol):
             return True
         if self.is_lost or self.reader.is_deaf or self._transport.is_closing():
             return False
-        if self.gate.reasons:
-            return bool(self.offloaded.postponed)
+        if reasons := self.gate.reasons:
+            return bool(self.offloaded.postponed) or _NEXT_TURN in reasons
         return self.reader.is_in_the_middle or has_unread(self._transport)
 
     def _want_or_not(self) -> None:
@@ -267,11 +270,16 @@ class ServerConnection(asyncio.Protocol):
         self.gate.pause(reason)
 
     def throttle(self, queues: tuple[BrokerQueue, ...]) -> None:
-        """Queues ask their producers to wait for room. Nothing is read until they have it."""
-        for queue in to_wait_for(self.sessions, queues):
+        """Queues ask their producers to wait for room. Nothing is read until they have it.
+
+        Where this connection's own acks may make the room, it waits for no more than the queue's way to its store.
+        """
+        others = to_wait_for(self.sessions, queues)
+        for queue in queues:
             if queue in self.gate.reasons:
                 continue
-            if queue.when_room(partial(self.post, self.gate.resume, queue)):
+            when = queue.when_room if queue in others else queue.when_caught_up
+            if when(partial(self.post, self.gate.resume, queue)):
                 self.gate.pause(queue, softly=True)
 
     @property
@@ -307,10 +315,20 @@ class ServerConnection(asyncio.Protocol):
         if not self._has_published:
             return
         self._has_published = False
+        publisher = self.client.publisher
         try:
-            self.client.publisher.hand_in()
+            publisher.hand_in()
+            run = publisher.to_wait_for()
+            if run is not None:
+                self.gate.pause(run, softly=True)
+                run.add_done_callback(lambda _: self.post(self.gate.resume, run))
         except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
             self.fail(None, error, PUBLISH)
+
+    def end_turn(self) -> None:
+        """Very much was read at once: other connections have their turns before the rest is done."""
+        self.gate.pause(_NEXT_TURN)
+        self.io.do_piece(partial(self.gate.resume, _NEXT_TURN))
 
     # -- the handshake
 

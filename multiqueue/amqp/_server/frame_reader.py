@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final, cast
 
 from .._session.machine import ChannelState
+from .._session.piecework import PIECE
 from .._session.session import Session
 from .._wire.errors import ConnectionFault, FrameError
 from .._wire.frames import (
@@ -35,6 +36,8 @@ from .writer import FLUSH_PIECES, FrameWriter
 
 _RUN: Final = 64  # publishes that are done at once: their queue's lock is held for some 100 us
 _MOST_OF_A_STRANGER: Final = 8 * 1024  # bytes that may wait for a login: a frame of 4 KiB is all that has to be said
+_TURN: Final = 1536  # frames that are dealt with between two looks at the sockets: 512 publishes, some 10 ms
+_METHOD: Final = 7  # as many frames more as any other method counts for
 _IN_A_MESSAGE: Final = (ChannelState.HEADER, ChannelState.BODY)
 _CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
 
@@ -129,11 +132,14 @@ class FrameReader:
                 self._connection.cut_stranger()
 
     def _receive_each(self, frames: list[Frame]) -> list[Frame]:
-        """Deal with frames until there is a reason to pause; those that are left."""
+        """Deal with frames until there is a reason to pause, or others are to have a turn; those that are left."""
         gate, connection, writer = self._gate, self._connection, self._writer
         reasons, pieces = gate.reasons, writer.pieces
-        at, end = 0, len(frames)
+        at, end, turn = 0, len(frames), _TURN
         while at < end:
+            if at >= turn:
+                connection.end_turn()
+                return frames[at:]
             kind, number, payload = frames[at]
             done = 0
             if kind == FRAME_METHOD:
@@ -143,6 +149,8 @@ class FrameReader:
                     connection.hand_in()
                     if method == ACK:
                         done = self._receive_acks(frames, at)
+                    if not done:
+                        turn -= _METHOD
             if not done:
                 self._receive(kind, number, payload)
             at += done or 1
@@ -160,7 +168,7 @@ class FrameReader:
         session = self._open_session(frames[at][1])
         if session is None:
             return 0
-        tags = acks_in_a_row(frames, at)
+        tags = acks_in_a_row(frames[at : at + PIECE], 0)
         if len(tags) < 2:
             return 0
         try:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ...broker import serve_many
 from .._session.turns import Turns
 
 
@@ -84,6 +85,7 @@ class IoThread:
             self.post(callback)
 
     def _run(self) -> None:
+        serve_many()
         try:
             self.loop.run_forever()
         finally:

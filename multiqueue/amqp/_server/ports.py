@@ -76,6 +76,9 @@ class ConnectionPort(Effects, Protocol):
     def hand_in(self) -> None:
         """End a run of publishes: the store has it before anything that follows, and before the connection waits."""
 
+    def end_turn(self) -> None:
+        """Let other connections have their turns; then what waits is dealt with."""
+
     def cut_stranger(self) -> None:
         """It says too much before its login."""
 

@@ -3,7 +3,7 @@
 Promise     What waits for its commit is charged to the budget; a thread that hands in more than has room waits.
             Paging learns which messages the store no longer shows.
 State       None of its own. What follows a commit or a refusal runs on the store's thread, which never waits here: the
-            commit that it would wait for is its own to make.
+            commit that it would wait for is its own to make. Nor does an I/O thread, on which many depend.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from multiqueue.store import Delete, Put
 
 from .._base.message import MESSAGE_BYTES
-from .journal import follows_commit
+from .._base.waits import may_take_long
 
 if TYPE_CHECKING:
     from multiqueue.store import (
@@ -84,8 +84,13 @@ class AccountedStore:
         failed: Callable[[BaseException], object] | None = None,
         *,
         lingers: bool = False,
+        waits: bool = True,
     ) -> Commit:
-        """As `MessageStore.submit`; waits also while too much of the budget waits for commits."""
+        """As `MessageStore.submit`; waits also while too much of the budget waits for commits.
+
+        Does not wait where very many depend on the present thread: whoever brings more is held back there.
+        """
+        waits = waits and may_take_long()
         writing = 0
         gone: list[int] | None = None
         for each in operations:
@@ -95,20 +100,25 @@ class AccountedStore:
             elif type(each) is Delete:
                 gone = [*(gone or ()), *each.ids]
         if not writing and gone is None:
-            return self.inner.submit(operations, committed, failed, lingers=lingers)
+            return self.inner.submit(operations, committed, failed, lingers=lingers, waits=waits)
         change = _Change(self._memory, writing, gone, committed, failed)
         if writing:
-            self._memory.begin_writing(writing, may_wait=not follows_commit())
+            self._memory.begin_writing(writing, may_wait=waits)
         try:
-            return self.inner.submit(operations, change.written, change.refused, lingers=lingers)
+            return self.inner.submit(operations, change.written, change.refused, lingers=lingers, waits=waits)
         except BaseException:
             change.end_writing()
             raise
 
     def submit_run(
-        self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
+        self,
+        parts: Sequence[Sequence[Operation]],
+        told: Callable[[Mapping[int, StoreError]], object],
+        *,
+        waits: bool = True,
     ) -> Commit:
         """As `MessageStore.submit_run`, for parts that delete nothing; waits as `submit`, once for all of them."""
+        waits = waits and may_take_long()
         writing = sum([_cost(each) for part in parts for each in part if type(each) is Put and not each.id])
         change = _Change(self._memory, writing, None, None, None)
 
@@ -116,9 +126,9 @@ class AccountedStore:
             change.end_writing()
             told(refused)
 
-        self._memory.begin_writing(writing, may_wait=not follows_commit())
+        self._memory.begin_writing(writing, may_wait=waits)
         try:
-            return self.inner.submit_run(parts, tell)
+            return self.inner.submit_run(parts, tell, waits=waits)
         except BaseException:
             change.end_writing()
             raise

@@ -21,6 +21,7 @@ from typing import Protocol
 from multiqueue.store import Commit, Delete, DropQueue, MessageStore, Operation, StoreClosed, StoreError, StoreFailed
 
 from .._base.ports import AT_ONCE, Kept
+from .._base.waits import follows_commit, here
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -29,15 +30,6 @@ class Owed(Protocol):
     """What a full store refused, and must have when it has room."""
 
     def submit_again(self) -> None: ...
-
-
-class _Here(threading.local):
-    """Whether this thread is a store's, running what follows a commit."""
-
-    follows_commit = 0
-
-
-_here = _Here()
 
 
 class Journal:
@@ -192,18 +184,13 @@ class Journal:
             follow(self.on_failed)
 
 
-def follows_commit() -> bool:
-    """True on a store's thread, while it runs what follows a commit or a refusal."""
-    return _here.follows_commit > 0
-
-
 def follow(action: Callable[[], object]) -> None:
     """Run what follows a commit, as the store's thread does: nothing in it may wait for another one."""
-    _here.follows_commit += 1
+    here.follows_commit += 1
     try:
         guarded(action)
     finally:
-        _here.follows_commit -= 1
+        here.follows_commit -= 1
 
 
 def guarded(action: Callable[[], object]) -> None:

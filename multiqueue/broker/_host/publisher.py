@@ -6,7 +6,8 @@ Promise     As if each message were published by itself, with `publish_nowait`: 
 State       A publisher, and the run that it fills, are one thread's; a run that was handed in is the store's thread's.
 Waiting     A publisher calls `hand_in` before it does anything that has to come after, and before it waits: no other
             call commits it. `hand_in`, and a publish that fills a run, wait as `publish_nowait`
-            does, while too many bytes wait for their commit.
+            does, while too many bytes wait for their commit; on an I/O thread they do not, and `to_wait_for` says when
+            its connection may go on.
 Memory      A run that was told of forgets its messages: a channel may keep it.
 """
 
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .._base.errors import MessageRefused
 from .._base.message import MESSAGE_BYTES
 from .._base.outcome import PutOutcome
+from .._base.waits import may_take_long
 from .._durable.batch import Arrivals, Submission
 from .._durable.journal import Journal, follow
 
@@ -122,6 +124,7 @@ class Publisher:
         # Invariant: None, or not handed in; and what a message comes to that simply joins it.
         self._run: Run | None = None
         self._sent = _SENT
+        self._handed_in: Run | None = None  # the last run, if nobody was asked to wait for it
 
     def publish(self, message: Message, *, mandatory: bool = False, tag: object = None) -> Sent:
         """As `VirtualHost.publish_nowait`, but for the moment in which the store is given the message.
@@ -187,6 +190,18 @@ class Publisher:
         run, self._run = self._run, None
         if run is not None:
             run.hand_in()
+            self._handed_in = run
+
+    def to_wait_for(self) -> Run | None:
+        """The run after whose commit this publisher may go on, where it does not wait by itself; None: at once.
+
+        On an I/O thread nothing waits, so whoever publishes there is asked to when too much waits for its commit.
+        """
+        run = self._handed_in
+        if run is None or may_take_long() or not self._publishing.commits_too_much:
+            return None
+        self._handed_in = None
+        return None if run.is_done else run
 
     def _join_alone(self, submission: Submission, message: Message, tag: object) -> Sent:
         """Have the run take it, if there is anything to store."""

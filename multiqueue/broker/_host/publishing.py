@@ -230,6 +230,11 @@ class Publishing:
         """Bytes of messages that the virtual host keeps in memory."""
         return self._memory.limit
 
+    @property
+    def commits_too_much(self) -> bool:
+        """As `MemoryManager.commits_too_much`."""
+        return self._memory.commits_too_much
+
     def submission(self) -> Submission | None:
         """What is to be stored together; None when this virtual host lives in memory."""
         return None if self._journal is None else Submission(self._journal)

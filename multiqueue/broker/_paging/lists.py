@@ -225,6 +225,13 @@ class Paging(PagingMembers):
         for look in area.looks:
             look.gone.add(number)
 
+    def leave_unadopted(self, area: Area, number: int, *, is_deleted: bool) -> None:
+        """A stored message is gone for good before it came to stand on the area."""
+        if not is_deleted and not area.is_closed:
+            self.deleting[number] = area
+        for look in area.looks:
+            look.gone.add(number)
+
     def requeue(self, area: Area, position: int, payload: object | None, *, is_new: bool = False) -> None:
         """A message that was taken returns to its place, in every list that has passed it.
 

@@ -252,7 +252,7 @@ class Loads:
     def _note_unbacked(self, load: Load) -> None:
         """What belongs to a page and is in memory alone."""
         area = load.area
-        unbacked = area.unbacked.between(load.after, load.through)
+        unbacked = area.unbacked.between(load.after, load.through, load.limit + 1)
         if len(unbacked) > load.limit:
             load.through = unbacked[load.limit - 1]
         load.unbacked = [area.slots[position] for position in unbacked[: load.limit]]

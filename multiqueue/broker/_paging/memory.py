@@ -7,7 +7,8 @@ State       `_lock` guards the paging state machine, of all queues, and everythi
             events; the budget is one for all queues, so its own lock is too. Its holder calls nothing but, at a
             loader's first use, the thread's start.
 Who runs    Two loaders, so that a slow read does not hold up the others. They hold no lock while they read or ask
-            selectors, and take a queue's lock, without this one, to notify consumers.
+            selectors, and take a queue's lock, without this one, to notify consumers. Between two loads each does a
+            piece of what others must not do (`do_later`): adopting, writing out, evicting.
 Waiting     A loader waits until something stirs: an event that makes a list want something or frees bytes. Every such
             event sets `stirred` in the hold in which it happens, and that hold ends by waking a loader. `load_now`
             waits for a load of the same list that another thread does, `begin_writing` for commits; both end
@@ -20,7 +21,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -42,6 +44,7 @@ ENTRY_BYTES: Final = 256
 _LOADERS: Final = 2
 _NAP: Final = 0.0002  # seconds, between two slices of what may be much: others wait for a lock, or the interpreter's
 _EXPIRED_AT_ONCE: Final = 32  # messages: some 5 ms where they go to dead letters
+_MOST_ON_THE_WAY: Final = 8 << 20  # bytes: some 0.3 s of commits of small messages, which others' commits wait for
 _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyond it, publishers wait
 
 
@@ -122,6 +125,7 @@ class MemoryManager:
         self._readers: dict[Area, AreaReader] = {}
         self._numbers: dict[int, AreaReader] = {}  # by the queue's number in the store
         self._threads: list[threading.Thread] = []
+        self._pieces: deque[Callable[[], bool]] = deque()  # of what takes long
         self._closed = False
         self.reservations: Reservations = Reservations(self)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
@@ -277,6 +281,12 @@ class MemoryManager:
             f" free, and {paging.in_flight} messages are unsettled; settle some, or raise the memory limit"
         )
 
+    def do_later(self, piece: Callable[[], bool]) -> None:
+        """Have a loader call this, again and again while it returns True. Nothing of it is called after `close`."""
+        with self as paging:
+            self._pieces.append(piece)
+            paging.stirred = True
+
     def _start(self) -> None:
         for number in range(_LOADERS):
             name = f"multiqueue-loader-{self.name}-{number}"
@@ -285,14 +295,18 @@ class MemoryManager:
             thread.start()
 
     def _run(self) -> None:
+        had_piece = False
         while not self._closed:
+            piece: Callable[[], bool] | None = None
             with self._lock:
                 while not self._paging.stirred and not self._closed:
                     self._work.wait()
                 load = None if self._closed else self._loads.next_load()
                 self._paging.clear_leaving()
+                if self._pieces and (load is None or not had_piece):
+                    piece = self._pieces.popleft()
                 is_more_to_clear = bool(self._paging.leaving)
-                if load is not None or is_more_to_clear:
+                if load is not None or is_more_to_clear or self._pieces:
                     self._paging.stirred = True  # there may be one for the other loader as well
                     self._work.notify()
                 else:
@@ -303,6 +317,19 @@ class MemoryManager:
                 self._try(load)
             elif is_more_to_clear:
                 time.sleep(_NAP)
+            had_piece = piece is not None
+            if piece is not None and not self._closed:
+                self._do(piece)
+
+    def _do(self, piece: Callable[[], bool]) -> None:
+        try:
+            is_more = piece()
+        except Exception as error:  # noqa: BLE001  # the loader goes on with what else there is
+            _log.error("a piece of what takes long failed", exc_info=error)
+            return
+        if is_more:
+            self.do_later(piece)
+            time.sleep(_NAP)
 
     def _try(self, load: Load) -> None:
         try:
@@ -405,6 +432,11 @@ class MemoryManager:
     def writes_too_much(self) -> bool:
         """True when bytes that the store does not have yet take more than their share."""
         return self._paging.amounts[Account.WRITING] > self._paging.limit * _WRITING_SHARE
+
+    @property
+    def commits_too_much(self) -> bool:
+        """True when so much waits for its commit that whoever brought it, and cannot wait here, is to be held back."""
+        return self._on_the_way > min(self._paging.limit * _WRITING_SHARE, _MOST_ON_THE_WAY)
 
     def close(self) -> None:
         """End the loaders and join them; waiting threads go on. Closing twice is harmless."""

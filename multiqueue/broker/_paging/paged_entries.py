@@ -16,7 +16,7 @@ Source      "Durable Queue Memory Management" (Apache ActiveMQ).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -31,22 +31,24 @@ from .._queue.entry import Entry, EntryState, Position
 from .._queue.entry_list_kinds import make_entry_list
 from .._queue.entry_source import Doubt, QueueRules, ResidentEntries
 from .assignments import Assignment, Assignments
+from .coming import Coming
+from .measures import cost_of, levels_of, number_of
 from .target_list import LEVEL_SHIFT, Area, TargetList
 
 if TYPE_CHECKING:
-    from .._base.message import Message
-    from .._base.settings import QueueSettings
     from .._queue.ports import Rows
     from .memory import MemoryManager
 
+_ADOPTED_BY_A_PUT: Final = 2  # so that a queue that goes on being filled is adopted whole all the same
+_ADOPTED_BY_A_READER: Final = 64
 _GETTER_STAYS: Final = 10.0  # seconds that gets without a consumer keep their list after the last one
 
 
 class PagedQueue(Protocol):
     """What a queue that pages does when its lock is free."""
 
-    def write_out(self) -> object:
-        """Give the store what is in memory alone."""
+    def catch_up(self) -> object:
+        """Adopt what is not adopted, and give the store what is in memory alone."""
 
     def trim(self) -> object:
         """Evict what is above the limit of a ring."""
@@ -94,34 +96,66 @@ class PagedEntries:
         self._returned: dict[int, _Past] = {}
         self._expiries = Deadlines(self)  # of what the store does not have
         self._holds = Deadlines(self)
+        # What was in memory when the queue began to page and is not adopted yet; None when that is nothing.
+        self._coming: Coming | None = None
         self._getter = Reader(self.start)
         self._last_get = 0.0
 
     # -- entries
 
     def add(self, entry: Entry, after: After) -> Entry | None:
+        if self._coming is not None and not self._coming.goes_before(entry):
+            self._coming.add(entry)
+            self.adopt_some(_ADOPTED_BY_A_PUT)
+            if self._memory.writes_too_much:
+                after.append(self._paged.catch_up)
+            return None
         position = self._place(entry)
         self._keep_past(entry)
         with self._memory as paging:
             paging.arrive(self.area, position, cost_of(entry.message, entry.size), entry, backed=entry.is_stored)
         if not entry.is_stored and self._memory.writes_too_much:
-            after.append(self._paged.write_out)
+            after.append(self._paged.catch_up)
         return None
 
     def add_all(self, entries: Sequence[Entry], after: After) -> None:
         for entry in entries:
             self.add(entry, after)
 
-    def adopt(self, old: ResidentEntries, consumers: Iterable[QueueConsumer]) -> None:
-        """Take over the entries and the readers of a queue that begins to page."""
+    # -- taking over what was in memory
+
+    def adopt(self, old: ResidentEntries, consumers: Sequence[QueueConsumer]) -> None:
+        """Take over the readers of a queue that begins to page; its entries follow, by `adopt_some`."""
         for consumer in consumers:
             self.assignments.enter(consumer, is_here=True)
-        browsers = [consumer for consumer in consumers if not consumer.acquires]
-        seen = [(self.assignments.target_of(browser), old.has_seen(browser)) for browser in browsers]
-        for entry in list(old.entries):
-            former = entry.position
-            seen_by = [target for target, has_seen in seen if target and has_seen(former)]
+        if len(old.entries):
+            browsers = [consumer for consumer in consumers if not consumer.acquires]
+            targets = [(self.assignments.target_of(browser), browser) for browser in browsers]
+            seen = [(target, old.has_seen(browser)) for target, browser in targets if target]
+            counters = self._queue.counters
+            cost = counters.depth_bytes + MESSAGE_BYTES * counters.depth
+            self._coming = Coming(old, seen, self._memory, self.area, cost)
+
+    def adopt_some(self, most: int) -> int:
+        """Adopt the next entries, as if they came now; how many that were."""
+        if self._coming is None or self.area.is_closed:
+            return 0
+        entries = self._coming.take(most)
+        for entry, seen_by in entries:
             self._adopt(entry, seen_by)
+        if not len(self._coming):
+            self._coming = None
+        return len(entries)
+
+    @property
+    def is_whole(self) -> bool:
+        """True when everything on the queue is adopted."""
+        return self._coming is None
+
+    def _awaits_adoption(self, entry: Entry) -> Coming | None:
+        """What an entry is in that is not adopted yet; None for others."""
+        coming = self._coming
+        return coming if coming is not None and coming.has(entry) else None
 
     def _adopt(self, entry: Entry, seen_by: list[TargetList]) -> None:
         position, cost = self._place(entry), cost_of(entry.message, entry.size)
@@ -173,6 +207,8 @@ class PagedEntries:
         return True
 
     def claim(self, entry: Entry) -> bool:
+        if self._awaits_adoption(entry) is not None:
+            return True
         holder = self.taken.get(entry.position)
         if holder is not None:
             return holder is entry
@@ -180,10 +216,15 @@ class PagedEntries:
         return entry.state is EntryState.AVAILABLE and self._take(entry)
 
     def remove(self, entry: Entry) -> None:
-        position = entry.position
-        self.taken.pop(position, None)
-        with self._memory as paging:
-            paging.settle(self.area, position, is_deleted=entry.is_settled_elsewhere)
+        if (coming := self._awaits_adoption(entry)) is not None:
+            coming.remove(entry)
+            if not len(coming):
+                self._coming = None
+        else:
+            position = entry.position
+            self.taken.pop(position, None)
+            with self._memory as paging:
+                paging.settle(self.area, position, is_deleted=entry.is_settled_elsewhere)
         self._visit_if_empty()
 
     def remove_all(self, entries: Sequence[Entry]) -> None:
@@ -214,6 +255,9 @@ class PagedEntries:
         return gone, total
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
+        if (coming := self._awaits_adoption(entry)) is not None:
+            coming.give_back(entry, is_new=is_new)
+            return
         position = entry.position
         self.taken.pop(position, None)
         self._keep_past(entry)
@@ -221,27 +265,37 @@ class PagedEntries:
             paging.requeue(self.area, position, entry, is_new=is_new)
 
     def hold(self, entry: Entry, until: float) -> bool:
+        if (coming := self._awaits_adoption(entry)) is not None:
+            coming.hold(entry, until)
+            return True
         if entry.position not in self.taken and not self._take(entry):
             return False
         self._holds.add(until, entry)
         return True
 
     def note_expiry(self, entry: Entry, when: float) -> bool:
+        if (coming := self._awaits_adoption(entry)) is not None:
+            coming.note_expiry(entry, when)
+            return True
         if entry.is_stored:
             return False  # the store knows
         self._expiries.add(when, entry)
         return True
 
     def expired(self, now: float, most: int) -> list[Entry]:
-        return list(islice(self._expiries.due(now), most))
+        coming = [] if self._coming is None else self._coming.expired(now, most)
+        return coming + list(islice(self._expiries.due(now), most - len(coming)))
 
     def due(self, now: float, most: int) -> list[Entry]:
-        return list(islice(self._holds.due(now), most))
+        coming = [] if self._coming is None else self._coming.due(now, most)
+        return coming + list(islice(self._holds.due(now), most - len(coming)))
 
     def next_time(self) -> float:
         if not self._queue.counters.depth:
             return AT_ONCE  # to keep everything in memory again
         when = min(self._expiries.first, self._holds.first)
+        if self._coming is not None:
+            when = min(when, self._coming.next_time())
         return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)
 
     def keep_time(self, now: float, after: After) -> None:
@@ -261,6 +315,8 @@ class PagedEntries:
 
     def oldest_age(self, now: float) -> float:
         """The age of the oldest entry that is in memory: when the others came is not known."""
+        if self._coming is not None:
+            return self._coming.oldest_age(now)
         slots = list(self.area.slots.values())
         entries = [slot.payload for slot in slots if isinstance(slot.payload, Entry)]
         return now - min((entry.arrived_at for entry in entries), default=now)
@@ -275,7 +331,8 @@ class PagedEntries:
         for position, entry in self.taken.items():
             if entry.is_stored and entry.delivery_count:
                 counts[position] = entry.delivery_count
-        return [(number_of(position), count) for position, count in counts.items()]
+        adopted = [(number_of(position), count) for position, count in counts.items()]
+        return adopted if self._coming is None else adopted + self._coming.deliveries()
 
     def get(self, position: Position) -> Entry | None:
         """The entry at this position if it is in memory."""
@@ -308,6 +365,18 @@ class PagedEntries:
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         """The first direct reference of the reader's list that it can have; None when there is none now."""
+        entry = self._next_adopted(reader, after)
+        if entry is None and self._coming is not None and self._is_at_end(reader):
+            self.adopt_some(_ADOPTED_BY_A_READER)
+            entry = self._next_adopted(reader, after)
+        return entry
+
+    def _is_at_end(self, reader: Reader) -> bool:
+        target = self.assignments.target_of(reader)
+        with self._memory as paging:
+            return target is not None and paging.is_at_end(target)
+
+    def _next_adopted(self, reader: Reader, after: After) -> Entry | None:
         assignment = self.assignments.of(reader)
         position = -1
         while assignment is not None:
@@ -374,6 +443,8 @@ class PagedEntries:
         counters = self._queue.counters
         if counters.ready <= counters.held or self.area.is_closed or self.area.unreadable or reader.no_local:
             return False
+        if self._coming is not None:
+            return False
         assignment = self.assignments.of(reader)
         if assignment is None or assignment.target.selective or assignment.target.browses:
             return False
@@ -394,7 +465,7 @@ class PagedEntries:
             self.demand_changed(self._getter, willing=False)
             return False
         with self._memory:  # a loader may be just about to turn what was unknown into something to have
-            return target.is_incomplete or target.direct > 0
+            return target.is_incomplete or target.direct > 0 or self._coming is not None
 
     def getter(self, owner: object) -> Reader:
         return self._getter
@@ -418,11 +489,17 @@ class PagedEntries:
         for position in [position for position, entry in self.taken.items() if entry.is_ready]:
             del self.taken[position]
         self.assignments.clear()
+        if self._coming is not None:
+            self._coming.close()
         if self._own_rows is not None:
             after.append(self._own_rows.drop_queue)
         self._memory.close_area(self.area)
 
     def clear_some(self, most: int) -> tuple[list[object], bool]:
+        if self._coming is not None:
+            gone, is_more = self._coming.clear_some(most)
+            if gone or is_more:
+                return gone, True
         gone = self._memory.clear_some(self.area, most)
         return gone, len(gone) == most
 
@@ -436,10 +513,12 @@ class PagedEntries:
             slot = self.area.slots.get(position)
             assert self.area.is_closed or (slot is not None and slot.in_flight), f"{entry!r} has no record"
         counters = self._queue.counters
-        taken = [entry for entry in self.taken.values() if not entry.is_ready]
+        coming = [] if self._coming is None else list(self._coming.entries())
+        taken = [entry for entry in [*self.taken.values(), *coming] if not entry.is_ready]
         assert counters.depth - counters.ready == len(taken), f"{len(taken)} are taken, not as many as are counted"
         assert counters.depth_bytes - counters.ready_bytes == sum(entry.size for entry in taken)
-        assert counters.held == sum(entry.state is EntryState.HELD for entry in self.taken.values())
+        held = sum(entry.state is EntryState.HELD for entry in [*self.taken.values(), *coming])
+        assert counters.held == held
 
     def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         if any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in consumers):
@@ -451,25 +530,3 @@ class PagedEntries:
                 is_told = entry is None or self._memory.is_telling
                 assert is_told, f"{consumer!r} waits beside {entry!r} and no consumer is notified"
         return []
-
-
-def number_of(position: int) -> int:
-    """The store's id of a message at a position."""
-    return position & ((1 << LEVEL_SHIFT) - 1)
-
-
-def cost_of(message: Message, size: int) -> int:
-    """Bytes that a message takes in memory; long headers of plain types count."""
-    headers = message.headers
-    cost = size + MESSAGE_BYTES
-    if headers and isinstance(headers, Mapping) and type(headers) is dict:
-        for value in headers.values():
-            cost += 64 + (len(value) if type(value) in (str, bytes) else 0)
-    return cost
-
-
-def levels_of(settings: QueueSettings) -> int:
-    """How many levels the store has of a queue."""
-    if settings.kind is not QueueKind.PRIORITY:
-        return 1
-    return settings.max_priority + 1 if settings.max_priority is not None else settings.priority_levels or 10

@@ -99,14 +99,15 @@ class Positions:
                 return bucket[place - 1]
         return self._lasts[index - 1] if index else -1
 
-    def between(self, after: int, through: int) -> list[int]:
-        """The positions above `after`, up to and with `through`."""
+    def between(self, after: int, through: int, most: int = END) -> list[int]:
+        """The positions above `after`, up to and with `through`; the first `most` of them."""
         found: list[int] = []
-        for bucket in self._buckets[bisect_right(self._lasts, after) :]:
-            if bucket[0] > through:
+        for index in range(bisect_right(self._lasts, after), len(self._buckets)):
+            bucket = self._buckets[index]
+            if bucket[0] > through or len(found) >= most:
                 break
             found += bucket[bisect_right(bucket, after) : bisect_right(bucket, through)]
-        return found
+        return found[:most]
 
     def _append(self, position: int) -> None:
         self._size += 1

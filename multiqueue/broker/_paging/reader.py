@@ -24,7 +24,8 @@ from .._queue.consumer import QueueConsumer
 from .._queue.ports import Rows
 from .._selector.selector import Selector
 from .loads import Found, Load, LoadKind
-from .paged_entries import PagedEntries, cost_of, number_of
+from .measures import cost_of, number_of
+from .paged_entries import PagedEntries
 from .paging_queue import PagingQueue
 from .target_list import LEVEL_SHIFT, Look
 
@@ -278,7 +279,9 @@ class PagedReader:
         base, area = level << LEVEL_SHIFT, self._area
         with self._memory as paging:
             look = paging.look(area)
-            here = {position: area.slots[position].payload for position in area.unbacked.between(after, end)}
+            alone = area.unbacked.between(after, end, _PAGE)
+            here = {position: area.slots[position].payload for position in alone}
+            end = alone[-1] if len(alone) == _PAGE else end
         try:
             page = self._store.page(self._number, number_of(after), _PAGE, level=level)
             through = min(end, base | page[-1].id) if len(page) == _PAGE else end

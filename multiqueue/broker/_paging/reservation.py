@@ -6,20 +6,24 @@ Promise     A queue's reservation covers what is on it, but for a message that j
 State       `_holders` and the `reserved` of each are guarded by the memory manager's lock. A queue reads its own
             `reserved` under its own lock alone: what is taken back meanwhile is asked for again by the next message.
 Who runs    `reserve` runs under a queue's lock, so it pages no queue. `relieve` runs under no lock, on the thread that
-            wanted room, and takes the locks of other queues, one after the other.
+            wanted room, and takes the locks of other queues, one after the other; where that thread must not take long,
+            a loader goes on after the first.
 Share       What pages needs room for its lists, for two of the largest messages, and for what waits for its commit;
             what is reserved has the quarter that remains. While no queue pages, nothing else wants the rest.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from .._base.ports import MemoryHolder
+from .._base.waits import may_take_long
 from .budget import UNPAGED_SHARE
 from .target_list import Account
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import TracebackType
 
     from .lists import Paging
@@ -29,7 +33,7 @@ _RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so th
 _LEAST: Final = 1 / 4096  # of the budget, 64 KiB of 256 MiB: beyond what a queue uses
 _LARGEST: Final = 1 / 64  # of the budget
 # Of the budget: what a queue keeps in memory that a store has already. To page it out takes some 40 ms then, at 256
-# MiB, in which its lock is held, perhaps on the store's thread.
+# MiB, in which its publishers are held back.
 _MOST_BACKED: Final = 1 / 64
 
 
@@ -41,6 +45,8 @@ class Memory(Protocol):
 
     @property
     def has_areas(self) -> bool: ...
+
+    def do_later(self, piece: Callable[[], bool]) -> None: ...
 
     def __enter__(self) -> Paging: ...
 
@@ -55,6 +61,7 @@ class Reservations:
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._holders: dict[MemoryHolder, None] = {}  # Invariant: those that have something reserved
+        self._is_relieving = False  # a loader is
 
     def reserve(self, holder: MemoryHolder) -> bool:
         """Reserve what a queue uses, and something for what comes next; False when that is not to be had."""
@@ -86,7 +93,28 @@ class Reservations:
             self._trim(paging)
 
     def relieve(self, asking: MemoryHolder | None = None) -> None:
-        """Have queues page, the largest first, until there is room for the one that asks, and some more."""
+        """Have queues page, the largest first, until there is room for the one that asks, and some more.
+
+        Where the present thread must not take long, one of them, and a loader goes on with the others.
+        """
+        steps = self._relieve(asking)
+        if may_take_long():
+            for _ in steps:
+                pass
+        elif next(steps, False) and not self._is_relieving:
+            self._is_relieving = True
+            self._memory.do_later(partial(self._go_on_relieving, steps))
+
+    def _go_on_relieving(self, steps: Iterator[bool]) -> bool:
+        is_more = False
+        try:
+            is_more = next(steps, False)
+        finally:
+            self._is_relieving = is_more
+        return is_more
+
+    def _relieve(self, asking: MemoryHolder | None) -> Iterator[bool]:
+        """Yields after each queue that was made to page."""
         tried: set[MemoryHolder] = set()
         while True:
             with self._memory as paging:
@@ -101,6 +129,7 @@ class Reservations:
             largest = max(left, key=_use_of)
             tried.add(largest)
             largest.page_out()
+            yield True
 
     @property
     def is_exhausted(self) -> bool:

@@ -8,32 +8,37 @@ Promise     A queue that keeps everything in memory asks before it takes more of
 State       `_period` and the queue's `source` and `walk` change together, in one hold of the queue's lock. A pin of the
             state puts that off. `DeadLetters.rows` stays when the queue is back in memory: what was settled before is
             deleted there still.
-Paging out  Under the queue's lock, none sees half of it: 1. consumers get their lists, on an empty area.  2. Each
-            entry arrives there, in service order, as if it came now; one that somebody has is known as taken. Browsers
-            do not see again what they have seen. A pull that asks a selector meanwhile finds another source when it
-            comes back, and begins again.  3. Under no lock, what no store has is written out.
+Paging out  1. In one hold of the queue's lock consumers get their lists, on an empty area, and the source is another
+            one from then on. A pull that asks a selector meanwhile finds that when it comes back, and begins again.
+            2. In many short holds the entries arrive there, in service order, as if they came now; one that somebody
+            has is known as taken. Browsers do not see again what they have seen. What comes meanwhile stands behind
+            (`coming`).  3. Under no lock, what no store has is written out.
 Going back  At housekeeping an empty queue keeps everything in memory again: no entry has to be moved. No consumer has
             one or looks at the queue, so no entry of this source meets another one.
 Waiting     No consumer is told. One that was NOTIFIED still pulls, and passes the baton if it finds nothing; where
-            there was nothing for a consumer, there is nothing now. A load asks about what a selector must be asked
-            about, and tells. A publisher that is held back waits as for any limit (`wait_for_room`). That ends when
-            what is on the queue gets less and there is memory again, at once when the queue is empty; and, should
-            others have given memory back, at the next housekeeping.
-Who runs    The publisher that wanted room, under no lock. On a store's thread nothing is waited for.
+            there was nothing for a consumer, there is nothing now, and each slice that is adopted passes the baton. A
+            load asks about what a selector must be asked about, and tells. A publisher that is held back waits as for
+            any limit (`wait_for_room`). That ends when what is on the queue gets less and there is memory again, at
+            once when the queue is empty; and, should others have given memory back, at the next housekeeping.
+Who runs    The publisher that wanted room, under no lock. On a thread that must not take long it does one piece, and a
+            loader the others; until they are done, or the store has come near, publishers are held back
+            (`DepthLimit.is_behind`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from multiqueue.store import StoreDamaged, StoreError
 
 from .._base.outcome import DeadLetterReason
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueKind, QueueSettings
+from .._base.waits import may_take_long
 from .._queue.entry_source import ResidentEntries
+from .._queue.state import nap
 from .paged_entries import PagedEntries
 from .paging_queue import PagingQueue
 from .reader import PagedReader
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
     from .._queue.ports import Rows
     from .memory import MemoryManager
 
+_SLICE: Final = 256  # entries that are adopted in one hold of the queue's lock: some 3 ms
 _log = logging.getLogger("multiqueue.broker")
 
 
@@ -67,6 +73,7 @@ class Spill:
         self._new_rows = new_rows
         self._may_page = may_page(queue.settings)
         self._period: _Period | None = None
+        self._is_catching_up = False  # a loader is, or a commit that it goes on with. Guarded by the queue's lock
         self._keep_in_memory_locked()
 
     def _keep_in_memory_locked(self) -> None:
@@ -138,8 +145,76 @@ class Spill:
             if limit.throttled and limit.has_room():
                 limit.end_throttling(after)
         self._queue.callbacks.act(after)
-        self.write_out()
+        self.catch_up()
         return True
+
+    def catch_up(self) -> None:
+        """As `PagedQueue.catch_up`: all of it, or a piece where this thread must not take long; a loader goes on."""
+        period, state = self._period, self._queue.state
+        if period is None:
+            return
+        if may_take_long():
+            while self._adopt_some():
+                nap()
+            period.writer.write_out()
+            self._let_publishers_go_on()
+            return
+        with state.lock:
+            is_first = not self._is_catching_up
+            self._is_catching_up = True
+        is_more = is_first and self._go_on()
+        with state.lock:
+            if self._is_catching_up and not state.deleted and (self._memory.writes_too_much or not self._is_whole):
+                state.limit.fall_behind()
+        if is_more:
+            self._memory.do_later(self._go_on)
+
+    def _go_on(self) -> bool:
+        """A piece of catching up; True when the next one can follow at once. A commit calls for the next otherwise."""
+        try:
+            if self._adopt_some():
+                return True
+            period = self._period
+            is_under_way = period is not None and period.writer.write_some(self._written_some)
+        except BaseException as error:
+            self._let_publishers_go_on(is_done=True)  # it stays in memory
+            if not isinstance(error, StoreError):
+                raise
+            return False
+        if not is_under_way or not self._memory.writes_too_much:
+            self._let_publishers_go_on(is_done=not is_under_way)
+        return False
+
+    def _written_some(self, error: BaseException | None) -> None:
+        if error is None:
+            self._memory.do_later(self._go_on)
+        else:
+            self._let_publishers_go_on(is_done=True)  # it stays in memory
+
+    def _let_publishers_go_on(self, *, is_done: bool = False) -> None:
+        after: After = []
+        with self._queue.state.lock:
+            self._is_catching_up = self._is_catching_up and not is_done
+            self._queue.state.limit.catch_up(after)
+        self._queue.callbacks.act(after)
+
+    def _adopt_some(self) -> bool:
+        """Adopt a slice, and tell who may have it; True when there is more."""
+        period, state = self._period, self._queue.state
+        if period is None:
+            return False
+        after: After = []
+        with state.lock:
+            count = 0 if state.deleted else period.source.adopt_some(_SLICE)
+            if count:
+                state.tell_browsers(after)
+                state.pass_baton(after, count)
+        self._queue.callbacks.act(after)
+        return count > 0 and not period.source.is_whole
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._period is None or self._period.source.is_whole
 
     def keep_in_memory(self) -> None:
         """Page no longer if nothing is on the queue and nothing reads it. Under no lock."""
@@ -193,7 +268,7 @@ class Spill:
         assert isinstance(old, ResidentEntries)
         source.adopt(old, list(state.consumers))
         queue.dead_letters.rows = rows
-        writer = PagedWriter(queue, source, memory, rows, reader)
+        writer = PagedWriter(queue, source, memory, rows, reader, self._adopt_some)
         state.walk = writer
         self._period = _Period(source, reader, writer)
         return self._period
@@ -202,7 +277,10 @@ class Spill:
 
     def load_for_get(self) -> bool:
         """As `Pager.load_for_get`."""
-        return self._period is not None and self._period.reader.load_for_get()
+        period = self._period
+        if period is None:
+            return False
+        return (not period.source.is_whole and self._adopt_some()) or period.reader.load_for_get()
 
     def check_for_loss(self) -> None:
         """As `Pager.check_for_loss`."""
@@ -223,11 +301,6 @@ class Spill:
         """As `PagedQueue.trim`."""
         if (period := self._period) is not None:
             period.writer.trim()
-
-    def write_out(self) -> None:
-        """As `PagedQueue.write_out`."""
-        if (period := self._period) is not None:
-            period.writer.write_out()
 
     def expire(self) -> None:
         """As `Pager.expire`."""

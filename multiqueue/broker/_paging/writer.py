@@ -5,6 +5,7 @@ Promise     What is read is claimed under the lock before anything is done to it
             settled before that.
 State       None of its own; see `paged_entries`.
 Who runs    Publishers (`write_out`, `trim`), management (`purge`), the thread that deletes the queue (`drop_each`).
+            Where a publisher's thread must not take long, a loader goes on with it, piece by piece.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from .._base.message_codec import encode_message
 from .._base.outcome import DeadLetterReason
 from .._base.ports import After
 from .._base.settings import QueueKind
+from .._base.waits import may_take_long
 from .._queue.entry import Entry
 from .._queue.state import FEW, nap
-from .paged_entries import PagedEntries, number_of
+from .measures import number_of
+from .paged_entries import PagedEntries
 from .paging_queue import PagingQueue
 from .reader import PagedReader
 from .target_list import LEVEL_SHIFT
@@ -35,7 +38,8 @@ if TYPE_CHECKING:
     from .memory import MemoryManager
 
 _BATCH: Final = 1000  # rows of one submission
-_SLICE: Final = 512  # messages that are purged in one hold of the locks: a millisecond
+_PIECE: Final = 512  # the same where others wait meanwhile: some 5 ms
+_SLICE: Final = 256  # messages that are purged, or known to be written, in one hold of the locks: a millisecond
 _SLICES_ON_THE_WAY: Final = 4  # to the store: some 20 ms that other commits wait
 
 
@@ -43,7 +47,13 @@ class PagedWriter:
     """One queue's while it pages. It is also the `Walk` of management."""
 
     def __init__(
-        self, queue: PagingQueue, source: PagedEntries, memory: MemoryManager, rows: Rows, reader: PagedReader
+        self,
+        queue: PagingQueue,
+        source: PagedEntries,
+        memory: MemoryManager,
+        rows: Rows,
+        reader: PagedReader,
+        adopt_some: Callable[[], bool],
     ) -> None:
         self._queue = queue
         self._source = source
@@ -51,7 +61,15 @@ class PagedWriter:
         self._memory = memory
         self._rows = rows
         self._reader = reader
-        self.pages: Callable[..., Iterator[list[Entry]]] = reader.pages
+        self._adopt_some = adopt_some
+        self._is_trimming = False  # a loader is
+
+    def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
+        """As `Walk.pages`, everything being adopted before."""
+        while self._adopt_some():
+            nap()
+            yield []
+        yield from self._reader.pages(bodies=bodies, lowest_first=lowest_first)
 
     # -- purging
 
@@ -61,11 +79,16 @@ class PagedWriter:
         """
         count = 0
         state = self._queue.state
+        while self._adopt_some():
+            if stop():
+                return count
+            nap()
         now = state.clock()
         with self._memory:
             ends = list(self._area.last)
         with self._queue.state.lock:
-            known = self._beside_the_store(ends)
+            taken = list(self._source.taken.items())
+        known = self._beside_the_store(ends, taken)
         for begin in range(0, len(known), _SLICE):
             if stop():
                 return count
@@ -81,9 +104,9 @@ class PagedWriter:
             count += self._purge_level(end, stop)
         return count
 
-    def _beside_the_store(self, ends: Sequence[int]) -> list[int]:
+    def _beside_the_store(self, ends: Sequence[int], taken: Sequence[tuple[int, Entry]]) -> list[int]:
         """Where messages stand that are in memory alone, or held until their time, up to the end of each level."""
-        held = [position for position, entry in self._source.taken.items() if entry.is_ready]
+        held = [position for position, entry in taken if entry.is_ready]
         with self._memory:
             alone = [
                 each for end in ends for each in self._area.unbacked.between(end >> LEVEL_SHIFT << LEVEL_SHIFT, end)
@@ -137,45 +160,78 @@ class PagedWriter:
 
     def trim(self) -> None:
         """As `PagedQueue.trim`: from the head, or from the lowest level."""
-        if self._queue.settings.kind is QueueKind.STANDARD:
-            self._trim_head()
+        if self._is_trimming:
             return
-        for batch in self.pages(bodies=True, lowest_first=True):
-            for entry in batch:
-                if not self._queue.state.limit.is_exceeded:
-                    return
-                self._reader.drop(entry, DeadLetterReason.MAXLEN)
+        is_head = self._queue.settings.kind is QueueKind.STANDARD
+        steps = self._trim_head() if is_head else self._trim_levels()
+        if may_take_long():
+            for _ in steps:
+                nap()
+        elif next(steps, None) is not None:
+            self._is_trimming = True
+            self._memory.do_later(partial(self._go_on_trimming, steps))
 
-    def _trim_head(self) -> None:
+    def _go_on_trimming(self, steps: Iterator[bool]) -> bool:
+        is_more = False
+        try:
+            is_more = next(steps, False)
+        finally:
+            self._is_trimming = is_more
+        return is_more
+
+    def _trim_levels(self) -> Iterator[bool]:
+        for batch in self.pages(bodies=True, lowest_first=True):
+            for begin in range(0, len(batch) or 1, FEW):
+                for entry in batch[begin : begin + FEW]:
+                    if not self._queue.state.limit.is_exceeded:
+                        return
+                    self._reader.drop(entry, DeadLetterReason.MAXLEN)
+                yield True
+
+    def _trim_head(self) -> Iterator[bool]:
+        """Evict from the head; yields after some that were in memory, and after a load."""
+        state = self._queue.state
         while True:
             after: After = []
-            with self._queue.state.lock:
-                state = self._queue.state
-                if not state.limit.is_exceeded or state.deleted:
-                    return
-                victim, may_come = state.evict_head(after)
+            with state.lock:
+                victim, may_come = None, True
+                for _ in range(FEW):
+                    if not state.limit.is_exceeded or state.deleted:
+                        may_come = False
+                        break
+                    victim, may_come = state.evict_head(after)
+                    if victim is None:
+                        break
             self._queue.callbacks.act(after)
             if victim is None and not (may_come and self._reader.load_for_get()):
                 return
+            yield True
 
     # -- writing out
 
     def write_out(self) -> None:
-        """As `PagedQueue.write_out`. Waits until the store has it, so that publishers do not outrun it."""
+        """Give the store what is in memory alone, and wait until it has it: so this publisher does not outrun it."""
         try:
             while batch := self._begin():
                 commit = self._write_out(batch)
-                if not self._rows.host.may_wait:
-                    return
                 if commit is not None:
                     commit.wait()
         except StoreError:
             pass  # it stays in memory; a publisher of something that must be stored is told
 
-    def _begin(self) -> list[Entry]:
+    def write_some(self, then: Callable[[BaseException | None], object]) -> bool:
+        """Hand some of it in, and call `then` when it is committed or refused; False when all is on its way."""
+        while batch := self._begin(_PIECE):
+            commit = self._write_out(batch)
+            if commit is not None:
+                commit.add_done_callback(then)
+                return True
+        return False
+
+    def _begin(self, most: int = _BATCH) -> list[Entry]:
         """Some that are in memory alone, and not on their way already."""
         with self._memory as paging:
-            return [self._area.slots[position].payload for position in paging.begin_writing_out(self._area, _BATCH)]
+            return [self._area.slots[position].payload for position in paging.begin_writing_out(self._area, most)]
 
     def _write_out(self, batch: list[Entry]) -> Commit | None:
         entries: list[Entry] = []
@@ -221,11 +277,12 @@ class PagedWriter:
     def _written(self, entries: list[Entry]) -> None:
         """On the store's thread: what was settled meanwhile must go there as well."""
         settled: list[int] = []
-        with self._queue.state.lock, self._memory as paging:
-            for entry in entries:
-                entry.is_stored = paging.backed(self._area, entry.position)
-                if not entry.is_stored:
-                    settled.append(number_of(entry.position))
+        for begin in range(0, len(entries), _SLICE):
+            with self._queue.state.lock, self._memory as paging:
+                for entry in entries[begin : begin + _SLICE]:
+                    entry.is_stored = paging.backed(self._area, entry.position)
+                    if not entry.is_stored:
+                        settled.append(number_of(entry.position))
         if settled:
             self._rows.delete(settled)
 

@@ -29,10 +29,16 @@ class DepthLimit:
         self.may_refuse: bool = (
             self._refuses_at_limit
         )  # Invariant: True while short_of_memory, and while the queue pages
-        self.may_overflow: bool = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
+        self._may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
+        self.may_overflow: bool = self._may_overflow  # Invariant: True while is_behind
         self.throttled: bool = False
+        # What is on the queue is on its way to a store, and publishers wait, which ends by itself. Invariant: implies
+        # throttled.
+        self.is_behind: bool = False
         # Invariant: empty unless throttled.
         self.room_waiters: list[Callable[[], object]] = []
+        # Of those who wait for no more than that it is not behind. Invariant: empty unless is_behind.
+        self.catch_up_waiters: list[Callable[[], object]] = []
 
         self._reservations: MemoryReservations | None = None  # None where no one counts what the queue has in memory
         # Bytes that may be in use before more must be asked for. Guarded by the memory manager's lock as well.
@@ -71,7 +77,7 @@ class DepthLimit:
     def has_room(self) -> bool:
         """True when publishers that were held back may go on. An empty queue always has room."""
         counters = self._counters
-        if self.short_of_memory and counters.depth and not self.reserve():
+        if counters.depth and (self.is_behind or (self.short_of_memory and not self.reserve())):
             return False
         settings, ratio = self._settings, self._settings.flow_resume_ratio
         if settings.overflow is not Overflow.FLOW_CONTROL:
@@ -89,10 +95,25 @@ class DepthLimit:
 
     def end_throttling(self, after: After) -> None:
         """Let the publishers go on."""
-        self.throttled = self.short_of_memory = False
+        self.throttled = self.short_of_memory = self.is_behind = False
+        self.may_overflow = self._may_overflow
         self.may_refuse = self._refuses_at_limit or self._is_overfull is not None
-        after.extend(self.room_waiters)
+        after.extend(self.room_waiters + self.catch_up_waiters)
         self.room_waiters.clear()
+        self.catch_up_waiters.clear()
+
+    def fall_behind(self) -> None:
+        """Hold publishers back until `catch_up`, which comes whatever they do."""
+        self.is_behind = self.throttled = self.may_overflow = True
+
+    def catch_up(self, after: After) -> None:
+        """What was on its way to a store has come far enough."""
+        if self.is_behind:
+            self.is_behind, self.may_overflow = False, self._may_overflow
+            after.extend(self.catch_up_waiters)
+            self.catch_up_waiters.clear()
+            if self.has_room():
+                self.end_throttling(after)
 
     # -- memory
 

@@ -229,7 +229,7 @@ class Enqueuer:
             return PutOutcome.NO_CONSUMER
         if limit.may_refuse and not unlimited and limit.refuses(entry.size, self._admitted, self._admitted_bytes):
             return state.refuse(entry, after)
-        if limit.short_of_memory:
+        if limit.short_of_memory or limit.is_behind:
             return PutOutcome.THROTTLED
         if unlimited or self._settings.overflow is not Overflow.FLOW_CONTROL:
             return PutOutcome.ENQUEUED

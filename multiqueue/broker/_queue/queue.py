@@ -514,6 +514,16 @@ class BrokerQueue:
             self.state.limit.room_waiters.append(callback)
             return True
 
+    def when_caught_up(self, callback: Callable[[], object]) -> bool:
+        """While what is on the queue is on its way to a store and publishers wait for that, have `callback` called once
+        they need not; False when they need not now. Unlike room, it comes whatever consumers do.
+        """
+        with self._lock:
+            if not self.state.limit.is_behind or self.state.deleted:
+                return False
+            self.state.limit.catch_up_waiters.append(callback)
+            return True
+
     def wait_for_room(self, timeout: float | None = None) -> bool:
         """Block while the queue is throttled: until its depth is down to 80 % of the limit, or it is deleted.
 

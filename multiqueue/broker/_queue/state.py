@@ -751,7 +751,7 @@ class QueueState:
                     after.append(self._calls.evict)
         elif self.settings.overflow is Overflow.FLOW_CONTROL and self.limit.throttle():
             return PutOutcome.THROTTLED
-        return PutOutcome.ENQUEUED
+        return PutOutcome.THROTTLED if self.limit.is_behind else PutOutcome.ENQUEUED
 
     def _give(self, consumer: QueueConsumer, entry: Entry, after: After) -> bool:
         """Give an entry to a willing consumer that can have it; False when its credit is too small for it."""
