@@ -152,11 +152,6 @@ class PagedEntries:
         """True when everything on the queue is adopted."""
         return self._coming is None
 
-    def _awaits_adoption(self, entry: Entry) -> Coming | None:
-        """What an entry is in that is not adopted yet; None for others."""
-        coming = self._coming
-        return coming if coming is not None and coming.has(entry) else None
-
     def _adopt(self, entry: Entry, seen_by: list[TargetList]) -> None:
         position, cost = self._place(entry), cost_of(entry.message, entry.size)
         if entry.state is EntryState.AVAILABLE:
@@ -207,7 +202,7 @@ class PagedEntries:
         return True
 
     def claim(self, entry: Entry) -> bool:
-        if self._awaits_adoption(entry) is not None:
+        if self._coming is not None and self._coming.has(entry):
             return True
         holder = self.taken.get(entry.position)
         if holder is not None:
@@ -216,7 +211,7 @@ class PagedEntries:
         return entry.state is EntryState.AVAILABLE and self._take(entry)
 
     def remove(self, entry: Entry) -> None:
-        if (coming := self._awaits_adoption(entry)) is not None:
+        if (coming := self._coming) is not None and coming.has(entry):
             coming.remove(entry)
             if not len(coming):
                 self._coming = None
@@ -255,7 +250,7 @@ class PagedEntries:
         return gone, total
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
-        if (coming := self._awaits_adoption(entry)) is not None:
+        if (coming := self._coming) is not None and coming.has(entry):
             coming.give_back(entry, is_new=is_new)
             return
         position = entry.position
@@ -265,7 +260,7 @@ class PagedEntries:
             paging.requeue(self.area, position, entry, is_new=is_new)
 
     def hold(self, entry: Entry, until: float) -> bool:
-        if (coming := self._awaits_adoption(entry)) is not None:
+        if (coming := self._coming) is not None and coming.has(entry):
             coming.hold(entry, until)
             return True
         if entry.position not in self.taken and not self._take(entry):
@@ -274,7 +269,7 @@ class PagedEntries:
         return True
 
     def note_expiry(self, entry: Entry, when: float) -> bool:
-        if (coming := self._awaits_adoption(entry)) is not None:
+        if (coming := self._coming) is not None and coming.has(entry):
             coming.note_expiry(entry, when)
             return True
         if entry.is_stored:
