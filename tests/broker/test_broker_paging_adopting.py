@@ -185,8 +185,8 @@ def test_the_highest_priority_is_first_while_a_queue_is_adopted(
     got: list[int] = []
     between += [
         lambda: host.publish(Message(b"000900", routing_key="q", priority=2)),
-        lambda: got.append(number_in(host.get("q", auto_accept=True).message)),  # type: ignore[union-attr]
         lambda: host.publish(Message(b"000901", routing_key="q", priority=0)),
+        lambda: got.append(number_in(host.get("q", auto_accept=True).message)),  # type: ignore[union-attr]
     ]
     assert queue.state.limit.page_out()
     assert got == [900]

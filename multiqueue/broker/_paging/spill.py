@@ -280,7 +280,7 @@ class Spill:
         period = self._period
         if period is None:
             return False
-        return (not period.source.is_whole and self._adopt_some()) or period.reader.load_for_get()
+        return period.reader.load_for_get() or (not period.source.is_whole and self._adopt_some())
 
     def check_for_loss(self) -> None:
         """As `Pager.check_for_loss`."""
