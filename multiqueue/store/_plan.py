@@ -121,10 +121,11 @@ class Plan:
         bodies: list[object] = []
         for put in puts:
             message_id, queue, level, body, properties = put.id, put.queue, put.level, put.body, put.properties
-            headers += (message_id, len(body), check(message_id, properties), properties)
+            seed = message_id & 0xFFFFFFFF  # as `check`, without a call for each
+            headers += (message_id, len(body), crc32(properties, seed), properties)
             if place is None:
                 headers += (queue, level, put.expires_at, put.deliveries, bool(put.transient))
-            bodies += (message_id, queue, level, check(message_id, body), body)
+            bodies += (message_id, queue, level, crc32(body, seed), body)
         if place is None:
             _insert_rows(connection, _HEADERS, 9, headers)
         else:

@@ -14,7 +14,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
 from ._batch import Submission
@@ -186,7 +186,7 @@ class SqliteWriter:
         plan = Plan(self._dropped)
         reserved = self._reserved
         self._connection.execute("BEGIN IMMEDIATE")
-        plan.run(self._connection, (one for submission in submissions for one in submission.operations))
+        plan.run(self._connection, chain.from_iterable([submission.operations for submission in submissions]))
         if next_id + IDS_RESERVED // 2 > reserved:
             reserved = next_id + IDS_RESERVED
             self._connection.execute("UPDATE meta SET value = ? WHERE key = 'next_id'", (reserved,))

@@ -247,3 +247,25 @@ def _heard(peer: Desk) -> tuple[object, ...]:
             first = 1 if method.multiple else method.delivery_tag
             told |= set(range(first, method.delivery_tag + 1)) - others
     return returned, answered
+
+
+def test_consumers_of_different_queues_pull_runs_though_others_are_ready(
+    peer: Desk, broker: Broker, queue: BrokerQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only consumers of one queue take turns message by message; each of the others is asked for 32 at once."""
+    broker.declare_queue("other")
+    for number in range(40):
+        broker.publish(Message(b"%d" % number, routing_key="other"))
+    pulls: list[tuple[str, int]] = []
+    pull = type(queue).deliver_messages
+
+    def counting(self: BrokerQueue, consumer: Any, most: int, most_bytes: int) -> Any:
+        entries = pull(self, consumer, most, most_bytes)
+        pulls.append((self.name, len(entries)))
+        return entries
+
+    monkeypatch.setattr(type(queue), "deliver_messages", counting)
+    for name in ("q", "other"):
+        peer.say_method(1, commands.Basic.Consume, queue=name, no_ack=True)
+    assert len(_delivered(peer)) == 80
+    assert pulls[:4] == [("q", 32), ("other", 32), ("q", 8), ("other", 8)]

@@ -6,7 +6,7 @@ Who runs    `deliver` and everything that changes it: the thread of its session.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .._wire.hot import deliver_prefix
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _RUN_BYTES: Final = 32 * 1024  # of messages in one pull: a slow reader is noticed before the next
 
-Deliver = Callable[["SessionConsumer", "Entry"], None]
+Deliver = Callable[["SessionConsumer", Sequence["Entry"]], None]
 
 
 class SessionConsumer:
@@ -71,9 +71,8 @@ class SessionConsumer:
     def deliver(self, most: int) -> int:
         """Pull up to `most` messages and deliver them; returns how many, 0 when there is none for it now."""
         entries = self.pull(self.consumer, most, _RUN_BYTES)
-        deliver = self._deliver
-        for entry in entries:
-            deliver(self, entry)
+        if entries:
+            self._deliver(self, entries)
         return len(entries)
 
     def on_work(self, consumer: QueueConsumer) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from ...broker import IllegalStep
 from .._wire.errors import ChannelFault
 from .._wire.hot import Ack
-from .._wire.message import body_of, names_of, properties_of
+from .._wire.message import content_of
 from .consumer import Held, SessionConsumer
 from .effects import Output
 from .ending import end_each
@@ -55,23 +55,25 @@ class Deliveries:
 
     # -- delivering
 
-    def deliver(self, consumer: SessionConsumer, entry: Entry) -> None:
-        """Deliver a message."""
-        message = entry.message
-        try:
-            names, properties, body = names_of(message), properties_of(message), body_of(message)
-        except ValueError as error:
-            self._cannot_deliver(consumer, entry, error)
-            return
-        self.last_tag = tag = self.last_tag + 1
-        if consumer.no_ack:
-            self.without_ack += 1
-        else:
-            self.unacked[tag] = Held(entry, consumer.consumer, consumer)
-        redelivered = entry.redelivered
-        if redelivered:
-            self.redelivered += 1
-        self._send(self._number, consumer, tag, redelivered, names, properties, body)
+    def deliver(self, consumer: SessionConsumer, entries: Sequence[Entry]) -> None:
+        """Deliver messages."""
+        number, send, unacked = self._number, self._send, self.unacked
+        owner = None if consumer.no_ack else consumer.consumer
+        for entry in entries:
+            try:
+                names, properties, body = content_of(entry.message)
+            except ValueError as error:
+                self._cannot_deliver(consumer, entry, error)
+                continue
+            self.last_tag = tag = self.last_tag + 1
+            if owner is None:
+                self.without_ack += 1
+            else:
+                unacked[tag] = Held(entry, owner, consumer)
+            redelivered = entry.redelivered
+            if redelivered:
+                self.redelivered += 1
+            send(number, consumer, tag, redelivered, names, properties, body)
 
     def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, error: ValueError) -> None:
         _log.error(

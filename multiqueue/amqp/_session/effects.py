@@ -33,9 +33,12 @@ class Sender(Protocol):
 
 
 class Puller(Protocol):
-    """A consumer that can be served."""
+    """A consumer that can be served. `queue` is where its messages come from."""
 
     sender: Sender
+
+    @property
+    def queue(self) -> object: ...
 
     def deliver(self, most: int) -> int: ...
 

@@ -295,6 +295,19 @@ def body_of(message: Message) -> bytes:
     raise ValueError(f"a body of type {type(body).__name__} stays in its process; publish bytes")
 
 
+def content_of(message: Message) -> tuple[bytes, bytes, bytes]:
+    """Exchange and routing key, the block of properties, the body. Raises as `properties_of` and `body_of`."""
+    if type(message) is WireMessage:
+        try:
+            names, properties, body = message.names, message.properties, message.body
+        except AttributeError:
+            pass  # a copy made by `replace`
+        else:
+            if type(body) is bytes:
+                return names, properties, body
+    return names_of(message), properties_of(message), body_of(message)
+
+
 def without_header(properties: bytes, name: str) -> bytes:
     """The block without one of its headers."""
     headers = dict(decode_properties(properties).get("headers", _NO_HEADERS))

@@ -224,10 +224,12 @@ class Submission:
 
 
 class Arrivals:
-    """Messages that come to one queue in a row, each stored whole or refused alone. As part of a run, a `Submission`.
+    """Messages that come to one queue in a row, each stored whole or refused alone: a run has it like a `Submission`.
+
+    Their bodies are bytes.
 
     Raises:
-        TypeError: as `Submission.put`.
+        TypeError: a header is nothing that a store can keep.
     """
 
     __slots__ = ("_entries", "_joining", "_journal", "_puts")
@@ -237,7 +239,10 @@ class Arrivals:
         number = joining.store_number
         self._journal = journal
         self._joining = joining
-        self._puts = [Put(number, encode_message(message), _body_of(message)) for message in messages]
+        self._puts = [
+            Put(number, encode_message(message), message.body)  # type: ignore[arg-type] # they are bytes
+            for message in messages
+        ]
         self._entries: Sequence[Entry] = ()  # until they are admitted
 
     def admit(self, messages: Sequence[Message]) -> bool:
