@@ -531,15 +531,15 @@ def test_settings_that_contradict_themselves_are_refused(settings: dict[str, Any
 def test_credit_is_restored_by_settling() -> None:
     """Credit is back when the message is settled; a suspension stops it whatever is left."""
     credit = Credit(1)
-    assert credit.take(5)
-    assert not credit.take(5)
+    assert credit.take_run([5])
+    assert not credit.take_run([5])
     assert credit.is_open is False
     assert credit.settled(1, 5) is True
     assert credit.is_open is True
     credit.suspend()
-    assert not credit.take(1)
+    assert not credit.take_run([1])
     assert credit.resume() is True
-    assert credit.take(1)
+    assert credit.take_run([1])
     with pytest.raises(ValueError, match="0 or more"):
         Credit(-1)
 

@@ -345,7 +345,7 @@ def test_g3_too_little_byte_credit_blocks_nobody() -> None:
     """G3: a high consumer with credit, but too little for the next message, steps aside for lower ones."""
     bench = Bench()
     credit = Credit(size_bytes=10)
-    assert credit.take(1), "so that the window is not untouched"
+    assert credit.take_run([1]), "so that the window is not untouched"
     high = bench.consumer(priority=10, credit=credit)
     low = bench.consumer(priority=1)
     bench.put(b"x" * 100)
@@ -585,7 +585,7 @@ def test_a_consumer_that_had_too_little_credit_gets_the_message_later() -> None:
     """What a consumer stepped aside from is still before it when its credit suffices."""
     bench = Bench()
     credit = Credit(size_bytes=110)
-    assert credit.take(100)
+    assert credit.take_run([100])
     consumer = bench.consumer(credit=credit)
     bench.put(b"x" * 100, b"y")
     assert bench.pull(consumer) is None

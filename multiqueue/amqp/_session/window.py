@@ -50,14 +50,6 @@ class Window(Credit):
         limit, channel = self._limit, self._channel
         return (limit is None or self.taken < limit) and (channel.limit is None or channel.taken < channel.limit)
 
-    def take(self, size: int) -> bool:
-        """Take one; False when there is none."""
-        if not self.is_open:
-            return False
-        self.taken += 1
-        self._channel.taken += 1
-        return True
-
     def take_run(self, sizes: Sequence[int]) -> int:
         """Take as many as there are sizes, or as many as there is room for."""
         limit, channel = self._limit, self._channel

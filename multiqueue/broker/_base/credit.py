@@ -55,12 +55,8 @@ class Credit:
         messages, size_bytes = self._messages, self._bytes
         return not self._suspended and (messages is None or messages > 0) and (size_bytes is None or size_bytes > 0)
 
-    def take(self, size: int) -> bool:
-        """Use credit for one message of `size` bytes; False when there is too little, and nothing is used."""
-        return self.take_run((size,)) == 1
-
     def take_run(self, sizes: Sequence[int]) -> int:
-        """`take` for one message after the other, until there is too little; returns for how many there was enough."""
+        """Use credit for messages of these sizes, one after the other; returns for how many there was enough."""
         with self._lock:
             count = self._sufficing(sizes)
             self._use(count, sum(sizes[:count]))
