@@ -208,6 +208,55 @@ def test_a_declaration_waits_for_its_commit_whoever_came_first() -> None:
     host.close()
 
 
+class _TellingLock:
+    """A lock that tells when a thread has to wait for it."""
+
+    def __init__(self, contended: threading.Event) -> None:
+        self._lock = threading.Lock()
+        self._contended = contended
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._contended.set()
+            self._lock.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._lock.release()
+
+
+def test_a_declaration_waits_for_one_that_is_on_its_way_to_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A queue that another thread has made, and not handed to the store yet, is committed before `declare_queue`
+    returns (broker-durability 8)."""
+    store = MemoryStore()
+    host = VirtualHost(store=store)
+    is_made, go_on = threading.Event(), threading.Event()
+    topology: Any = host._topology
+    topology._order = _TellingLock(go_on)
+    submit = topology._submit_locked
+
+    def late(define: Any) -> Any:
+        is_made.set()
+        assert go_on.wait(PATIENCE)
+        return submit(define)
+
+    monkeypatch.setattr(topology, "_submit_locked", late)
+    kept: list[int] = []
+
+    def declare() -> None:
+        host.declare_queue("q", durable=True)
+        kept.append(len(store.definitions()))
+        go_on.set()
+
+    threads = [threading.Thread(target=declare) for _ in range(2)]
+    threads[0].start()
+    assert is_made.wait(PATIENCE)
+    threads[1].start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert kept == [1, 1]
+    host.close()
+
+
 def test_a_declaration_that_the_store_refuses_is_undone() -> None:
     """A full store: the declaration raises, there is no such thing, and it can be tried again (broker-durability 8)."""
     store = MemoryStore()

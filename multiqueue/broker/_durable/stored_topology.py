@@ -87,8 +87,11 @@ class StoredTopology(Topology):
         Raises:
             StoreFailed, StoreClosed: the store came to its end first.
         """
-        commit = self._latest
-        if commit is None or not self._journal.may_wait:
+        if not self._journal.may_wait:
+            return
+        with self._order:  # a change that is seen already may still be on its way to the store
+            commit = self._latest
+        if commit is None:
             return
         try:
             commit.wait()
