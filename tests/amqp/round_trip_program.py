@@ -9,6 +9,8 @@ own. On a machine that does other things the longest is often a wait for a CPU: 
 `collector` that of the longest look of the garbage collector, with the generation that it was.
 """
 
+# ruff: noqa: E402  # the parts are found first
+
 from __future__ import annotations
 
 import argparse
@@ -23,6 +25,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[1])]  # where the parts are
 
 from amqp_parts_support import IoThread, ServerConnection, Turns
 from amqp_raw_support import RawClient
