@@ -91,8 +91,13 @@ class Desk:
     def say(self, data: bytes) -> None:
         """Bytes come in, if they are read at all."""
         assert self.transport.is_read_from
-        self.connection.data_received(data)
-        self.take_turns()
+        while data:
+            buffer = self.connection.get_buffer(len(data))
+            count = min(len(data), len(buffer))
+            buffer[:count] = data[:count]
+            self.connection.buffer_updated(count)
+            self.take_turns()
+            data = data[count:]
 
     def take_turns(self) -> None:
         """Let it deal with what was too much for one turn."""

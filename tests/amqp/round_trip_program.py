@@ -113,7 +113,7 @@ class MeasuredLock:
 def _measure_turns_and_holds() -> None:
     post: Any = IoThread.post
     IoThread.post = lambda self, callback, *args: post(self, _as_turn(callback), *args)  # type: ignore[method-assign]
-    for part, name in ((IoThread, "_do_first_piece"), (Turns, "_take"), (ServerConnection, "data_received")):
+    for part, name in ((IoThread, "_do_first_piece"), (Turns, "_take"), (ServerConnection, "buffer_updated")):
         setattr(part, name, _as_turn(getattr(part, name)))
     queue_module.Lock = MeasuredLock
 

@@ -269,3 +269,18 @@ def test_consumers_of_different_queues_pull_runs_though_others_are_ready(
         peer.say_method(1, commands.Basic.Consume, queue=name, no_ack=True)
     assert len(_delivered(peer)) == 80
     assert pulls[:4] == [("q", 32), ("other", 32), ("q", 8), ("other", 8)]
+
+
+def test_what_has_come_of_a_frame_is_not_touched_by_the_next_read(broker: Broker, queue: BrokerQueue) -> None:
+    """Connections of one I/O thread are read into one buffer, one after the other, 64 KiB at once."""
+    queue.purge()
+    with amqp.serve(broker) as server, desk(server) as one:
+        other = Desk(server, one.io)
+        other.open()
+        first, second = _publish(b"1" * 3000), _publish(b"2" * 3000)
+        one.say(first[:2000])
+        other.say(second)
+        one.say(first[2000:])
+        assert [message.body for message in queue.browse()] == [b"2" * 3000, b"1" * 3000]
+        assert len(one.connection.get_buffer(-1)) == 64 * 1024
+        other.close()

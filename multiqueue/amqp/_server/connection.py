@@ -74,7 +74,7 @@ class Owner:
         return f"<connection {self.name}>"
 
 
-class ServerConnection(asyncio.Protocol):
+class ServerConnection(asyncio.BufferedProtocol):
     """One client, and the effects of its sessions."""
 
     user: User  # set by the login
@@ -145,9 +145,13 @@ class ServerConnection(asyncio.Protocol):
             return
         self._set_timer(self.settings.handshake_timeout, self._too_slow)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where bytes may come."""
+        return self.io.read_buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes have come."""
-        self.reader.receive(data)
+        self.reader.receive(bytes(self.io.read_buffer[:nbytes]))
 
     def _process(self, frames: list[tuple[int, int, bytes]]) -> None:
         self.reader.process(frames)

@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from ...broker import serve_many
 from .._session.turns import Turns
@@ -27,11 +27,16 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+_READ: Final = 64 * 1024  # bytes of one read: then the others have their turn, the consumers of what was read first
+
+
 class IoThread:
     """A named thread that runs an event loop until `stop`."""
 
     def __init__(self, name: str) -> None:
         self.loop: asyncio.AbstractEventLoop = new_event_loop()
+        # Bytes come here from one socket after the other, and are taken out before the next is read.
+        self.read_buffer: memoryview = memoryview(bytearray(_READ))
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.turns: Turns = Turns(self._schedule)
         # Invariant: if it is not empty, `_do_first_piece` is scheduled or running. This thread's.
