@@ -101,3 +101,18 @@ def test_who_has_deliveries_waiting_is_read_from(broker: Broker, peer: Desk) -> 
     for _ in range(1000):
         peer.say(amqp.encode_publish(1, "", "q", amqp.NO_PROPERTIES, b"x" * 1000, 131072))
     assert peer.transport.is_read_from
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_large_read_is_dealt_with_in_several_turns(broker: Broker, peer: Desk, leaves: bool) -> None:
+    """512 publishes of one read are done, then others have a turn; a peer that leaves loses none of the rest."""
+    queue = broker.declare_queue("q")
+    peer.connection.data_received(amqp.encode_publish(1, "", "q", amqp.NO_PROPERTIES, b"x", 131072) * 2000)
+    assert 512 <= len(queue) < 700
+    assert not peer.transport.is_read_from
+    if leaves:
+        peer.close()
+    else:
+        peer.take_turns()
+        assert peer.transport.is_read_from
+    assert len(queue) == 2000
