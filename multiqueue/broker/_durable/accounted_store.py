@@ -88,7 +88,7 @@ class AccountedStore:
     ) -> Commit:
         """As `MessageStore.submit`; waits also while too much of the budget waits for commits.
 
-        Does not wait where very many depend on the present thread: whoever brings more is held back there.
+        It does not wait on a thread that serves many: there the connection that publishes is held back.
         """
         waits = waits and may_take_long()
         writing = 0

@@ -124,7 +124,7 @@ class Publisher:
         # Invariant: None, or not handed in; and what a message comes to that simply joins it.
         self._run: Run | None = None
         self._sent = _SENT
-        self._handed_in: Run | None = None  # the last run, if nobody was asked to wait for it
+        self._handed_in: Run | None = None  # the last run, while no publisher was asked to wait for it
 
     def publish(self, message: Message, *, mandatory: bool = False, tag: object = None) -> Sent:
         """As `VirtualHost.publish_nowait`, but for the moment in which the store is given the message.
@@ -195,7 +195,7 @@ class Publisher:
     def to_wait_for(self) -> Run | None:
         """The run after whose commit this publisher may go on, where it does not wait by itself; None: at once.
 
-        On an I/O thread nothing waits, so whoever publishes there is asked to when too much waits for its commit.
+        An I/O thread does not wait: the connection that publishes is held back when too much waits for its commit.
         """
         run = self._handed_in
         if run is None or may_take_long() or not self._publishing.commits_too_much:

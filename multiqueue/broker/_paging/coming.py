@@ -2,8 +2,8 @@
 
 Promise     It stands behind all that was adopted: of a level, what is here came later, and levels before its first
             entry's were adopted whole. So what readers are given first is first, and order is what it was.
-            Nobody is given anything of this; consumers settle what they had before, time and management take what
-            they would.
+            No reader is given any of this. Consumers settle what they had before; expiry and management take from it
+            as from any list.
 State       Guarded by the queue's lock. What is here is charged to W.
 """
 

@@ -435,7 +435,7 @@ class MemoryManager:
 
     @property
     def commits_too_much(self) -> bool:
-        """True when so much waits for its commit that whoever brought it, and cannot wait here, is to be held back."""
+        """True when so much waits for its commit that publishers which cannot wait on their thread are held back."""
         return self._on_the_way > min(self._paging.limit * _WRITING_SHARE, _MOST_ON_THE_WAY)
 
     def close(self) -> None:
