@@ -89,8 +89,12 @@ class Pipe(Output):
             self._one_by_one -= 1
             self._await_reader()
         rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._number, rest) :]
+        try:
+            while rest:
+                rest = rest[os.write(self._number, rest) :]
+        except BrokenPipeError:
+            self._note(self._unread())
+            raise
         self.written += len(data)
 
     def flush(self) -> None:
@@ -100,8 +104,9 @@ class Pipe(Output):
             self._note(self._unread())
 
     def look(self) -> None:
-        self._note(self._unread())
-        if self._poll.poll(0):
+        has_ended = self._poll.poll(0)
+        self._note(self._unread())  # after that: nothing is read from now on if it has
+        if has_ended:
             raise BrokenPipeError("the reader of the pipe has ended")
 
     def finish(self) -> None:

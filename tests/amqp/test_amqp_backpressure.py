@@ -107,7 +107,7 @@ def test_who_has_deliveries_waiting_is_read_from(broker: Broker, peer: Desk) -> 
 def test_a_large_read_is_dealt_with_in_several_turns(broker: Broker, peer: Desk, leaves: bool) -> None:
     """512 publishes of one read are done, then others have a turn; a peer that leaves loses none of the rest."""
     queue = broker.declare_queue("q")
-    peer.connection.data_received(amqp.encode_publish(1, "", "q", amqp.NO_PROPERTIES, b"x", 131072) * 2000)
+    peer.connection.reader.receive(amqp.encode_publish(1, "", "q", amqp.NO_PROPERTIES, b"x", 131072) * 2000)
     assert 512 <= len(queue) < 700
     assert not peer.transport.is_read_from
     if leaves:

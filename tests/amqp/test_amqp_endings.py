@@ -354,7 +354,7 @@ def test_a_server_closes_under_commits(broker: StoredBroker) -> None:
         broker.memory.hold()
         for client in clients:
             client.send_method(1, commands.Tx.Commit)
-        wait_until_blocked(lambda: broker.memory.statistics().pending_operations > 0)
+        wait_until_blocked(lambda: broker.memory.statistics().pending_operations == len(clients))
         with Threads(PATIENCE) as threads:
             threads.start(server.close, 5)
             wait_until_blocked(

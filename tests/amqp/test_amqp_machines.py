@@ -239,12 +239,12 @@ def test_acks_of_a_burst_are_one_frame() -> None:
 
 
 def test_two_windows_hold_together() -> None:
-    """A consumer takes what both its own limit and its channel's allow; whoever was stopped hears of room."""
+    """A consumer takes what both its own limit and its channel's allow; one that was stopped hears of room."""
     shared = ChannelWindow()
     shared.limit = 3
     one, two = Window(2, shared), Window(None, shared)
-    assert [one.take(1) for _ in range(3)] == [True, True, False]
-    assert [two.take(1), two.take(1), two.is_open, one.is_open] == [True, False, False, False]
+    assert one.take_run([1, 1, 1]) == 2
+    assert [two.take_run([1, 1]), two.take_run([1]), two.is_open, one.is_open] == [1, 0, False, False]
     assert two.settled(1, 0)
     assert (two.is_open, one.is_open) == (True, False)
     assert one.settled(1, 0)

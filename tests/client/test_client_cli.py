@@ -257,6 +257,22 @@ def test_a_busy_reader_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None
         assert output.taken == 30
 
 
+def test_what_a_busy_reader_has_read_before_it_ends_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that finds the pipe closed counts what was read until then, and nothing of what stands in it."""
+    number, writer = os.pipe()
+    clock = itertools.count(step=0.06)
+    monkeypatch.setattr(_output, "monotonic", lambda: next(clock))
+    with open(writer, "wb", 0) as stream:
+        output = _output.output_to(stream)
+        for _ in range(5):
+            output.write(b"12345\n")
+        assert os.read(number, 12) == b"12345\n" * 2
+        os.close(number)
+        with pytest.raises(BrokenPipeError):
+            output.write(b"12345\n")
+        assert output.taken == 12
+
+
 def test_no_time_passes_while_the_reader_keeps_messages_from_coming(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--timeout` does not count while as many messages as --prefetch wait to be read: the server sends no other."""
     clock = itertools.count()
