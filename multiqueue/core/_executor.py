@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, M
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from itertools import count
-from typing import Any, ClassVar, ParamSpec, TypeVar
+from typing import Any, ClassVar, NoReturn, ParamSpec, TypeVar
 
 from . import _sync
 from ._executor_job import JobWatcher, Watchers
@@ -150,7 +150,8 @@ class MultiQueueExecutor(Executor):
         if wait:
             self._workers.join()
 
-    __reduce_ex__ = _sync.cannot_copy
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        _sync.cannot_copy(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} max_workers={self.max_workers} lanes={list(self.lanes)}>"

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, TypeVar, cast, overload
+from typing import Any, NoReturn, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown
 from . import _sync
@@ -188,7 +188,8 @@ class Fifo(PutSide[T]):
         """How many elements there was room for, at this moment; None means any number."""
         return None if self._capacity is None else max(0, self._capacity - len(self._items))
 
-    __reduce_ex__ = cannot_copy
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        cannot_copy(self)
 
     def __iter__(self) -> Iterator[T]:
         """The elements that were here when the iteration began, in order, each once, taken since or not."""

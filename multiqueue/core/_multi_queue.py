@@ -15,7 +15,7 @@ Source      M. Barrios, LinkedBlockingMultiQueue: sub-queues, priorities, enabli
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, TypeVar, cast, overload
+from typing import Any, NoReturn, TypeVar, cast, overload
 
 from ..errors import Empty, ShutDown, SubQueueExists
 from . import _sync
@@ -428,7 +428,8 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         self._registry_lock = cast(ReentrantLock, _sync.RLock())
         self._renew_locks_of(cast(Any, self._snapshot()))
 
-    __reduce_ex__ = cannot_copy
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        cannot_copy(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} subqueues={len(self._subqueues)} size={self.qsize()}>"

@@ -92,6 +92,6 @@ def release_owned(lock: ReentrantLock) -> None:
         lock.release()
 
 
-def cannot_copy(self: object, protocol: object) -> NoReturn:
-    """As `__reduce_ex__`: refuse to be pickled or copied: a copy would share elements and locks."""
-    raise TypeError(f"cannot pickle or copy a {type(self).__name__}: its locks and those who wait are here alone")
+def cannot_copy(queue: object) -> NoReturn:
+    """Refuse to be pickled or copied: a copy would share elements and locks."""
+    raise TypeError(f"cannot pickle or copy a {type(queue).__name__}: its locks and those who wait are here alone")
