@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
@@ -27,6 +28,7 @@ from ._model import RATE, BenchError, Figures, Goal, ItemsLost, Rival, Suite, Wo
 SIZE: Final = 1024  # bytes of a body
 PREFETCH: Final = 100
 PATIENCE: Final = 120  # seconds that one run may take
+SETTLING: Final = 5  # seconds after which a count that is still wrong is a loss
 SOURCE: Final = Path(__file__).with_name("_amqp_load.c")
 PUBLISH, CONFIRM, CONSUME = "publish", "confirm", "consume"
 PUBLISH_CONSUME, PUBLISH_ACK = "publish-consume", "publish-ack"
@@ -149,10 +151,15 @@ class _Attempt:
 
     def check(self) -> None:
         expected = self._messages if self._load.work in (PUBLISH, CONFIRM) else 0
+        deadline = monotonic() + SETTLING  # RabbitMQ answers for a publish before it counts it
         for queue in self._queues:
-            left = self._channel.queue_declare(queue, passive=True).message_count
+            while (left := self._left_on(queue)) != expected and monotonic() < deadline:
+                sleep(0.01)
             if left != expected:
                 raise ItemsLost(f"{left} messages are on {queue}, not {expected}")
+
+    def _left_on(self, queue: str) -> int:
+        return self._channel.queue_declare(queue, passive=True).message_count
 
     def close(self) -> None:
         for queue in self._queues:
