@@ -1,10 +1,13 @@
-"""Records of the log are one line each."""
+"""Records of the log are one line each, and say what they are about."""
 
 from __future__ import annotations
 
+import ast
 import io
 import logging
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click import ClickException
@@ -86,3 +89,35 @@ def test_an_error_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     sentence: ClickException = _Sentence("no queue 'x\x1b[2K'\nand more", 2)
     sentence.show()
     assert capsys.readouterr().err == "multiqueue: no queue 'x\\x1b[2K'\nand more\n"
+
+
+LOGS = re.compile(r"(self\.)?_?log\.(log|debug|info|warning|error|exception|critical)")
+ABOUT_ALL = {
+    "%s: delivery %d for %r, which is no consumer any more",
+    "%r has ended; %r is dropped",
+    "%r: %s for channel %d, which is closed",
+    "a job of the work pool raised %r",
+    "a password cannot be verified",
+    "a piece of what takes long failed",
+    "alarms: %s",
+    "cannot tell how much is free in %s: %s",
+    "housekeeping of %r failed",
+    "the handler of callback errors failed itself, for: %s",
+    "the store failed; close its virtual host and open it again",
+    "what follows a commit failed",
+}
+"""Messages that are about no single queue or connection, and those of `debug`."""
+
+
+@pytest.mark.parametrize("room", ["broker", "amqp", "client"])
+def test_each_record_says_its_queue_or_connection(room: str) -> None:
+    """A record gets its fields where it is made; a message that is about neither stands in the list. (monitor 13)"""
+    calls = [
+        node
+        for path in sorted(Path(multiqueue.amqp.__file__).parents[1].joinpath(room).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and LOGS.fullmatch(ast.unparse(node.func))
+    ]
+    bare = {ast.unparse(each.args[0]) for each in calls if not any(word.arg == "extra" for word in each.keywords)}
+    assert len(calls) > 5
+    assert bare <= {repr(message) for message in ABOUT_ALL}

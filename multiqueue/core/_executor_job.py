@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures._base import CANCELLED
+from html import escape
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -58,6 +59,17 @@ class LaneFuture(Future[T]):
                 self.cancel_taken()
             raise
         return True if left else False  # noqa: SIM210 - a call could be interrupted
+
+    def _repr_html_(self) -> str:
+        """For notebooks: where the job is, or how it ended."""
+        if not self.done():
+            state = "running" if self.running() else "waiting"
+        elif self.cancelled():
+            state = "cancelled"
+        else:
+            error = self.exception()
+            state = "done" if error is None else f"failed: {error!r}"
+        return f"<div>{escape(state[:500])}</div>"
 
     def leave_lane(self) -> None:
         """Say that the job waits in its lane no more: the caller has taken it out."""

@@ -16,6 +16,8 @@ from ._access import Caller
 from ._errors import Refused, bad_request, not_found
 
 LARGEST_BODY: Final = 32 * 2**20  # bytes of a request
+_PIECE: Final = 256  # elements that are written at once: some 3 ms for queues
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,11 @@ Handler = Callable[[Ask], Any]  # returns an Answer, or the content of one with 
 
 
 def as_json(content: Any) -> bytes:
-    """An answer's content as its text."""
-    return json.dumps(content, separators=(",", ":")).encode()
+    """An answer's content as its text. A long list is written in pieces: within one, no other thread can run."""
+    if not isinstance(content, list):
+        return _encode(content).encode()
+    pieces = [_encode(content[begin : begin + _PIECE])[1:-1] for begin in range(0, len(content), _PIECE)]
+    return f"[{','.join(pieces)}]".encode()
 
 
 class Table:

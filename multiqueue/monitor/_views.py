@@ -128,15 +128,17 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
         "message_bytes": now.depth_bytes,
         "message_bytes_ready": now.available_bytes,
         "message_bytes_unacknowledged": now.unacked_bytes,
-        "message_stats": counted(
-            pair,
-            [
-                ("publish", now.enqueued, before.enqueued),
-                *delivery_stats(now, before),
-            ],
-        ),
+        **_queue_stats(pair, now, before),
         **owner,
     }
+
+
+def _queue_stats(pair: Pair, now: QueueStatistics, before: QueueStatistics) -> View:
+    """What passed through a queue; nothing, as at RabbitMQ, where there was never a message or a get."""
+    if not now.enqueued and not any(deliveries(now)):
+        return {}
+    counters = [("publish", now.enqueued, before.enqueued), *delivery_stats(now, before)]
+    return {"message_stats": counted(pair, counters)}
 
 
 def _ends(connection: ConnectionFigures) -> View:

@@ -31,7 +31,7 @@ def test_lines_of_a_kind_are_counted_when_there_are_many(caplog: pytest.LogCaptu
     quiet = QuietLog(logging.getLogger("multiqueue.amqp"), clock)
     for number in range(1000):
         quiet.warning("login of %s refused", number)
-    quiet.warning("another kind")
+    quiet.warning("%s: another kind", "a stranger")
     assert len(caplog.records) == LINES + 1
     clock.advance(PERIOD)
     quiet.flush()

@@ -1,11 +1,14 @@
-"""What a notebook shows of multi-queues, executors and lanes."""
+"""What a notebook shows of multi-queues, executors, lanes and futures."""
 
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import wait
 
 from multiqueue import LinkedBlockingMultiQueue, MultiQueueExecutor
 from multiqueue.core import notebook_table
+from multiqueue.testing import PATIENCE
 
 
 def cells(html: str) -> list[list[str]]:
@@ -34,6 +37,27 @@ def test_an_executor_and_a_lane_show_what_waits_and_runs() -> None:
         assert cells(lane._repr_html_())[1:] == [expected]
         assert cells(executor._repr_html_())[1:] == [expected]
         assert "MultiQueueExecutor, 2 workers" in executor._repr_html_()
+
+
+def test_a_future_shows_how_its_job_ended() -> None:
+    """Waiting, running, done, cancelled, or with the error's text, which is text and nothing else."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        began.set()
+        assert go_on.wait(PATIENCE)
+        raise ValueError("<b>")
+
+    with MultiQueueExecutor(1) as executor:
+        lane = executor.lane("acme")
+        failing, done, cancelled = lane.submit(fail), lane.submit(int), lane.submit(int)
+        assert began.wait(PATIENCE)
+        assert (failing._repr_html_(), done._repr_html_()) == ("<div>running</div>", "<div>waiting</div>")
+        cancelled.cancel()
+        go_on.set()
+        wait([failing, done])
+        assert failing._repr_html_() == "<div>failed: ValueError(&#x27;&lt;b&gt;&#x27;)</div>"
+        assert (done._repr_html_(), cancelled._repr_html_()) == ("<div>done</div>", "<div>cancelled</div>")
 
 
 def test_a_table_of_many_rows_is_cut() -> None:

@@ -539,7 +539,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self._newcomer is not None:
             self.server.strangers.warning("%s: closed before its login: %s", self.name, error)
         else:
-            _log.log(logging.INFO if error.reply_code == 320 else logging.WARNING, "%s: closed: %s", self.name, error)
+            level = logging.INFO if error.reply_code == 320 else logging.WARNING
+            _log.log(level, "%s: closed: %s", self.name, error, extra={"connection": self.name})
         self.machine.closed_by_server()
         self.piecework.add(self._end_sessions(), partial(self._say_close, error, method))
 

@@ -38,18 +38,18 @@ class QuietLog:
         self._lock = threading.Lock()
         self._kinds: dict[str, _Period] = {}
 
-    def warning(self, kind: str, *args: object) -> None:
-        """Log `kind % args`, unless there were many of the kind."""
+    def warning(self, kind: str, connection: object, *args: object) -> None:
+        """Log `kind % (connection, *args)`, unless there were many of the kind."""
         now = self._clock()
         with self._lock:
             left_out = self._ended_locked(now)
             period = self._kinds.setdefault(kind, _Period(now))
             period.lines += 1
-            period.last = args
+            period.last = (connection, *args)
             is_told = period.lines <= LINES
         self._tell(left_out)
         if is_told:
-            self._log.warning(kind, *args)
+            self._log.warning(kind, connection, *args, extra={"connection": connection})
 
     def flush(self, *, everything: bool = False) -> None:
         """Tell what was left out in periods that have ended; with `everything`, in those that go on too."""
@@ -66,4 +66,4 @@ class QuietLog:
     def _tell(self, left_out: dict[str, _Period]) -> None:
         for kind, period in left_out.items():
             message = f"{period.lines - LINES} more lines like this in {PERIOD:g} s were left out; the last: {kind}"
-            self._log.warning(message, *period.last)
+            self._log.warning(message, *period.last, extra={"connection": period.last[0]})

@@ -21,4 +21,9 @@ def end_each(whose: object, steps: Iterable[Step], log: logging.Logger = _log) -
         try:
             step()
         except Exception:  # the steps behind it must not depend on this one
-            log.exception("%r ends, and cannot %s; the rest of it ends all the same", whose, what)
+            log.exception(
+                "%r ends, and cannot %s; the rest of it ends all the same",
+                whose,
+                what,
+                extra={"connection": repr(whose)},
+            )

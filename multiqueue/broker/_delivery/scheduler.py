@@ -49,7 +49,7 @@ _log = logging.getLogger("multiqueue.broker")
 
 
 def _log_error(delivery: Delivery, error: Exception) -> None:
-    _log.error("callback failed for %r", delivery, exc_info=error)
+    _log.error("callback failed for %r", delivery, exc_info=error, extra={"queue": delivery.entry.queue.name})
 
 
 class Ring(Generic[Link]):

@@ -338,10 +338,12 @@ class MemoryManager:
             reader = self._readers.get(load.area)
             if self._closed or load.area.is_closed or reader is None:
                 return
+            name = load.area.name
             if load.kind is LoadKind.HEAD:
-                _log.warning("the head of %s cannot be read: %s", load.area.name, error)
+                _log.warning("the head of %s cannot be read: %s", name, error, extra={"queue": name})
                 return  # no consumer waits for it; consumers to come are told
-            _log.error("a load for %r failed; its consumers are cancelled", load.target, exc_info=error)
+            message = "a load for %r failed; its consumers are cancelled"
+            _log.error(message, load.target, exc_info=error, extra={"queue": name})
             reader.cancel(load.target)  # or they would wait for a load that does not come
 
     def _perform(self, load: Load) -> None:

@@ -111,7 +111,7 @@ class PagedReader:
             lost, target = self._queue.state.counters.available, self._source.assignments.target_of(consumer)
             assert target is not None, "what has lost something has a list"
             self._cancel_locked(target, after)
-        _log.error("%s; its consumers are cancelled", self._loss_of(lost))
+        _log.error("%s; its consumers are cancelled", self._loss_of(lost), extra={"queue": self._queue.name})
         self._queue.callbacks.act(after)
 
     # -- gets without a consumer

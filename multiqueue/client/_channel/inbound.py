@@ -131,4 +131,10 @@ def _run_batch(batch: list[tuple[Runner, Message]]) -> None:
         try:
             consumer.run(message)
         except BaseException as error:  # noqa: BLE001  # SystemExit of a callback must not cost the others
-            _log.critical("a callback of %r raised %r", message.channel, error, exc_info=error)
+            _log.critical(
+                "a callback of %r raised %r",
+                message.channel,
+                error,
+                exc_info=error,
+                extra={"connection": repr(message.channel)},
+            )

@@ -146,7 +146,8 @@ class Rpc:
                 self._call = None
                 call.result = event.method if call.answered_locked is None else call.answered_locked(event)
         if call is None:
-            _log.warning("%s: %s answers no call; ignored", self._life.label, type(event.method).__name__)
+            label, method = self._life.label, type(event.method).__name__
+            _log.warning("%s: %s answers no call; ignored", label, method, extra={"connection": label})
         else:
             call.end()
 

@@ -82,7 +82,7 @@ class Recovery:
                 self._each(channel, lambda channel: channel.resume_consumers(link))
             messages = sum(channel.republish(link) for channel in channels if channel.state is State.INTERRUPTED)
         except ConnectionClosed as error:
-            _log.warning("%s; beginning anew", error)
+            _log.warning("%s; beginning anew", error, extra={"connection": repr(self._connection)})
             link.end(error)  # or a live one would be forgotten, with what the server keeps for it
             return False
         except Exception as error:  # noqa: BLE001  # a defect of ours must not leave half a connection
@@ -119,7 +119,7 @@ class Recovery:
             raise
         except ClientError as error:
             if getattr(error, "reply_code", 0) != 200:  # else it was closed by the application meanwhile
-                _log.error("%r could not be restored: %s", channel, error)
+                _log.error("%r could not be restored: %s", channel, error, extra={"connection": repr(self._connection)})
 
     def _restore_topology(self, link: Link) -> None:
         failures = self._connection.topology.replay(lambda declaration: self._declare(link, declaration))

@@ -53,6 +53,7 @@ class ReceiveBuffer:
                 " of them are done with: set a prefetch, make callbacks faster, or raise buffer_bytes",
                 self._name,
                 self._held,
+                extra={"connection": self._name},
             )
 
     def release(self, size: int) -> None:

@@ -269,7 +269,7 @@ class DirectSessions:
 
     def failed(self, error: BaseException) -> None:
         """A fault of ours."""
-        _log.error("%r: failed", self, exc_info=error)
+        _log.error("%r: failed", self, exc_info=error, extra={"connection": repr(self)})
         self.fault(ConnectionFault(541, "an internal error; see the log"))
         self.flush()
 

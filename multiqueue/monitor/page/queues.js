@@ -145,7 +145,7 @@ export function queuePage([vhost, name]) {
   get(`${here}?lengths_age=600&lengths_incr=5&msg_rates_age=600&msg_rates_incr=5`).then((found) => {
     depth.ready.prime(found.messages_ready_details?.samples ?? []);
     depth.unacked.prime(found.messages_unacknowledged_details?.samples ?? []);
-    for (const [each, series] of Object.entries(rates)) series.primeRates(found.message_stats[`${each}_details`]?.samples ?? []);
+    for (const [each, series] of Object.entries(rates)) series.primeRates(found.message_stats?.[`${each}_details`]?.samples ?? []);
   }, () => {});
 
   const consumers = table("Consumers", [
