@@ -5,7 +5,7 @@ Promise     Applying a plan leaves what its operations, one after the other, wou
 Assumes     sqlite3 lets go of the interpreter's lock at every step of a statement, and beside a thread that computes
             it gets it back only after the switch interval: a row a step would be 200 messages a second. So rows
             go in by the thousand in a statement (docs/decisions/0703-many-rows-a-statement.md). And that a value
-            costs as much to bind as SQLite takes to store it: what all headers have is given once.
+            costs as much to bind as SQLite takes to store it: what plain headers have in common is given once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from ._protocol import Define, Delete, Delivered, DropQueue, Operation, Put, Und
 
 _MOST_ROWS = 1024  # of one statement: 9,216 values; SQLite allows 32,766
 _FEW_ROWS = 64  # fewer than these are one statement
-MOST_STATEMENTS = 220  # inserts of 63 small and 5 large sizes: bodies, headers, headers alike; and the others
+_COPIED = 4096  # bytes of a body; sqlite3 looks for an adapter of `bytes`, none of `bytearray`: more than a copy costs
+MOST_STATEMENTS = 220  # inserts of 63 small and 5 large sizes: bodies, headers, plain headers; and the others
 
 _COLUMNS = 'id, size, "check", properties, queue, level, expires_at, deliveries, transient'
 _HEADERS = f"INSERT INTO header ({_COLUMNS}) VALUES {{}}"
-_HEADERS_ALIKE = (
+_HEADERS_PLAIN = (
     f"INSERT INTO header ({_COLUMNS})"
-    " SELECT column1, column2, column3, column4, ?, ?, NULL, 0, 0 FROM (VALUES {})"  # SQLite names them so
+    " SELECT column1, column2, column3, column4, column5, column6, NULL, 0, 0 FROM (VALUES {})"  # SQLite names them so
 )
 _BODIES = 'INSERT INTO body (id, queue, level, "check", data) VALUES {}'
 _HEADERS_OF = (
@@ -115,21 +116,21 @@ class Plan:
 
     def _insert(self, connection: sqlite3.Connection) -> None:
         puts = list(self._puts.values())
-        place = _common_place(puts)
-        _check_kinds(puts if place is None else puts[:1], min(self._puts))
+        are_plain = _are_plain(puts)
+        _check_kinds(puts, min(self._puts), are_plain)
         headers: list[object] = []
         bodies: list[object] = []
         for put in puts:
             message_id, queue, level, body, properties = put.id, put.queue, put.level, put.body, put.properties
             seed = message_id & 0xFFFFFFFF  # as `check`, without a call for each
-            headers += (message_id, len(body), crc32(properties, seed), properties)
-            if place is None:
-                headers += (queue, level, put.expires_at, put.deliveries, bool(put.transient))
-            bodies += (message_id, queue, level, crc32(body, seed), body)
-        if place is None:
-            _insert_rows(connection, _HEADERS, 9, headers)
+            headers += (message_id, len(body), crc32(properties, seed), bytearray(properties), queue, level)
+            if not are_plain:
+                headers += (put.expires_at, put.deliveries, 1 if put.transient else 0)
+            bodies += (message_id, queue, level, crc32(body, seed), body if len(body) > _COPIED else bytearray(body))
+        if are_plain:
+            _insert_rows(connection, _HEADERS_PLAIN, 6, headers)
         else:
-            _insert_rows(connection, _HEADERS_ALIKE, 4, headers, place)
+            _insert_rows(connection, _HEADERS, 9, headers)
         _insert_rows(connection, _BODIES, 5, bodies)
         self.messages += len(puts)
         self.bytes += sum([len(put.body) for put in puts])
@@ -148,34 +149,34 @@ def check(message_id: int, data: bytes) -> int:
     return crc32(data, message_id & 0xFFFFFFFF)
 
 
-def _check_kinds(puts: Sequence[Put], lowest_id: int) -> None:
+def _are_plain(puts: Sequence[Put]) -> bool:
+    """Whether the messages differ in nothing but id, place and bytes."""
+    for put in puts:
+        if put.expires_at is not None or put.deliveries or put.transient:
+            return False
+    return True
+
+
+def _check_kinds(puts: Sequence[Put], lowest_id: int, are_plain: bool) -> None:
     """Refuse what SQLite would keep as it is, in a column of another kind, where no page finds it."""
     if lowest_id < 1:
         raise ValueError(f"an id is 1 or more, not {lowest_id}")
-    for put in puts:
-        for name, value in (("queue", put.queue), ("level", put.level), ("deliveries", put.deliveries)):
-            if not isinstance(value, int):
-                raise TypeError(f"the {name} of a Put is a whole number, not {value!r}")
-        if not isinstance(put.expires_at, float | int | None):
-            raise TypeError(f"expires_at of a Put is a number of seconds, not {put.expires_at!r}")
+    for queue, level in {(put.queue, put.level) for put in puts}:
+        _check_whole(queue=queue, level=level)
+    if not are_plain:
+        for put in puts:
+            _check_whole(deliveries=put.deliveries)
+            if not isinstance(put.expires_at, float | int | None):
+                raise TypeError(f"expires_at of a Put is a number of seconds, not {put.expires_at!r}")
 
 
-def _common_place(puts: Sequence[Put]) -> tuple[int, int] | None:
-    """The queue and level of messages that differ in nothing but id and bytes; None if they differ in more."""
-    queue, level = puts[0].queue, puts[0].level
-    for put in puts:
-        if put.queue != queue or put.level != level or put.expires_at is not None or put.deliveries or put.transient:
-            return None
-    return queue, level
+def _check_whole(**fields: object) -> None:
+    for name, value in fields.items():
+        if not isinstance(value, int):
+            raise TypeError(f"the {name} of a Put is a whole number, not {value!r}")
 
 
-def _insert_rows(
-    connection: sqlite3.Connection,
-    insert: str,
-    columns: int,
-    values: Sequence[object],
-    shared: tuple[object, ...] = (),
-) -> None:
+def _insert_rows(connection: sqlite3.Connection, insert: str, columns: int, values: Sequence[object]) -> None:
     """Insert rows in statements of 1,024, 512, ... 64 rows and one for the rest, so that there are few to know."""
     row = f"({','.join('?' * columns)})"
     start, most = 0, _MOST_ROWS
@@ -184,5 +185,5 @@ def _insert_rows(
         while most > left:
             most = most // 2 if most > _FEW_ROWS else left
         part = values[start : start + most * columns]
-        connection.execute(insert.format(",".join([row] * most)), (*shared, *part))
+        connection.execute(insert.format(",".join([row] * most)), part)
         start += most * columns

@@ -79,13 +79,15 @@ def test_places_in_one_batch(tmp_path: Path, places: list[tuple[int, int]]) -> N
 
 
 class Connection:
-    """Counts the rows of each statement that it is given."""
+    """Counts the rows of each statement that it is given, and keeps the values."""
 
     def __init__(self) -> None:
         self.rows: list[int] = []
+        self.values: list[list[object]] = []
 
-    def execute(self, statement: str, values: object) -> None:
+    def execute(self, statement: str, values: list[object]) -> None:
         self.rows.append(statement.count("(?"))
+        self.values.append(values)
 
 
 @pytest.mark.parametrize(("count", "rows"), [(1, [1]), (63, [63]), (64, [64]), (1187, [1024, 128, 35])])
@@ -94,3 +96,18 @@ def test_a_batch_is_few_statements(count: int, rows: list[int]) -> None:
     connection = Connection()
     _plan._insert_rows(connection, "INSERT {}", 2, list(range(2 * count)))  # type: ignore[arg-type]
     assert connection.rows == rows
+
+
+def test_plain_messages_are_bound_in_kinds_that_sqlite3_binds_as_they_are() -> None:
+    """A batch of plain messages for several queues is six values a header, and no adapter is looked for."""
+    connection = Connection()
+    _plan.Plan(_plan.Dropped()).run(connection, [put(queue, id=queue) for queue in range(1, 5)])  # type: ignore[arg-type]
+    headers, bodies = connection.values
+    assert (len(headers), len(bodies)) == (4 * 6, 4 * 5)
+    assert {type(value) for value in headers + bodies} == {int, bytearray}
+
+
+@pytest.mark.parametrize("size", [0, _plan._COPIED, _plan._COPIED + 1])
+def test_a_body_comes_back_however_it_was_bound(store: SqliteStore, size: int) -> None:
+    """Bodies that are copied for SQLite and larger ones that are not are bytes again."""
+    put_and_read(store, 70_000 + size, [put(70_000 + size, b"x" * size), put(70_000 + size, b"")])
