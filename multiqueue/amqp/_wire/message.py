@@ -1,11 +1,10 @@
 """A message that came over a wire: what a broker needs of it, and the rest as the bytes it came in.
 
-Promise     Reads as any `Message`. A property is decoded when somebody first asks for it, so a message that passes
-            from wire to wire is never taken apart, and comes out as it came in, unknown header types included. One
-            that was changed on its way, or read from a store, keeps the bytes of every value that was not changed.
-State       A slot that is not set yet is decoded by `__getattr__`; two threads that do so at once decode the same
-            values. Every block of properties was validated when it came (`digest`), so that never fails. A persistent
-            message has them set from the start: a durable queue writes them down, and a digest has them.
+Promise     Reads as any `Message`. Its bytes are kept beside its properties, so a message that passes from wire to wire
+            comes out as it came in, unknown header types included. One that was changed on its way, or read from a
+            store, keeps the bytes of every value that was not changed.
+Assumes     Every block of properties was decoded and validated when it came (`digest`). All slots are set at once: a
+            class with a `__getattr__` pays for it at each attribute that is read, and a message has twenty read.
 """
 
 from __future__ import annotations
@@ -92,15 +91,7 @@ class WireMessage(Message):
     names: bytes
     properties: bytes
 
-    def __getattr__(self, name: str) -> Any:
-        """A field that was not decoded yet."""
-        if name in _WIRE_SLOTS or name not in Message.__dataclass_fields__:
-            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
-        _set_rest(self, _rest_of(decode_properties(self.properties)))
-        return object.__getattribute__(self, name)
 
-
-_WIRE_SLOTS: Final = frozenset({"names", "properties"})
 # Setting a slot by its descriptor is what a frozen dataclass leaves us, and twice as fast as the way around.
 _descriptors = Message.__dict__
 _set_body = _descriptors["body"].__set__
@@ -122,11 +113,6 @@ _new = WireMessage.__new__
 def _rest_of(found: Properties) -> tuple[object, ...]:
     """What publishing has no use for, in the order of `_REST`."""
     return tuple(map(found.get, _REST))
-
-
-def _set_rest(message: WireMessage, rest: tuple[object, ...]) -> None:
-    for put, value in zip(_rest_setters, rest, strict=True):
-        put(message, value)
 
 
 class Digest(NamedTuple):
@@ -211,8 +197,8 @@ def wire_message(
     _set_wire(message, known.wire)
     _set_names(message, names)
     _set_properties(message, properties)
-    if known.persistent:
-        _set_rest(message, known.rest)
+    for put, value in zip(_rest_setters, known.rest, strict=True):
+        put(message, value)
     return message
 
 
