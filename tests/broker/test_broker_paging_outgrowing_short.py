@@ -78,15 +78,15 @@ def test_a_durable_queue_beside_takes_memory_from_what_does_not_page() -> None:
     """With a queue that pages there is less for others: those that have more begin to page."""
     host = VirtualHost(store=MemoryStore(), memory_limit=LIMIT)
     queue = host.declare_queue("q")
-    fill(host, range(150))
+    fill(host, range(100))
     assert not pages(queue)
     durable = host.declare_queue("durable", durable=True)
-    for _ in range(10):
+    for _ in range(70):
         host.publish_nowait(Message(b"x", routing_key="durable", persistent=True))
     host.wait_for_commits()
     assert pages(durable)
     assert pages(queue)
-    assert drain(host, 150) == list(range(150))
+    assert drain(host, 100) == list(range(100))
     host.close()
 
 

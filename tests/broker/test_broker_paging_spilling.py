@@ -23,7 +23,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def host(store: MemoryStore) -> Iterator[VirtualHost]:
-    host = VirtualHost(store=store, memory_limit=LIMIT)
+    host = VirtualHost(store=store, memory_limit=LIMIT // 4)  # a quarter of it is 16 messages
     yield host
     host.close()
 
@@ -38,16 +38,16 @@ def _numbers(queue: BrokerQueue) -> list[int]:
     return [int(message.body) for message in queue.browse()]  # type: ignore[call-overload]
 
 
-def test_a_durable_queue_pages_when_it_has_a_64th_of_the_memory(host: VirtualHost) -> None:
+def test_a_durable_queue_pages_when_it_has_a_quarter_of_the_memory(host: VirtualHost) -> None:
     """Up to that its messages are in memory, and nothing is read; from then on they are in the store."""
     queue = host.declare_queue("q", durable=True)
     _fill(host, range(3))
     assert not pages(queue)
     assert host.memory_statistics().targets == ()
-    _fill(host, range(3, 10))
+    _fill(host, range(3, 20))
     assert pages(queue)
-    assert _numbers(queue) == list(range(10))
-    assert drain(host, 10) == list(range(10))
+    assert _numbers(queue) == list(range(20))
+    assert drain(host, 20) == list(range(20))
 
 
 def test_it_is_back_in_memory_when_housekeeping_finds_it_empty(host: VirtualHost) -> None:
@@ -144,7 +144,7 @@ def test_transient_messages_of_a_durable_queue_are_written_out_when_it_pages(hos
 
 
 def test_a_look_puts_paging_off_and_holds_no_publisher_back(host: VirtualHost) -> None:
-    """While management goes through a queue its messages stay in memory, beyond the 64th; then it pages."""
+    """While management goes through a queue its messages stay in memory, beyond the quarter; then it pages."""
     queue = host.declare_queue("q", durable=True)
     _fill(host, range(2))
     with queue.state.pinned():

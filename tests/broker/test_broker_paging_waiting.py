@@ -182,7 +182,8 @@ def test_the_memory_stays_usable_when_no_thread_can_be_started(monkeypatch: pyte
     """Where the system has no thread for a loader, the call that wanted one raises, and nobody else is stopped."""
     host = VirtualHost(store=MemoryStore(), memory_limit=LIMIT)
     host.declare_queue("q", durable=True)
-    host.publish(Message(b"x", routing_key="q", persistent=True))
+    for _ in range(6):  # a quarter of the memory
+        host.publish(Message(b"x", routing_key="q", persistent=True))
 
     def fail(memory: MemoryManager) -> None:
         raise RuntimeError("can't start new thread")

@@ -32,9 +32,7 @@ _SHARE_ALONE: Final = 3 / 4  # of the budget: what is reserved while no queue pa
 _RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so that it is not each message's business
 _LEAST: Final = 1 / 4096  # of the budget, 64 KiB of 256 MiB: beyond what a queue uses
 _LARGEST: Final = 1 / 64  # of the budget
-# Of the budget: what a queue keeps in memory that a store has already. To page it out takes some 40 ms then, at 256
-# MiB, in which its publishers are held back.
-_MOST_BACKED: Final = 1 / 64
+_MOST_BACKED: Final = UNPAGED_SHARE  # of the budget: what a queue keeps in memory that a store has already
 
 
 class Memory(Protocol):
