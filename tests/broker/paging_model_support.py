@@ -116,7 +116,7 @@ class PagingModel:
     def keep(self, row: Row) -> None:
         """No store can keep a message that is only in memory."""
         self.kept.add(row.position)
-        self.paging.keep(self.area, row.position)
+        self.paging.writing_failed(self.area, row.position, for_good=True)
         self.check()
 
     def open(self, count: int, size: int, colour: str, levels: int = 1) -> None:

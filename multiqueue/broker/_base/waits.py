@@ -7,6 +7,8 @@ done by another thread where they meet it, and publishers are held back instead 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 
 
 class Here(threading.local):
@@ -27,6 +29,39 @@ def serve_many() -> None:
 def may_take_long() -> bool:
     """False on a thread that others depend on."""
     return not (here.serves_many or here.follows_commit)
+
+
+class InPieces:
+    """Work that is done in steps: all of them on a thread that may take long, else one, and another thread goes on.
+
+    `do_later` has a piece called elsewhere, again and again while it returns True.
+    """
+
+    def __init__(self, do_later: Callable[[Callable[[], bool]], None]) -> None:
+        self._do_later = do_later
+        self.goes_on = False  # elsewhere
+
+    def run(self, steps: Iterator[None]) -> None:
+        """Do the steps, or the first of them; no other thread goes on while one does."""
+        if may_take_long():
+            for _ in steps:
+                pass
+        elif _step(steps) and not self.goes_on:
+            self.goes_on = True
+            self._do_later(partial(self._go_on, steps))
+
+    def _go_on(self, steps: Iterator[None]) -> bool:
+        is_more = False
+        try:
+            is_more = _step(steps)
+        finally:
+            self.goes_on = is_more
+        return is_more
+
+
+def _step(steps: Iterator[None]) -> bool:
+    """False when that was all."""
+    return next(steps, steps) is not steps
 
 
 def follows_commit() -> bool:

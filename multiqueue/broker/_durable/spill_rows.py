@@ -18,8 +18,8 @@ from multiqueue.store import SqliteStore, StoreError
 
 from .._base.ports import Visitor
 from .._paging.memory import MemoryManager
-from .._paging.paging_queue import PagingQueue
 from .._paging.spill import Spill
+from .._queue.queue import BrokerQueue
 from .accounted_store import AccountedStore
 from .batch import DeadLetterSubmission, QueueJournal
 from .journal import Journal
@@ -52,7 +52,7 @@ class SpillRows:
         self._is_closed = False
         self._next_try = -math.inf  # on the clock
 
-    def pager_of(self, queue: PagingQueue) -> Spill:
+    def pager_of(self, queue: BrokerQueue) -> Spill:
         """What lets a queue page."""
         return Spill(queue, self._memory, self.rows)
 
@@ -84,8 +84,9 @@ class SpillRows:
     def _make(self) -> Journal:
         store = AccountedStore(SqliteStore.scratch(), self._memory)
         journal = Journal(store, clock=self._clock, wall_clock=self._wall_clock)
-        self._memory.expiry = StoredExpiry(journal, self._memory)
+        expiry = StoredExpiry(journal, self._memory)
+        self._memory.look_for_expired = expiry.look
         if self._housekeeping is not None:
-            self._housekeeping.add(self._memory.expiry)
+            self._housekeeping.add(expiry)
         self._is_own = True
         return journal

@@ -126,12 +126,13 @@ class VirtualHost(Verbs):
         self._on_alert = on_alert or _log_alert
         self._housekeeping = housekeeping
         if self._journal is not None and isinstance(topology, StoredTopology):
-            self._memory.expiry = StoredExpiry(self._journal, self._memory)
+            expiry = StoredExpiry(self._journal, self._memory)
+            self._memory.look_for_expired = expiry.look
             recover(self._journal.store, topology, self._kept_queue)
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)
-                housekeeping.add(self._memory.expiry)
+                housekeeping.add(expiry)
             self._pid = os.getpid()
             atexit.register(self._close_at_exit)  # after the store's own, so it comes before that
             self._memory.refill_heads()

@@ -3,9 +3,8 @@
 Promise     Consumers that want the same things share a list, so that a message costs the same however many compete
             for it. A consumer that meets an entry that only it may not have (it has refused it, or published it) gets
             a list of its own. A browser has one of its own; gets without a consumer have one as long as they go on.
+            A list goes with the last of its readers.
 State       Guarded by the queue's lock, except for the lists themselves, which the memory manager's lock guards.
-Membership  A list goes with the last of its readers.
-Lock order  queue lock -> the memory manager's.
 """
 
 from __future__ import annotations
@@ -45,11 +44,10 @@ class Assignments:
         self._shared: dict[object, Assignment] = {}  # Invariant: those that have a key, by it
 
     def of(self, reader: Reader) -> Assignment | None:
-        """The list that it shares, and with whom; None for a reader that has no list."""
+        """The list that a reader shares, and with whom; None for one that has no list."""
         return self._assignments.get(reader)
 
     def target_of(self, reader: Reader) -> TargetList | None:
-        """Its list, None when it has none."""
         assignment = self._assignments.get(reader)
         return None if assignment is None else assignment.target
 
@@ -70,7 +68,8 @@ class Assignments:
         """
         key = _key_of(consumer) if consumer.acquires else None
         assignment = None if key is None else self._shared.get(key)
-        share = Share(_credit_of(consumer))
+        credit = consumer.credit
+        share = Share(0 if credit is None else credit.limit or 0)
         with self._memory as paging:
             if is_here:
                 share.credit = paging.affordable(share.credit)
@@ -108,7 +107,7 @@ class Assignments:
         return True
 
     def leave(self, reader: Reader) -> None:
-        """It has no list any longer. Harmless when it had none."""
+        """The reader has no list any longer. Harmless when it had none."""
         assignment = self._assignments.get(reader)
         if assignment is None:
             return
@@ -117,7 +116,6 @@ class Assignments:
         self._part(reader)
 
     def _part(self, reader: Reader) -> None:
-        """Take a reader from its list, which goes with the last one."""
         self.note_demand(reader, willing=False)
         assignment = self._assignments.pop(reader)
         del assignment.readers[reader]
@@ -151,12 +149,7 @@ class Assignments:
         selector = reader.selector if isinstance(reader, QueueConsumer) else None
         with self._memory as paging:
             target = paging.join(
-                self._area,
-                label,
-                selector=selector,
-                browses=not reader.acquires,
-                share=share,
-                is_here=is_here,
+                self._area, label, selector=selector, browses=not reader.acquires, share=share, is_here=is_here
             )
         assignment = Assignment(target, key)
         if key is not None:
@@ -174,9 +167,3 @@ def _key_of(consumer: QueueConsumer) -> object:
     selector = consumer.selector
     wants = selector if selector is None or isinstance(selector, Selector) else id(selector)
     return wants, id(consumer.connection) if consumer.no_local else None
-
-
-def _credit_of(reader: Reader) -> int:
-    """How many messages a consumer may have at once; 0 where that has no bound, and nothing can be set aside."""
-    credit = reader.credit if isinstance(reader, QueueConsumer) else None
-    return 0 if credit is None else credit.limit or 0

@@ -5,11 +5,8 @@ Promise     The accounts never add up to more than the limit, and a body is char
 State       Guarded by the memory manager's lock. No I/O, no threads, no clock.
 Giving      What closed areas and lists without consumers have left goes before anything. Then the head cache gives,
             from its end; then the pending cache, from its end: least recently used would give exactly what is needed
-            next. Further steps are taken only for a consumer with credit that has nothing: lists give back down to
-            their first entry, then bodies that consumers have already, then lists of consumers without credit, then the
-            tails of long lists, which are found again by scanning.
-Source      "Durable Queue Memory Management" (Apache ActiveMQ): linked caches in a fixed amount of memory. The
-            order of giving, the charge for entries and the open tail are ours.
+            next. `_shed` takes further steps, for a consumer with credit that has nothing.
+Source      "Durable Queue Memory Management" (Apache ActiveMQ): linked caches in a fixed amount of memory.
 """
 
 from __future__ import annotations
@@ -78,7 +75,6 @@ class PagingBudget:
             self.stirred = True
 
     def want(self, target: TargetList) -> None:
-        """The list may need a load."""
         if not target.is_closed:
             self.wanting[target] = None
             self.stirred = True
@@ -205,7 +201,7 @@ class PagingBudget:
         return True
 
     def _shed(self) -> bool:
-        richest = max(self.lists, key=_gives, default=None)
+        richest = max(self.lists, key=lambda each: each.direct_bytes if each.direct > 1 else -1, default=None)
         if richest is not None and richest.direct > 1:
             self.demote_last(richest)
             return True
@@ -237,7 +233,6 @@ class PagingBudget:
             share.held += 1
 
     def end_hold(self, slot: Slot) -> None:
-        """The record is no longer needed."""
         self.in_flight -= 1
         self.charge(Account.ENTRIES, -self.entry_bytes)
         share, slot.share = slot.share, None
@@ -248,7 +243,6 @@ class PagingBudget:
     # -- bodies
 
     def let_go(self, slot: Slot) -> None:
-        """Forget the payload; the store has it."""
         assert slot.is_backed, f"{slot!r} is nowhere else"
         slot.payload = None
         self.recharge(slot)
@@ -391,7 +385,3 @@ class PagingBudget:
         for asked in target.asked_again.between(position - 1, (level << LEVEL_SHIFT) + NUMBER_MASK):
             self.forget_question(target, asked)
         self.want(target)
-
-
-def _gives(target: TargetList) -> int:
-    return target.direct_bytes if target.direct > 1 else -1

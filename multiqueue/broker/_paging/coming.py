@@ -1,9 +1,7 @@
 """What a queue that has begun to page keeps in memory still, until it is adopted piece by piece.
 
-Promise     It stands behind all that was adopted: of a level, what is here came later, and levels before its first
-            entry's were adopted whole. So what readers are given first is first, and order is what it was.
-            No reader is given any of this. Consumers settle what they had before; expiry and management take from it
-            as from any list.
+Promise     All of it stands behind what was adopted, so readers are given first what is first. No reader is given any
+            of this; consumers settle what they had before, and expiry and management take from it as from any list.
 State       Guarded by the queue's lock. What is here is charged to W.
 """
 
@@ -18,7 +16,7 @@ from .._queue.entry_source import ResidentEntries
 from .target_list import Account, Area, TargetList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .memory import MemoryManager
 
@@ -34,7 +32,7 @@ class Coming:
         area: Area,
         cost: int,
     ) -> None:
-        self._old = old
+        self.old = old  # still knows their times and deliveries
         self._entries = old.entries
         self._seen = seen
         self._is_new = newcomers(old.entries)
@@ -70,15 +68,11 @@ class Coming:
             self._cursor = entry.position
             self._entries.remove(entry)
             cost += _cost_of(entry)
-            taken.append((entry, self._seen_by(entry) if self._seen else []))
+            is_unseen = not self._seen or entry.position in self._unseen or self._is_new(entry)
+            seen_by = [] if is_unseen else [target for target, has_seen in self._seen if has_seen(entry.position)]
+            taken.append((entry, seen_by))
         self._charge(-cost)
         return taken
-
-    def _seen_by(self, entry: Entry) -> list[TargetList]:
-        position = entry.position
-        if position in self._unseen or self._is_new(entry):
-            return []
-        return [target for target, has_seen in self._seen if has_seen(position)]
 
     def remove(self, entry: Entry) -> None:
         """It is gone for good. The store may show its row still."""
@@ -93,45 +87,9 @@ class Coming:
         if is_new and self._seen:
             self._unseen.add(entry.position)
 
-    def hold(self, entry: Entry, until: float) -> None:
-        """Keep an entry aside until its time."""
-        self._old.hold(entry, until)
-
-    def note_expiry(self, entry: Entry, when: float) -> None:
-        """Find an entry when it is past its time."""
-        self._old.note_expiry(entry, when)
-
-    def expired(self, now: float, most: int) -> list[Entry]:
-        """As `EntrySource.expired`."""
-        return self._old.expired(now, most)
-
-    def due(self, now: float, most: int) -> list[Entry]:
-        """As `EntrySource.due`."""
-        return self._old.due(now, most)
-
-    def next_time(self) -> float:
-        """As `EntrySource.next_time`."""
-        return self._old.next_time()
-
-    def deliveries(self) -> list[tuple[int, int]]:
-        """As `EntrySource.deliveries`."""
-        return self._entries.deliveries()
-
-    def oldest_age(self, now: float) -> float:
-        """As `EntrySource.oldest_age`."""
-        return self._old.oldest_age(now)
-
-    def entries(self) -> Iterator[Entry]:
-        """All of them. For tests."""
-        return iter(self._entries)
-
     def close(self) -> None:
         """The queue is deleted: what is here is no part of the memory that others need."""
         self._charge(-self._cost)
-
-    def clear_some(self, most: int) -> tuple[list[object], bool]:
-        """As `EntrySource.clear_some`."""
-        return self._old.clear_some(most)
 
     def _charge(self, cost: int) -> None:
         cost = max(cost, -self._cost)

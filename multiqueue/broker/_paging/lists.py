@@ -1,12 +1,8 @@
 """What happens to messages, and what that does to target lists, caches and accounts.
 
-Promise     What is ready, wanted by a list and not beyond its scan is in the list, after any evictions,
-            joins, leaves and returns. Direct references are a prefix of each list. See
-            docs/design/bounded-memory.md for the numbered promises.
+Promise     docs/design/bounded-memory.md has the numbered ones, 3 to 6 above all.
 State       Guarded by the memory manager's lock. Events in, changes out: no I/O, no threads, no clock, and no
             selectors, which loads ask.
-Source      "Durable Queue Memory Management" (Apache ActiveMQ). Redelivery into every list, and asking selectors
-            again, are ours.
 """
 
 from __future__ import annotations
@@ -121,21 +117,15 @@ class Paging(PagingMembers):
         area.writing.update(positions)
         return positions
 
-    def keep(self, area: Area, position: int) -> None:
-        """No store can keep this message: it stays in memory, and is charged as what does not page."""
+    def writing_failed(self, area: Area, position: int, *, for_good: bool = False) -> None:
+        """The store does not take it now; `for_good`: nor any store ever, so it is charged as what does not page."""
         area.writing.discard(position)
         slot = area.slots.get(position)
-        if slot is not None:
+        if slot is None:
+            self.deleting.pop(position & NUMBER_MASK, None)
+        elif for_good:
             area.kept.add(position)
             self.recharge(slot)
-        else:
-            self.deleting.pop(position & NUMBER_MASK, None)
-
-    def writing_failed(self, area: Area, position: int) -> None:
-        """The store does not take it now."""
-        area.writing.discard(position)
-        if position not in area.slots:
-            self.deleting.pop(position & NUMBER_MASK, None)
 
     def first(self, target: TargetList) -> Slot | None:
         """The first direct reference of a list. None while something before it is to be looked at."""
@@ -268,7 +258,7 @@ class Paging(PagingMembers):
             self.insert(target, slot, slot.payload)
 
     def insert(self, target: TargetList, slot: Slot, payload: object | None) -> None:
-        """Put a ready message into a list at its place; there is room for an entry."""
+        """Put a ready message into a list at its place; the caller has made room for an entry."""
         position = slot.position
         target.entries.add(position)
         slot.lists += 1

@@ -1,24 +1,17 @@
 """The loader's side of paging: which load comes next, and what to do with what it brought.
 
 Promise     A load never makes anything wrong: its bytes are reserved before it begins, and everything it brings is
-            checked again when it is there. Without demand for more, loads end: each brings a list further,
-            up to its high-water mark or the end of its area.
+            checked again when it is there. Each brings a list further, so loads end where nothing more is wanted.
 State       Guarded by the memory manager's lock, which is not held while a load runs. No I/O in here: a `Load` says
-            what to read, and `loaded` takes what was read.
-Who is next A consumer with credit and nothing to take, then the list of fewest bytes. One that cannot be served for
-            want of room does not hold up the others.
-Scanning    A list that is wholly direct, and whose tail is open, reads the next page of headers and goes on behind it
-            even if nothing matched: a message that is behind a million others is found in one scan of them.
+            what to read, and `loaded` takes what was read. See "Loads" in docs/design/bounded-memory.md for the kinds.
 Source      "Durable Queue Memory Management" (Apache ActiveMQ), the eager loader. Reserving, checking again, and
             the scan are ours.
-Heads       Of queues that were opened with messages and have no consumer yet, the first messages are read for the head
-            cache, a piece of each in turn, while no list wants anything. It takes free bytes alone, up to a share of
-            the budget, and ends for a queue when somebody consumes it or the cache had to give.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -43,37 +36,23 @@ class LoadKind(Enum):
     HEAD = "head"  # read for the head cache what is not asked for yet
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Load(Look):
     """Something to be read for a list, without the lock. Its bytes are reserved."""
 
-    __slots__ = (
-        "after",
-        "body_bytes",
-        "kind",
-        "level",
-        "limit",
-        "positions",
-        "reserved",
-        "target",
-        "through",
-        "unbacked",
-    )
-
-    def __init__(self, target: TargetList, kind: LoadKind, positions: list[int]) -> None:
-        super().__init__(target.area)
-        self.target: TargetList = target
-        self.kind: LoadKind = kind
-        self.positions: list[int] = positions  # of BODIES and ASK: what to read
-        self.reserved: int = 0
-        # Of a PAGE: up to `limit` headers of `level` after position `after`, none beyond `through`; and the bodies
-        # of the first of them, while they cost `body_bytes` at most.
-        self.level: int = 0
-        self.after: int = 0
-        self.through: int = 0
-        self.limit: int = 0
-        self.body_bytes: int = 0
-        # Of a PAGE and of ASK: what belongs to it and was not in the store when this was planned.
-        self.unbacked: list[Slot] = []
+    target: TargetList
+    kind: LoadKind
+    positions: list[int] = field(default_factory=list)  # of BODIES and ASK: what to read
+    reserved: int = 0
+    # Of a PAGE: up to `limit` headers of `level` after position `after`, none beyond `through`; and the bodies
+    # of the first of them, while they cost `body_bytes` at most.
+    level: int = 0
+    after: int = 0
+    through: int = 0
+    limit: int = 0
+    body_bytes: int = 0
+    # Of a PAGE and of ASK: what belongs to it and was not in the store when this was planned.
+    unbacked: list[Slot] = field(default_factory=list)
 
 
 class Found(NamedTuple):
@@ -84,16 +63,13 @@ class Found(NamedTuple):
     payload: object | None
 
 
+@dataclass(slots=True, eq=False)
 class _Refill:
     """A queue whose head is being read for consumers to come."""
 
-    __slots__ = ("end", "left", "reader")
-
-    def __init__(self, area: Area, left: int) -> None:
-        # A list that names nothing and is none of the area's: what a load is for, where no consumer is.
-        self.reader = TargetList(area, "consumers to come", selector=None, browses=False)
-        self.left = left  # bytes that it may still take
-        self.end = area.head_end  # where the last piece ended; the cache has given since if it ends before
+    reader: TargetList  # names nothing and is none of the area's: what a load is for, where no consumer is
+    left: int  # bytes that it may still take
+    end: int  # where the last piece ended; the cache has given since if it ends before
 
 
 class Loads:
@@ -109,19 +85,23 @@ class Loads:
     def next_load(self) -> Load | None:
         """The load that is needed most and for which there is room; None when there is none."""
         self._paging.stirred = False
-        for target in sorted(self._paging.wanting, key=_urgency):
-            load = None if target.loading else self._plan(target)
+        for target in sorted(self._paging.wanting, key=lambda each: (not each.is_starving, each.direct_bytes)):
+            load = self.load_for(target)
             if load is not None:
-                target.loading = True
-                target.area.looks.append(load)
-                self.count += 1
                 return load
         return self._next_refill()
+
+    def _begin(self, load: Load) -> Load:
+        load.target.loading = True
+        load.area.looks.append(load)
+        self.count += 1
+        return load
 
     def refill_heads(self, areas: Collection[Area]) -> None:
         """These were opened, and have no consumer yet."""
         share = int(self._paging.limit * _HEAD_SHARE) // max(len(areas), 1)
-        self._refills = {area: _Refill(area, share) for area in areas}
+        readers = [TargetList(area, "consumers to come") for area in areas]
+        self._refills = {each.area: _Refill(each, share, each.area.head_end) for each in readers}
         self._paging.stirred = self._paging.stirred or bool(areas)
 
     def _next_refill(self) -> Load | None:
@@ -135,10 +115,7 @@ class Loads:
             load = self._plan_refill(area, refill)
             if load is not None:
                 self._refills[area] = refill  # behind the others
-                refill.reader.loading = True
-                area.looks.append(load)
-                self.count += 1
-                return load
+                return self._begin(load)
         return None
 
     def _plan_refill(self, area: Area, refill: _Refill) -> Load | None:
@@ -151,10 +128,17 @@ class Loads:
         limit = min(body_bytes // HEADER_BYTES, _LARGEST_PAGE)
         if level < 0 or limit < 1:
             return None
-        load = Load(refill.reader, LoadKind.HEAD, [])
-        load.level, load.after, load.through = level, after, area.last[level]
-        load.limit, load.body_bytes = limit, body_bytes
-        load.reserved = body_bytes + limit * HEADER_BYTES
+        load = Load(
+            area,
+            target=refill.reader,
+            kind=LoadKind.HEAD,
+            level=level,
+            after=after,
+            through=area.last[level],
+            limit=limit,
+            body_bytes=body_bytes,
+            reserved=body_bytes + limit * HEADER_BYTES,
+        )
         self._paging.charge(Account.LOADING, load.reserved)
         self._note_unbacked(load)
         return load
@@ -164,23 +148,19 @@ class Loads:
         if target.loading or target.is_closed:
             return None
         load = self._plan(target)
-        if load is not None:
-            target.loading = True
-            target.area.looks.append(load)
-            self.count += 1
-        return load
+        return None if load is None else self._begin(load)
 
     def _plan(self, target: TargetList) -> Load | None:
         self._raise_without_load(target)
         if target.asked_again:
-            return self._reserve(Load(target, LoadKind.ASK, []), self._questions)
+            return self._reserve(Load(target.area, target=target, kind=LoadKind.ASK), self._questions)
         level = target.open_level
         is_behind = target.is_behind
         following = target.area.slots[target.mark].cost if target.mark < END else 0
         if not is_behind and target.direct and target.direct_bytes + following >= self._paging.high_water:
             level = None  # it has what it should have
         elif not is_behind and target.mark < END:
-            return self._reserve(Load(target, LoadKind.BODIES, []), self._bodies)
+            return self._reserve(Load(target.area, target=target, kind=LoadKind.BODIES), self._bodies)
         if level is None:
             self._paging.wanting.pop(target, None)
             return None
@@ -189,11 +169,9 @@ class Loads:
         if not self._paging.may_grow(target):
             return None  # until somebody's entries go
         if self._is_in_memory(target, level) and self._paging.room(self._paging.entry_bytes):
-            load = Load(target, LoadKind.MEMORY, [])
-            load.level = level
-            return load
-        load = Load(target, LoadKind.PAGE, [])
-        load.level, load.after, load.through = level, target.scans[level], target.area.last[level]
+            return Load(target.area, target=target, kind=LoadKind.MEMORY, level=level)
+        after, through = target.scans[level], target.area.last[level]
+        load = Load(target.area, target=target, kind=LoadKind.PAGE, level=level, after=after, through=through)
         return self._reserve(load, self._page)
 
     def _reserve(self, load: Load, choose: Callable[[Load, bool], None]) -> Load | None:
@@ -299,7 +277,7 @@ class Loads:
             self._paging.served[target] = None  # or its consumers are to know that there is nothing
 
     def failed(self, load: Load) -> None:
-        """The load could not be done; it will be planned again when its list is wanting again."""
+        """The load could not be done; it is planned again when its list is wanting again."""
         self._end(load)
         self._paging.wanting.pop(load.target, None)
         if load.kind is LoadKind.HEAD:
@@ -307,8 +285,6 @@ class Loads:
 
     def take_served(self) -> list[TargetList]:
         """The lists whose consumers are to be told; each is returned once."""
-        if not self._paging.served:
-            return []
         served = list(self._paging.served)
         self._paging.served.clear()
         return served
@@ -408,21 +384,13 @@ class Loads:
                 continue
             if slot.payload is None:
                 found = payloads.get(position)
-                if found is None:
-                    self._vanished(slot)
+                if found is None:  # the row is no message, or its reader would have said so: it is passed over
+                    for each in slot.area.lists:
+                        self._paging.unlink(each, position)
+                        self._paging.forget_question(each, position)
                     continue
                 if not self._paging.room(slot.cost):
                     return
                 self._paging.place(slot, found.payload)
             if target.mark == position:
                 self._raise_without_load(target)
-
-    def _vanished(self, slot: Slot) -> None:
-        """The row is there and is no message, or its reader would have said so: it cannot be delivered."""
-        for target in slot.area.lists:
-            self._paging.unlink(target, slot.position)
-            self._paging.forget_question(target, slot.position)
-
-
-def _urgency(target: TargetList) -> tuple[bool, int]:
-    return not target.is_starving, target.direct_bytes

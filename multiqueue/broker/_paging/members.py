@@ -3,10 +3,6 @@
 Promise     A list that is admitted has room as long as it has credit: for the first line of its list, for a record
             of each message that it has, and for two of the largest messages.
 State       Guarded by the memory manager's lock. No I/O, no threads, no clock.
-Membership  A list that joins begins before the first message, and the others have less room from then on. What a
-            list that leaves had in memory goes to another list that names it, or to the head cache where it extends
-            that, and is forgotten otherwise.
-Source      "Durable Queue Memory Management" (Apache ActiveMQ). Admission is ours.
 """
 
 from __future__ import annotations
@@ -55,7 +51,6 @@ class PagingMembers(PagingBudget):
             self.closing[area] = None
 
     def look(self, area: Area) -> Look:
-        """Begin to read the area's rows without the lock."""
         look = Look(area)
         area.looks.append(look)
         return look
@@ -131,7 +126,7 @@ class PagingMembers(PagingBudget):
         self.unused -= share.unused
 
     def give_up(self, target: TargetList, share: Share) -> None:
-        """The consumer is gone. What it has not settled is counted as anybody's."""
+        """The consumer is gone; what it has not settled is set aside for no one."""
         self.take_away(target, share)
         share.credit = 0
 
@@ -209,7 +204,6 @@ class PagingMembers(PagingBudget):
         area.head_end = max(area.head_end, end)
 
     def set_hungry(self, target: TargetList, hungry: bool) -> None:
-        """A consumer of the list has credit and wants work, or none of them has."""
         if hungry and not target.hungry and not target.is_closed:
             self.want_if_low(target)
         target.hungry = hungry

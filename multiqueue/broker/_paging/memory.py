@@ -3,17 +3,12 @@
 Promise     What paged queues keep in memory stays within one budget; a list that lacks something, and for which there
             is room, has a load under way soon.
 State       `_lock` guards the paging state machine, of all queues, and everything below. It is a leaf under the
-            queues' locks: an event of a queue is entered while that queue's lock is held, which decides the order of
-            events; the budget is one for all queues, so its own lock is too. Its holder calls nothing but, at a
-            loader's first use, the thread's start.
+            queues' locks, which decide the order of events: see docs/decisions/0733-the-memory-lock-is-a-leaf.md.
 Who runs    Two loaders, so that a slow read does not hold up the others. They hold no lock while they read or ask
             selectors, and take a queue's lock, without this one, to notify consumers. Between two loads each does a
-            piece of what others must not do (`do_later`): adopting, writing out, evicting.
-Waiting     A loader waits until something stirs: an event that makes a list want something or frees bytes. Every such
-            event sets `stirred` in the hold in which it happens, and that hold ends by waking a loader. `load_now`
-            waits for a load of the same list that another thread does, `begin_writing` for commits; both end
-            when the memory is closed.
-Source      "Durable Queue Memory Management" (Apache ActiveMQ), the eager loader.
+            piece of what others must not do (`do_later`).
+Waiting     Every event that makes a list want something or frees bytes sets `stirred` in its hold, which ends by waking
+            a loader. "Why each wait ends" in docs/design/bounded-memory.md has the other waits; `close` ends them all.
 """
 
 from __future__ import annotations
@@ -22,20 +17,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
 from .lists import Paging
 from .loads import Found, Load, LoadKind, Loads
 from .reservation import Reservations
-from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, TargetList
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
+from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, TargetList
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -51,6 +43,8 @@ _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyon
 class AreaReader(Protocol):
     """What can read an area: a paged queue."""
 
+    number: int  # the queue's in the store
+
     def perform(self, load: Load) -> tuple[list[Found], int]:
         """Read, without any lock, what a load asks for: what was found, and up to where."""
 
@@ -62,13 +56,6 @@ class AreaReader(Protocol):
 
     def expire(self, position: int) -> bool:
         """A message is past its time: drop it; False when somebody has it, or it is gone."""
-
-
-class Expiry(Protocol):
-    """Finds what has expired in a store."""
-
-    def look(self) -> object:
-        """Have it dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +78,7 @@ class MemoryStatistics:
 
     `dispatched` is with consumers, `target` is next for them, `pending` comes after that, `head` is kept for consumers
     to come; `loading` is reserved, `entries` are the lists themselves, `writing` waits for its commit, `unpaged` is on
-    queues that do not page, or cannot be stored. The seven of paging are D, T, P, H, L, E and W of the design.
+    queues that do not page, or cannot be stored.
     """
 
     limit: int
@@ -117,57 +104,43 @@ class MemoryManager:
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)  # a load or a commit has ended
-        self._paging = Paging(limit, ENTRY_BYTES)
-        self._loads = Loads(self._paging)
-        self.largest_body: int = _largest_body(
-            self._paging
-        )  # bytes; what is more is refused, for others could not go on
+        # The state machine, for a caller that holds the lock, or asks for a moment's figure.
+        self.paging = Paging(limit, ENTRY_BYTES)
+        self._loads = Loads(self.paging)
+        self.largest_body: int = self.paging.largest_message - MESSAGE_BYTES  # what is more is refused
         self._readers: dict[Area, AreaReader] = {}
-        self._numbers: dict[int, AreaReader] = {}  # by the queue's number in the store
         self._threads: list[threading.Thread] = []
         self._pieces: deque[Callable[[], bool]] = deque()  # of what takes long
         self._closed = False
-        self.reservations: Reservations = Reservations(self)
+        self.reservations = Reservations(self, self.paging, lambda: bool(self._readers), self.do_later)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
         self._telling = 0  # lists that were served, and whose consumers are not told yet
-        self.expiry: Expiry | None = None  # looks for what has expired in the store alone
+        self.look_for_expired: Callable[[], object] = lambda: None  # drops what has expired in the store alone
 
     def __enter__(self) -> Paging:
         self._lock.acquire()
-        return self._paging
+        return self.paging
 
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         try:
             self._wake_loader_locked()
         finally:
             self._lock.release()  # though no thread could be started: everybody else needs it
 
     def _wake_loader_locked(self) -> None:
-        if self._paging.stirred:
+        if self.paging.stirred:
             if not self._threads and not self._closed:
                 self._start()
             self._work.notify()
 
-    @property
-    def paging(self) -> Paging:
-        """The state machine, for a caller that holds the lock, or asks for a moment's figure."""
-        return self._paging
-
     # -- areas
 
-    @property
-    def has_areas(self) -> bool:
-        """True while a queue pages."""
-        return bool(self._readers)
-
-    def open_area(self, area: Area, number: int, reader: AreaReader) -> None:
-        """Take a queue's area in; `reader` reads it, and `number` is the queue's in the store."""
+    def open_area(self, area: Area, reader: AreaReader) -> None:
+        """Take a queue's area in."""
         with self as paging:
             paging.open_area(area)
-            self._readers[area] = self._numbers[number] = reader
+            self._readers[area] = reader
 
     def refill_heads(self) -> None:
         """All areas were opened with what the store has: their heads are read, before a consumer waits."""
@@ -183,8 +156,7 @@ class MemoryManager:
     def close_area(self, area: Area) -> None:
         """A queue is gone, and nothing of it can be taken; `clear_some` frees the memory that it has."""
         with self as paging:
-            reader = self._readers.pop(area, None)
-            self._numbers = {number: each for number, each in self._numbers.items() if each is not reader}
+            self._readers.pop(area, None)
             paging.close_area(area)
             self._progress.notify_all()
 
@@ -196,14 +168,14 @@ class MemoryManager:
     @property
     def limit(self) -> int:
         """The budget in bytes. A lower one is kept at once, but for what is under way: loads and commits end first."""
-        return self._paging.limit
+        return self.paging.limit
 
     @limit.setter
     def limit(self, limit: int) -> None:
         _check_limit(limit)
         with self as paging:
             paging.set_limit(limit)
-            self.largest_body = _largest_body(paging)
+            self.largest_body = paging.largest_message - MESSAGE_BYTES
         self.reservations.relieve()
 
     def check_size(self, size: int, label: str) -> None:
@@ -215,7 +187,7 @@ class MemoryManager:
         if not self.is_loadable(size):
             raise MessageTooLarge(
                 f"a message of {size} bytes for {label} is larger than a quarter of the memory limit"
-                f" of {self._paging.limit} bytes allows ({max(self.largest_body, 0)}); raise the limit or send less at"
+                f" of {self.paging.limit} bytes allows ({max(self.largest_body, 0)}); raise the limit or send less at"
                 " once"
             )
 
@@ -227,7 +199,7 @@ class MemoryManager:
         """The accounts and every target list, at one moment."""
         self.reservations.trim()
         with self._lock:
-            paging, amounts = self._paging, self._paging.amounts
+            paging, amounts = self.paging, self.paging.amounts
             return MemoryStatistics(
                 limit=paging.limit,
                 used=paging.used,
@@ -240,8 +212,31 @@ class MemoryManager:
                 writing=amounts[Account.WRITING],
                 unpaged=amounts[Account.UNPAGED],
                 loads=self._loads.count,
-                targets=tuple(_statistics_of(target, paging.high_water) for target in paging.lists),
+                targets=tuple(
+                    TargetStatistics(
+                        queue=target.area.name,
+                        consumers=target.label,
+                        entries=len(target.entries),
+                        direct=target.direct,
+                        direct_bytes=target.direct_bytes,
+                        high_water_bytes=paging.high_water,
+                        scanned=target.scans[0],
+                        is_open=target.open_level is not None,
+                    )
+                    for target in paging.lists
+                ),
             )
+
+    @contextmanager
+    def looking(self, area: Area) -> Iterator[Look]:
+        """While rows of an area are read without the lock: what goes meanwhile is remembered."""
+        with self as paging:
+            look = paging.look(area)
+        try:
+            yield look
+        finally:
+            with self as paging:
+                paging.end_look(look)
 
     # -- loading
 
@@ -273,7 +268,7 @@ class MemoryManager:
 
     def _refusal_locked(self, target: TargetList) -> ConsumerNotAdmitted | None:
         """What to tell a get whose list has no load: that there is no room for one, and will be none by itself."""
-        paging = self._paging
+        paging = self.paging
         if target not in paging.wanting or paging.amounts[Account.LOADING] or self._on_the_way:
             return None
         return ConsumerNotAdmitted(
@@ -299,15 +294,15 @@ class MemoryManager:
         while not self._closed:
             piece: Callable[[], bool] | None = None
             with self._lock:
-                while not self._paging.stirred and not self._closed:
+                while not self.paging.stirred and not self._closed:
                     self._work.wait()
                 load = None if self._closed else self._loads.next_load()
-                self._paging.clear_leaving()
+                self.paging.clear_leaving()
                 if self._pieces and (load is None or not had_piece):
                     piece = self._pieces.popleft()
-                is_more_to_clear = bool(self._paging.leaving)
+                is_more_to_clear = bool(self.paging.leaving)
                 if load is not None or is_more_to_clear or self._pieces:
-                    self._paging.stirred = True  # there may be one for the other loader as well
+                    self.paging.stirred = True  # there may be one for the other loader as well
                     self._work.notify()
                 else:
                     self._progress.notify_all()
@@ -381,7 +376,7 @@ class MemoryManager:
     def is_telling(self) -> bool:
         """True while consumers are about to be told of what a load has brought."""
         with self._lock:
-            return self._telling > 0 or bool(self._paging.served)
+            return self._telling > 0 or bool(self.paging.served)
 
     # -- time
 
@@ -391,11 +386,11 @@ class MemoryManager:
         Under no lock, with pauses for others.
         """
         tried = 0
+        with self._lock:
+            readers = {reader.number: reader for reader in self._readers.values()}
         for queue, level, number in due:
-            with self._lock:
-                reader = self._numbers.get(queue)
-                is_gone = number in self._paging.deleting
-            if reader is not None and not is_gone:
+            reader = readers.get(queue)
+            if reader is not None and number not in self.paging.deleting:
                 tried += reader.expire(level << LEVEL_SHIFT | number)
                 if not tried % _EXPIRED_AT_ONCE:
                     time.sleep(_NAP)
@@ -433,12 +428,12 @@ class MemoryManager:
     @property
     def writes_too_much(self) -> bool:
         """True when bytes that the store does not have yet take more than their share."""
-        return self._paging.amounts[Account.WRITING] > self._paging.limit * _WRITING_SHARE
+        return self.paging.amounts[Account.WRITING] > self.paging.limit * _WRITING_SHARE
 
     @property
     def commits_too_much(self) -> bool:
         """True when so much waits for its commit that publishers which cannot wait on their thread are held back."""
-        return self._on_the_way > min(self._paging.limit * _WRITING_SHARE, _MOST_ON_THE_WAY)
+        return self._on_the_way > min(self.paging.limit * _WRITING_SHARE, _MOST_ON_THE_WAY)
 
     def close(self) -> None:
         """End the loaders and join them; waiting threads go on. Closing twice is harmless."""
@@ -453,30 +448,13 @@ class MemoryManager:
     def check_invariants(self) -> None:
         """Raise AssertionError when the budget contradicts what is in memory. For tests."""
         with self._lock:
-            self._paging.check_invariants()
-            amounts = self._paging.amounts
-            kept = sum(area.slots[each].cost for area in (*self._readers, *self._paging.closing) for each in area.kept)
+            self.paging.check_invariants()
+            amounts = self.paging.amounts
+            kept = sum(area.slots[each].cost for area in (*self._readers, *self.paging.closing) for each in area.kept)
             assert amounts[Account.UNPAGED] == self.reservations.reserved_locked() + kept, "reservations do not add up"
             # What is under way was admitted, perhaps under a higher limit, and ends by itself.
-            settled = self._paging.used - amounts[Account.LOADING] - amounts[Account.WRITING]
-            assert settled <= self._paging.limit, f"{settled} of {self._paging.limit} bytes"
-
-
-def _statistics_of(target: TargetList, high_water: int) -> TargetStatistics:
-    return TargetStatistics(
-        queue=target.area.name,
-        consumers=target.label,
-        entries=len(target.entries),
-        direct=target.direct,
-        direct_bytes=target.direct_bytes,
-        high_water_bytes=high_water,
-        scanned=target.scans[0],
-        is_open=target.open_level is not None,
-    )
-
-
-def _largest_body(paging: Paging) -> int:
-    return paging.largest_message - MESSAGE_BYTES
+            settled = self.paging.used - amounts[Account.LOADING] - amounts[Account.WRITING]
+            assert settled <= self.paging.limit, f"{settled} of {self.paging.limit} bytes"
 
 
 def _check_limit(limit: int) -> None:

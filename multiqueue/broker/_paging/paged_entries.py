@@ -5,25 +5,21 @@ Promise     As `EntrySource`. A consumer is given the first direct reference of 
             that somebody has taken, or that is held until its time, is an object here from then until it is settled or
             back; everything else is in memory only while paging keeps it.
 State       Guarded by the queue's lock, except for the lists themselves, which the memory manager's lock guards.
-Waiting     A pull that finds no direct reference ends as one that finds nothing: the consumer is INTERESTED, and its
-            list wants a load. No wake-up is lost: a loader installs what it has read and only then takes this queue's
-            lock to notify. The pull held that lock from looking into the list to leaving NOTIFIED: if it looked
-            before the installing, the loader meets an INTERESTED consumer and notifies it; if after, it has found
-            what was installed.
+Waiting     A pull that finds no direct reference leaves its consumer INTERESTED, and its list wants a load; "Why each
+            wait ends" in docs/design/bounded-memory.md says why no wake-up is lost.
 Lock order  queue lock -> the memory manager's; queue lock -> the store's (`allocate`).
-Source      "Durable Queue Memory Management" (Apache ActiveMQ).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from .._base.message import MESSAGE_BYTES
+from .._base.message import MESSAGE_BYTES, Message
 from .._base.ports import AT_ONCE, After
-from .._base.settings import QueueKind
+from .._base.settings import QueueKind, QueueSettings
 from .._queue.consumer import ConsumerState, QueueConsumer
 from .._queue.cursor import Reader
 from .._queue.deadlines import Deadlines
@@ -32,8 +28,7 @@ from .._queue.entry_list_kinds import make_entry_list
 from .._queue.entry_source import Doubt, QueueRules, ResidentEntries
 from .assignments import Assignment, Assignments
 from .coming import Coming
-from .measures import cost_of, levels_of, number_of
-from .target_list import LEVEL_SHIFT, Area, TargetList
+from .target_list import LEVEL_SHIFT, Area, TargetList, number_of
 
 if TYPE_CHECKING:
     from .._queue.ports import Rows
@@ -42,6 +37,22 @@ if TYPE_CHECKING:
 _ADOPTED_BY_A_PUT: Final = 2  # so that a queue that goes on being filled is adopted whole all the same
 _ADOPTED_BY_A_READER: Final = 64
 _GETTER_STAYS: Final = 10.0  # seconds that gets without a consumer keep their list after the last one
+
+
+def cost_of(message: Message, size: int) -> int:
+    """Bytes that a message takes in memory; long headers of plain types count."""
+    headers = message.headers
+    cost = size + MESSAGE_BYTES
+    if headers and isinstance(headers, Mapping) and type(headers) is dict:
+        for value in headers.values():
+            cost += 64 + (len(value) if type(value) in (str, bytes) else 0)
+    return cost
+
+
+def _levels_of(settings: QueueSettings) -> int:
+    if settings.kind is not QueueKind.PRIORITY:
+        return 1
+    return settings.max_priority + 1 if settings.max_priority is not None else settings.priority_levels or 10
 
 
 class PagedQueue(Protocol):
@@ -89,7 +100,7 @@ class PagedEntries:
         self._own_rows = own_rows
         self._has_levels = settings.kind is QueueKind.PRIORITY
         self.key_of = make_entry_list(settings, name).key_of
-        self.area = Area(name, levels_of(settings))
+        self.area = Area(name, _levels_of(settings))
         self.assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
         # Of what is ready and has a past: deliveries, which consumers refused it, doubt. The store may not know of it.
@@ -149,7 +160,6 @@ class PagedEntries:
 
     @property
     def is_whole(self) -> bool:
-        """True when everything on the queue is adopted."""
         return self._coming is None
 
     def _adopt(self, entry: Entry, seen_by: list[TargetList]) -> None:
@@ -169,7 +179,6 @@ class PagedEntries:
             self._queue.visit_by(entry.expires_at)
 
     def _place(self, entry: Entry) -> int:
-        """Give an entry its position."""
         if self._own_rows is not None:
             entry.number = self._own_rows.store.allocate()
             if self._has_levels:
@@ -261,8 +270,7 @@ class PagedEntries:
 
     def hold(self, entry: Entry, until: float) -> bool:
         if (coming := self._coming) is not None and coming.has(entry):
-            coming.hold(entry, until)
-            return True
+            return coming.old.hold(entry, until)
         if entry.position not in self.taken and not self._take(entry):
             return False
         self._holds.add(until, entry)
@@ -270,19 +278,18 @@ class PagedEntries:
 
     def note_expiry(self, entry: Entry, when: float) -> bool:
         if (coming := self._coming) is not None and coming.has(entry):
-            coming.note_expiry(entry, when)
-            return True
+            return coming.old.note_expiry(entry, when)
         if entry.is_stored:
             return False  # the store knows
         self._expiries.add(when, entry)
         return True
 
     def expired(self, now: float, most: int) -> list[Entry]:
-        coming = [] if self._coming is None else self._coming.expired(now, most)
+        coming = [] if self._coming is None else self._coming.old.expired(now, most)
         return coming + list(islice(self._expiries.due(now), most - len(coming)))
 
     def due(self, now: float, most: int) -> list[Entry]:
-        coming = [] if self._coming is None else self._coming.due(now, most)
+        coming = [] if self._coming is None else self._coming.old.due(now, most)
         return coming + list(islice(self._holds.due(now), most - len(coming)))
 
     def next_time(self) -> float:
@@ -290,7 +297,7 @@ class PagedEntries:
             return AT_ONCE  # to keep everything in memory again
         when = min(self._expiries.first, self._holds.first)
         if self._coming is not None:
-            when = min(when, self._coming.next_time())
+            when = min(when, self._coming.old.next_time())
         return when if self.list_for_get is None else min(when, self._last_get + _GETTER_STAYS)
 
     def keep_time(self, now: float, after: After) -> None:
@@ -309,9 +316,9 @@ class PagedEntries:
         return None
 
     def oldest_age(self, now: float) -> float:
-        """The age of the oldest entry that is in memory: when the others came is not known."""
+        """As `EntrySource.oldest_age`, of what is in memory: when the others came is not known."""
         if self._coming is not None:
-            return self._coming.oldest_age(now)
+            return self._coming.old.oldest_age(now)
         slots = list(self.area.slots.values())
         entries = [slot.payload for slot in slots if isinstance(slot.payload, Entry)]
         return now - min((entry.arrived_at for entry in entries), default=now)
@@ -327,7 +334,7 @@ class PagedEntries:
             if entry.is_stored and entry.delivery_count:
                 counts[position] = entry.delivery_count
         adopted = [(number_of(position), count) for position, count in counts.items()]
-        return adopted if self._coming is None else adopted + self._coming.deliveries()
+        return adopted if self._coming is None else adopted + self._coming.old.deliveries()
 
     def get(self, position: Position) -> Entry | None:
         """The entry at this position if it is in memory."""
@@ -361,15 +368,14 @@ class PagedEntries:
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         """The first direct reference of the reader's list that it can have; None when there is none now."""
         entry = self._next_adopted(reader, after)
-        if entry is None and self._coming is not None and self._is_at_end(reader):
-            self.adopt_some(_ADOPTED_BY_A_READER)
-            entry = self._next_adopted(reader, after)
+        if entry is None and self._coming is not None:
+            target = self.assignments.target_of(reader)
+            with self._memory as paging:
+                is_at_end = target is not None and paging.is_at_end(target)
+            if is_at_end:
+                self.adopt_some(_ADOPTED_BY_A_READER)
+                entry = self._next_adopted(reader, after)
         return entry
-
-    def _is_at_end(self, reader: Reader) -> bool:
-        target = self.assignments.target_of(reader)
-        with self._memory as paging:
-            return target is not None and paging.is_at_end(target)
 
     def _next_adopted(self, reader: Reader, after: After) -> Entry | None:
         assignment = self.assignments.of(reader)
@@ -391,7 +397,7 @@ class PagedEntries:
         return None
 
     def _without(self, reader: Reader, assignment: Assignment, entry: Entry) -> Assignment | None:
-        """The reader goes on without an entry that it may not have; None when it starts over with its own list."""
+        """Pass over an entry that the reader may not have; None when it starts over with its own list."""
         if assignment.key is None:
             with self._memory as paging:
                 paging.refuse(assignment.target, entry.position)
@@ -438,10 +444,10 @@ class PagedEntries:
         counters = self._queue.counters
         if counters.ready <= counters.held or self.area.is_closed or self.area.unreadable or reader.no_local:
             return False
-        if self._coming is not None:
-            return False
         assignment = self.assignments.of(reader)
-        if assignment is None or assignment.target.selective or assignment.target.browses:
+        if self._coming is not None or assignment is None:
+            return False
+        if assignment.target.selective or assignment.target.browses:
             return False
         if assignment.key is None and reader is not self._getter:
             return False  # it has refused something
@@ -492,14 +498,13 @@ class PagedEntries:
 
     def clear_some(self, most: int) -> tuple[list[object], bool]:
         if self._coming is not None:
-            gone, is_more = self._coming.clear_some(most)
+            gone, is_more = self._coming.old.clear_some(most)
             if gone or is_more:
                 return gone, True
         gone = self._memory.clear_some(self.area, most)
         return gone, len(gone) == most
 
     def check_structure(self) -> None:
-        """As `EntrySource.check_structure`, as far as it can be said without reading the store."""
         for position, entry in self.taken.items():
             entry.check_invariants()
             assert entry.position == position
@@ -508,7 +513,7 @@ class PagedEntries:
             slot = self.area.slots.get(position)
             assert self.area.is_closed or (slot is not None and slot.in_flight), f"{entry!r} has no record"
         counters = self._queue.counters
-        coming = [] if self._coming is None else list(self._coming.entries())
+        coming = [] if self._coming is None else list(self._coming.old.entries)
         taken = [entry for entry in [*self.taken.values(), *coming] if not entry.is_ready]
         assert counters.depth - counters.ready == len(taken), f"{len(taken)} are taken, not as many as are counted"
         assert counters.depth_bytes - counters.ready_bytes == sum(entry.size for entry in taken)

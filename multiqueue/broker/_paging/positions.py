@@ -1,8 +1,6 @@
-"""Sorted positions: what target lists and caches are made of.
+"""Sorted positions, of which target lists and caches are made. The lock of a set's owner guards it.
 
-Promise     Positions are distinct and ascending. Every call costs a bisection and a move within one bucket of at
-            most 512, however many positions there are.
-State       Guarded by the lock of the set's owner.
+Every call costs a bisection and a move within one bucket of at most 512, however many positions there are.
 """
 
 from __future__ import annotations

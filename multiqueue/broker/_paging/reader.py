@@ -2,11 +2,11 @@
 
 Promise     What is read is what stands on the queue: a message that the store does not have yet is merged in at its
             place, and one that goes meanwhile is refused when it is claimed.
-State       None but what was told already. Nothing in here is called with a lock held; the memory manager's is taken
-            for moments, and the queue's to tell its consumers.
+Who runs    Nothing in here is called with a lock held; the memory manager's is taken for moments, and the queue's to
+            tell its consumers.
 Failures    A row that is no message is logged and passed over: it blocks no consumer, and stays in the store. Where
-            the store itself cannot be read, the get fails, and consumers are cancelled. The same where it does not show
-            a message that was not taken: a row goes with a settlement, which is known here before it is handed in.
+            the store itself cannot be read, or does not show a message that was not taken, the get fails, and
+            consumers are cancelled.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from .._queue.consumer import QueueConsumer
 from .._queue.ports import Rows
 from .._selector.selector import Selector
 from .loads import Found, Load, LoadKind
-from .measures import cost_of, number_of
-from .paged_entries import PagedEntries
-from .paging_queue import PagingQueue
-from .target_list import LEVEL_SHIFT, Look
+from .paged_entries import PagedEntries, cost_of
+from .target_list import LEVEL_SHIFT, Look, number_of
 
 if TYPE_CHECKING:
     from multiqueue.store import Header
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from .._base.ports import After
     from .._queue.consumer import Predicate
     from .._queue.entry import Entry
+    from .._queue.queue import BrokerQueue
     from .memory import MemoryManager
     from .target_list import TargetList
 
@@ -47,14 +46,14 @@ _PAGE: Final = 256  # headers that management looks at between two holds
 class PagedReader:
     """Reads one queue while it pages, and tells its consumers."""
 
-    def __init__(self, queue: PagingQueue, source: PagedEntries, memory: MemoryManager, rows: Rows) -> None:
+    def __init__(self, queue: BrokerQueue, source: PagedEntries, memory: MemoryManager, rows: Rows) -> None:
         self._queue = queue
         self._source = source
         self._area = source.area
         self._memory = memory
         self._rows = rows
         self._store = rows.store
-        self._number = rows.number
+        self.number = rows.number
         self._told: set[int] = set()  # positions of what time has met and could not read
 
     # -- telling consumers
@@ -181,7 +180,7 @@ class PagedReader:
 
     def _page(self, load: Load) -> tuple[list[Found], int]:
         in_memory = _payloads(load)
-        page = self._store.page(self._number, number_of(load.after), load.limit, level=load.level)
+        page = self._store.page(self.number, number_of(load.after), load.limit, level=load.level)
         base, through = load.level << LEVEL_SHIFT, load.through
         if len(page) == load.limit:
             through = min(through, base | page[-1].id)
@@ -248,7 +247,7 @@ class PagedReader:
             limit = len(positions) - index
             if positions[-1] - positions[index] > 4 * limit:
                 limit = min(limit, 8)  # far apart: what lies between is not wanted
-            page = self._store.page(self._number, number - 1, limit, level=level)
+            page = self._store.page(self.number, number - 1, limit, level=level)
             rows = {level << LEVEL_SHIFT | header.id: header for header in page}
             end = level << LEVEL_SHIFT | page[-1].id if len(page) == limit else (level + 1 << LEVEL_SHIFT) - 1
             while index < len(positions) and positions[index] <= end:
@@ -277,13 +276,12 @@ class PagedReader:
 
     def _one_page(self, level: int, after: int, end: int, bodies: bool) -> Generator[list[Entry], None, int]:
         base, area = level << LEVEL_SHIFT, self._area
-        with self._memory as paging:
-            look = paging.look(area)
-            alone = area.unbacked.between(after, end, _PAGE)
-            here = {position: area.slots[position].payload for position in alone}
-            end = alone[-1] if len(alone) == _PAGE else end
-        try:
-            page = self._store.page(self._number, number_of(after), _PAGE, level=level)
+        with self._memory.looking(area) as look:
+            with self._memory:
+                alone = area.unbacked.between(after, end, _PAGE)
+                here = {position: area.slots[position].payload for position in alone}
+                end = alone[-1] if len(alone) == _PAGE else end
+            page = self._store.page(self.number, number_of(after), _PAGE, level=level)
             through = min(end, base | page[-1].id) if len(page) == _PAGE else end
             headers = {base | header.id: header for header in page if base | header.id <= through}
             read = self._bodies(look, headers) if bodies else {}
@@ -300,16 +298,11 @@ class PagedReader:
                     batch.append(entry)
             batch.sort(key=lambda entry: entry.position)
             yield batch
-        finally:
-            with self._memory as paging:
-                paging.end_look(look)
         return through  # for the next page, which begins behind it
 
     def expire(self, position: int) -> bool:
         """Drop one message that is past its time; False when somebody has it, or it is gone."""
-        with self._queue.state.pinned():
-            with self._memory as paging:
-                look = paging.look(self._area)
+        with self._queue.state.pinned(), self._memory.looking(self._area) as look:
             try:
                 headers = self._headers([position])
                 bodies = self._bodies(look, headers)
@@ -328,9 +321,6 @@ class PagedReader:
                         extra={"queue": self._queue.name},
                     )
                 return False
-            finally:
-                with self._memory as paging:
-                    paging.end_look(look)
 
     def drop(self, entry: Entry, reason: DeadLetterReason | None) -> bool:
         """Drop an entry that was read; False when somebody has it, or it is gone."""

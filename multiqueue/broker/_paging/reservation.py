@@ -5,61 +5,45 @@ Promise     A queue's reservation covers what is on it, but for a message that j
             there is room again.
 State       `_holders` and the `reserved` of each are guarded by the memory manager's lock. A queue reads its own
             `reserved` under its own lock alone: what is taken back meanwhile is asked for again by the next message.
-Who runs    `reserve` runs under a queue's lock, so it pages no queue. `relieve` runs under no lock, on the thread that
-            wanted room, and takes the locks of other queues, one after the other; where that thread must not take long,
-            a loader goes on after the first.
-Share       What pages needs room for its lists, for two of the largest messages, and for what waits for its commit;
-            what is reserved has the quarter that remains. While no queue pages, nothing else wants the rest.
+Who runs    `reserve` runs under a queue's lock, so it pages no queue. `relieve` runs under no lock, and takes the locks
+            of other queues, one after the other.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Final
 
 from .._base.ports import MemoryHolder
-from .._base.waits import may_take_long
+from .._base.waits import InPieces
 from .budget import UNPAGED_SHARE
+from .lists import Paging
 from .target_list import Account
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import TracebackType
-
-    from .lists import Paging
-
-_SHARE_ALONE: Final = 3 / 4  # of the budget: what is reserved while no queue pages
+# Of the budget: what is reserved while no queue pages, for then nothing else wants the rest.
+_SHARE_ALONE: Final = 3 / 4
 _RELIEVED: Final = 3 / 4  # of the share: paging out goes on down to this, so that it is not each message's business
 _LEAST: Final = 1 / 4096  # of the budget, 64 KiB of 256 MiB: beyond what a queue uses
 _LARGEST: Final = 1 / 64  # of the budget
 _MOST_BACKED: Final = UNPAGED_SHARE  # of the budget: what a queue keeps in memory that a store has already
 
 
-class Memory(Protocol):
-    """The memory manager: `with memory as paging` is a hold of its lock."""
-
-    @property
-    def paging(self) -> Paging: ...
-
-    @property
-    def has_areas(self) -> bool: ...
-
-    def do_later(self, piece: Callable[[], bool]) -> None: ...
-
-    def __enter__(self) -> Paging: ...
-
-    def __exit__(
-        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None: ...
-
-
 class Reservations:
-    """The memory that queues of one virtual host have reserved."""
+    """The memory that queues of one virtual host have reserved; `with memory as paging` is a hold of its lock."""
 
-    def __init__(self, memory: Memory) -> None:
+    def __init__(
+        self,
+        memory: AbstractContextManager[Paging],
+        paging: Paging,
+        some_page: Callable[[], bool],
+        do_later: Callable[[Callable[[], bool]], None],
+    ) -> None:
         self._memory = memory
+        self._paging = paging
+        self._some_page = some_page  # True while a queue pages
         self._holders: dict[MemoryHolder, None] = {}  # Invariant: those that have something reserved
-        self._is_relieving = False  # a loader is
+        self._relieving = InPieces(do_later)
 
     def reserve(self, holder: MemoryHolder) -> bool:
         """Reserve what a queue uses, and something for what comes next; False when that is not to be had."""
@@ -91,27 +75,10 @@ class Reservations:
             self._trim(paging)
 
     def relieve(self, asking: MemoryHolder | None = None) -> None:
-        """Have queues page, the largest first, until there is room for the one that asks, and some more.
+        """Have queues page, the largest first, until there is room for the one that asks, and some more."""
+        self._relieving.run(self._relieve(asking))
 
-        Where the present thread must not take long, one of them, and a loader goes on with the others.
-        """
-        steps = self._relieve(asking)
-        if may_take_long():
-            for _ in steps:
-                pass
-        elif next(steps, False) and not self._is_relieving:
-            self._is_relieving = True
-            self._memory.do_later(partial(self._go_on_relieving, steps))
-
-    def _go_on_relieving(self, steps: Iterator[bool]) -> bool:
-        is_more = False
-        try:
-            is_more = next(steps, False)
-        finally:
-            self._is_relieving = is_more
-        return is_more
-
-    def _relieve(self, asking: MemoryHolder | None) -> Iterator[bool]:
+    def _relieve(self, asking: MemoryHolder | None) -> Iterator[None]:
         """Yields after each queue that was made to page."""
         tried: set[MemoryHolder] = set()
         while True:
@@ -124,10 +91,10 @@ class Reservations:
                 left = [each for each in candidates if each is not None and each.can_page]
                 if paging.amounts[Account.UNPAGED] + need <= self._share(paging) * _RELIEVED or not left:
                     return
-            largest = max(left, key=_use_of)
+            largest = max(left, key=lambda each: each.in_use)
             tried.add(largest)
             largest.page_out()
-            yield True
+            yield
 
     @property
     def is_exhausted(self) -> bool:
@@ -136,11 +103,10 @@ class Reservations:
         Not the share, which gets smaller when a queue begins to page: a publisher that waits when it is asked to is not
         refused.
         """
-        paging = self._memory.paging
-        return paging.amounts[Account.UNPAGED] > paging.limit
+        return self._paging.amounts[Account.UNPAGED] > self._paging.limit
 
     def _share(self, paging: Paging) -> float:
-        return paging.limit * (UNPAGED_SHARE if self._memory.has_areas else _SHARE_ALONE)
+        return paging.limit * (UNPAGED_SHARE if self._some_page() else _SHARE_ALONE)
 
     def _grant(self, paging: Paging, holder: MemoryHolder, amount: int) -> bool:
         more = max(amount - holder.reserved, 0)
@@ -169,7 +135,3 @@ class Reservations:
     def reserved_locked(self) -> int:
         """The sum of what is reserved; the memory manager's lock must be held. For tests."""
         return sum(holder.reserved for holder in self._holders)
-
-
-def _use_of(holder: MemoryHolder) -> int:
-    return holder.in_use

@@ -1,25 +1,12 @@
 """Spill: how a queue that fills the memory begins to page, and holds publishers back when it cannot.
 
-Promise     A queue that keeps everything in memory asks before it takes more of the budget. When that has no more, the
-            largest of such queues are paged out, this one or others, until they are found empty. Kinds that cannot
-            page, sorted and last-value queues and those with message groups, hold their publishers back instead, and
-            refuse once those go on all the same; consuming them makes room. So does a queue whose messages no
-            store can keep.
+"From memory to the store, and back" in docs/design/bounded-memory.md has the steps.
+
 State       `_period` and the queue's `source` and `walk` change together, in one hold of the queue's lock. A pin of the
             state puts that off. `DeadLetters.rows` stays when the queue is back in memory: what was settled before is
             deleted there still.
-Paging out  1. In one hold of the queue's lock consumers get their lists, on an empty area, and the source is another
-            one from then on. A pull that asks a selector meanwhile finds that when it comes back, and begins again.
-            2. In many short holds the entries arrive there, in service order, as if they came now; one that somebody
-            has is known as taken. Browsers do not see again what they have seen. What comes meanwhile stands behind
-            (`coming`).  3. Under no lock, what no store has is written out.
-Going back  At housekeeping an empty queue keeps everything in memory again: no entry has to be moved. No consumer has
-            one or looks at the queue, so no entry of this source meets another one.
-Waiting     No consumer is told. One that was NOTIFIED still pulls, and passes the baton if it finds nothing; where
-            there was nothing for a consumer, there is nothing now, and each slice that is adopted passes the baton. A
-            load asks about what a selector must be asked about, and tells. A publisher that is held back waits as for
-            any limit (`wait_for_room`). That ends when what is on the queue gets less and there is memory again, at
-            once when the queue is empty; and, should others have given memory back, at the next housekeeping.
+Waiting     No consumer is told that its queue begins to page. One that was NOTIFIED still pulls, and passes the baton
+            if it finds nothing; each slice that is adopted passes the baton; a load tells of what a selector wants.
 Who runs    The publisher that wanted room, under no lock. On a thread that must not take long it does one piece, and a
             loader the others; until they are done, or the store has come near, publishers are held back
             (`DepthLimit.is_behind`).
@@ -40,7 +27,6 @@ from .._base.waits import may_take_long
 from .._queue.entry_source import ResidentEntries
 from .._queue.state import nap
 from .paged_entries import PagedEntries
-from .paging_queue import PagingQueue
 from .reader import PagedReader
 from .target_list import LEVEL_SHIFT
 from .writer import PagedWriter
@@ -50,6 +36,7 @@ if TYPE_CHECKING:
 
     from .._queue.consumer import QueueConsumer
     from .._queue.ports import Rows
+    from .._queue.queue import BrokerQueue
     from .memory import MemoryManager
 
 _SLICE: Final = 256  # entries that are adopted in one hold of the queue's lock: some 3 ms
@@ -67,7 +54,7 @@ class _Period(NamedTuple):
 class Spill:
     """One queue's. `new_rows` gives a place for rows to a queue that is not durable; None when there is none now."""
 
-    def __init__(self, queue: PagingQueue, memory: MemoryManager, new_rows: Callable[[], Rows | None]) -> None:
+    def __init__(self, queue: BrokerQueue, memory: MemoryManager, new_rows: Callable[[], Rows | None]) -> None:
         self._queue = queue
         self._memory = memory
         self._new_rows = new_rows
@@ -261,7 +248,7 @@ class Spill:
         queue, memory, state = self._queue, self._memory, self._queue.state
         source = PagedEntries(state, queue.name, memory, self, rows if queue.journal is None else None)
         reader = PagedReader(queue, source, memory, rows)
-        memory.open_area(source.area, rows.number, reader)
+        memory.open_area(source.area, reader)
         state.limit.begin_paging(lambda: source.is_overfull)
         old = state.source
         state.source = source  # first: what comes to be held or to expire is its own
@@ -304,8 +291,8 @@ class Spill:
 
     def expire(self) -> None:
         """As `Pager.expire`."""
-        if self._period is not None and self._memory.expiry is not None:
-            self._memory.expiry.look()
+        if self._period is not None:
+            self._memory.look_for_expired()
 
 
 def may_page(settings: QueueSettings) -> bool:

@@ -1,10 +1,8 @@
 """Target lists, and what they are lists of: the messages of an area that may be in memory.
 
-An area is one broker queue as the store has it: rows in order of position. Most of its messages are known to the
-store alone. One that a list, a cache or a consumer holds has a slot; its payload is the message, body and all, or
-None when only the store has it. A target list names, in order, the messages that its consumers may have: those
-before its watermark by direct reference (their payload is kept), those from there on by reference to a cache, that
-is, by position alone. Data without behaviour: `_paging/budget` and `_paging/loads` say what happens to it.
+An area is one broker queue as the store has it. A message that a list, a cache or a consumer holds has a slot; its
+payload is the message, or None when only the store has it; docs/design/bounded-memory.md has the words. Data without
+behaviour: `budget` and `loads` say what happens to it.
 
 Source      "Durable Queue Memory Management" (Apache ActiveMQ), for TargetList, TargetEntry and the watermark.
 """
@@ -12,6 +10,7 @@ Source      "Durable Queue Memory Management" (Apache ActiveMQ), for TargetList,
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
@@ -19,6 +18,11 @@ from .positions import END, Positions
 
 LEVEL_SHIFT: Final = 48  # a position is level << 48 | number: 2^48 messages are 89 years at 100,000 a second
 NUMBER_MASK: Final = (1 << LEVEL_SHIFT) - 1
+
+
+def number_of(position: int) -> int:
+    """The store's id of a message at a position."""
+    return position & NUMBER_MASK
 
 
 class Account(IntEnum):
@@ -75,46 +79,31 @@ class Slot:
         return f"<slot {self.position} of {self.area.name!r}, {self.cost} bytes {self.account.name}>"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TargetList:
     """What the consumers of one area that want the same things are to be given, in order."""
 
-    __slots__ = (
-        "area",
-        "asked_again",
-        "browses",
-        "credit",
-        "direct",
-        "direct_bytes",
-        "entries",
-        "hungry",
-        "is_closed",
-        "label",
-        "loading",
-        "mark",
-        "scans",
-        "selector",
-        "shares",
-    )
+    area: Area
+    label: str
+    selector: Callable[[Any], bool] | None = None  # which only a load may ask; None takes everything
+    browses: bool = False  # does not see what comes back
+    shares: dict[Share, None] = field(default_factory=dict)  # of its consumers
+    credit: int = 0  # Invariant: the sum of its shares' credit
+    entries: Positions = field(default_factory=Positions)
+    # The watermark. Invariant: END, or the position of the first entry that is a cache reference.
+    mark: int = END
+    direct: int = 0  # Invariants: how many entries stand before the mark, and their costs.
+    direct_bytes: int = 0
+    # scans[level]: every message of the level up to this position was looked at. The tail is closed when
+    # that is the level's last, and open otherwise: then the rest is found by scanning.
+    scans: list[int] = field(init=False)
+    asked_again: Positions = field(default_factory=Positions)  # came back behind the scan: the selector is asked again
+    hungry: bool = False  # a consumer of this list has credit and wants work
+    loading: bool = False  # a load for it is under way
+    is_closed: bool = False
 
-    def __init__(self, area: Area, label: str, *, selector: Callable[[Any], bool] | None, browses: bool) -> None:
-        self.area: Area = area
-        self.label: str = label
-        self.selector: Callable[[Any], bool] | None = selector  # which only a load may ask; None takes everything
-        self.browses: bool = browses  # does not see what comes back
-        self.shares: dict[Share, None] = {}  # of its consumers
-        self.credit: int = 0  # Invariant: the sum of its shares' credit
-        self.entries: Positions = Positions()
-        # The watermark. Invariant: END, or the position of the first entry that is a cache reference.
-        self.mark: int = END
-        self.direct: int = 0  # Invariants: how many entries stand before the mark, and their costs.
-        self.direct_bytes: int = 0
-        # scans[level]: every message of the level up to this position was looked at. The tail is closed when
-        # that is the level's last, and open otherwise: then the rest is found by scanning.
-        self.scans: list[int] = [level << LEVEL_SHIFT for level in range(len(area.last))]
-        self.asked_again: Positions = Positions()  # came back behind the scan; the selector is to be asked (again)
-        self.hungry: bool = False  # a consumer of this list has credit and wants work
-        self.loading: bool = False  # a load for it is under way
-        self.is_closed: bool = False
+    def __post_init__(self) -> None:
+        self.scans = [level << LEVEL_SHIFT for level in range(len(self.area.last))]
 
     @property
     def selective(self) -> bool:
@@ -158,50 +147,36 @@ class TargetList:
         return f"<target list {self.label!r}: {self.direct} direct of {len(self.entries)}>"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Look:
     """Somebody reads the area from the store without the lock: what goes meanwhile must not come back."""
 
-    __slots__ = ("area", "gone")
-
-    def __init__(self, area: Area) -> None:
-        self.area: Area = area
-        self.gone: set[int] = set()  # numbers of messages
+    area: Area
+    gone: set[int] = field(default_factory=set)  # numbers of messages
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Area:
     """One broker queue, as paging sees it."""
 
-    __slots__ = (
-        "head",
-        "head_end",
-        "is_closed",
-        "kept",
-        "last",
-        "lists",
-        "looks",
-        "name",
-        "pending",
-        "slots",
-        "unbacked",
-        "unreadable",
-        "writing",
-    )
+    name: str
+    levels: InitVar[int] = 1
+    slots: dict[int, Slot] = field(default_factory=dict)
+    lists: list[TargetList] = field(default_factory=list)
+    last: list[int] = field(init=False)  # of each level, the last that arrived
+    pending: Positions = field(default_factory=Positions)  # the PendingCache: slots charged to PENDING
+    head: Positions = field(default_factory=Positions)  # the HeadQueueCache: slots charged to HEAD
+    # Invariant: all that is ready up to here and named by no list is in `head`: so that is a prefix.
+    head_end: int = -1
+    unbacked: Positions = field(default_factory=Positions)  # slots that the store does not have yet
+    writing: set[int] = field(default_factory=set)  # those of them that are on their way to it
+    kept: set[int] = field(default_factory=set)  # those of them that no store can keep
+    looks: list[Look] = field(default_factory=list)
+    unreadable: set[int] = field(default_factory=set)  # positions of rows that are no messages
+    is_closed: bool = False
 
-    def __init__(self, name: str, levels: int = 1) -> None:
-        self.name: str = name
-        self.slots: dict[int, Slot] = {}
-        self.lists: list[TargetList] = []
-        self.last: list[int] = [level << LEVEL_SHIFT for level in range(levels)]  # of each level, the last that arrived
-        self.pending: Positions = Positions()  # the PendingCache: slots charged to PENDING
-        self.head: Positions = Positions()  # the HeadQueueCache: slots charged to HEAD
-        # Invariant: all that is ready up to here and named by no list is in `head`: so that is a prefix.
-        self.head_end: int = -1
-        self.unbacked: Positions = Positions()  # slots that the store does not have yet
-        self.writing: set[int] = set()  # those of them that are on their way to it
-        self.kept: set[int] = set()  # those of them that no store can keep
-        self.looks: list[Look] = []
-        self.unreadable: set[int] = set()  # positions of rows that are no messages
-        self.is_closed: bool = False
+    def __post_init__(self, levels: int) -> None:
+        self.last = [level << LEVEL_SHIFT for level in range(levels)]
 
     def positions_of(self, number: int) -> list[int]:
         """Where a message of this number may stand: on one of the levels."""

@@ -3,9 +3,7 @@
 Promise     What is read is claimed under the lock before anything is done to it, so what has gone meanwhile is left
             alone. What is written out stays in memory until the store has it, and is deleted there when it was
             settled before that.
-State       None of its own; see `paged_entries`.
 Who runs    Publishers (`write_out`, `trim`), management (`purge`), the thread that deletes the queue (`drop_each`).
-            Where a publisher's thread must not take long, a loader goes on with it, piece by piece.
 """
 
 from __future__ import annotations
@@ -22,19 +20,18 @@ from .._base.message_codec import encode_message
 from .._base.outcome import DeadLetterReason
 from .._base.ports import After
 from .._base.settings import QueueKind
-from .._base.waits import may_take_long
+from .._base.waits import InPieces
 from .._queue.entry import Entry
 from .._queue.state import FEW, nap
-from .measures import number_of
 from .paged_entries import PagedEntries
-from .paging_queue import PagingQueue
 from .reader import PagedReader
-from .target_list import LEVEL_SHIFT
+from .target_list import LEVEL_SHIFT, number_of
 
 if TYPE_CHECKING:
     from multiqueue.store import Commit
 
     from .._queue.ports import Rows
+    from .._queue.queue import BrokerQueue
     from .memory import MemoryManager
 
 _BATCH: Final = 1000  # rows of one submission
@@ -48,7 +45,7 @@ class PagedWriter:
 
     def __init__(
         self,
-        queue: PagingQueue,
+        queue: BrokerQueue,
         source: PagedEntries,
         memory: MemoryManager,
         rows: Rows,
@@ -62,7 +59,7 @@ class PagedWriter:
         self._rows = rows
         self._reader = reader
         self._adopt_some = adopt_some
-        self._is_trimming = False  # a loader is
+        self._trimming = InPieces(memory.do_later)
 
     def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
         """As `Walk.pages`, everything being adopted before."""
@@ -121,18 +118,13 @@ class PagedWriter:
         commits: deque[Commit] = deque()  # what other publishers' commits wait for is bounded
         while position < end and not (stop() or state.deleted):
             after: After = []
-            with self._memory as paging:
-                look = paging.look(self._area)
-            try:
+            with self._memory.looking(self._area):
                 page = rows.store.outlines(rows.number, number_of(position), _SLICE, wall_now, level=level)
                 found = [(level << LEVEL_SHIFT | each.id, each.size) for each in page]
                 with self._queue.state.lock:
                     gone, size = self._source.consume_all([each for each in found if each[0] <= end])
                     if gone:
                         state.have_gone(len(gone), size, after)
-            finally:
-                with self._memory as paging:
-                    paging.end_look(look)
             self._queue.callbacks.act(after)
             count += len(gone)
             commit = rows.delete([number_of(each) for each in gone]) if gone else None
@@ -160,35 +152,21 @@ class PagedWriter:
 
     def trim(self) -> None:
         """As `PagedQueue.trim`: from the head, or from the lowest level."""
-        if self._is_trimming:
-            return
-        is_head = self._queue.settings.kind is QueueKind.STANDARD
-        steps = self._trim_head() if is_head else self._trim_levels()
-        if may_take_long():
-            for _ in steps:
-                nap()
-        elif next(steps, None) is not None:
-            self._is_trimming = True
-            self._memory.do_later(partial(self._go_on_trimming, steps))
+        if not self._trimming.goes_on:
+            is_head = self._queue.settings.kind is QueueKind.STANDARD
+            self._trimming.run(self._trim_head() if is_head else self._trim_levels())
 
-    def _go_on_trimming(self, steps: Iterator[bool]) -> bool:
-        is_more = False
-        try:
-            is_more = next(steps, False)
-        finally:
-            self._is_trimming = is_more
-        return is_more
-
-    def _trim_levels(self) -> Iterator[bool]:
+    def _trim_levels(self) -> Iterator[None]:
         for batch in self.pages(bodies=True, lowest_first=True):
             for begin in range(0, len(batch) or 1, FEW):
                 for entry in batch[begin : begin + FEW]:
                     if not self._queue.state.limit.is_exceeded:
                         return
                     self._reader.drop(entry, DeadLetterReason.MAXLEN)
-                yield True
+                yield
+                nap()
 
-    def _trim_head(self) -> Iterator[bool]:
+    def _trim_head(self) -> Iterator[None]:
         """Evict from the head; yields after some that were in memory, and after a load."""
         state = self._queue.state
         while True:
@@ -205,7 +183,8 @@ class PagedWriter:
             self._queue.callbacks.act(after)
             if victim is None and not (may_come and self._reader.load_for_get()):
                 return
-            yield True
+            yield
+            nap()
 
     # -- writing out
 
@@ -240,7 +219,7 @@ class PagedWriter:
             put = self._put_of(entry)
             if put is None:
                 with self._memory as paging:
-                    paging.keep(self._area, entry.position)  # no store can keep it, so memory does
+                    paging.writing_failed(self._area, entry.position, for_good=True)
                 continue
             entries.append(entry)
             puts.append(put)
