@@ -8,9 +8,11 @@
  *   consume          take what is there, acknowledged automatically
  *   publish-consume  both at once
  *   publish-ack      both at once, with PREFETCH and an acknowledgement for each message
+ *   latency          as publish-consume, RATE messages a second on each connection, persistent ones with confirms
  *
  * Each side has CONNECTIONS connections, a thread each, number N with the queue QUEUE-N. MESSAGES and SIZE (bytes) are
- * those of one connection. Prints the seconds from the moment when all are connected until the last has ended.
+ * those of one connection. Prints the seconds from the moment when all are connected until the last has ended; of
+ * latency the 50th and the 99th percentile, too, of the seconds between the call that publishes and the one that returns the message.
  * Whatever a server refuses goes to standard error, with status 2.
  */
 
@@ -30,15 +32,30 @@
 #endif
 
 enum { WINDOW = 100, LONGEST_NAME = 200, MOST_THREADS = 512, PATIENCE = 60, FRAME_MAX = 131072 };
+enum { RATE = 1000, FIRST = 100 }; /* of the work latency: messages a second; those that are not counted */
 
 static const char *host, *user, *password, *vhost, *queue;
 static int port, messages, size, persistent, prefetch;
-static int publishes, consumes, confirms, acknowledges;
+static int publishes, consumes, confirms, acknowledges, paced;
+static double *latencies; /* seconds; `messages` of each connection */
 static pthread_barrier_t start;
 
 static void fail(const char *doing) {
   fprintf(stderr, "%s failed\n", doing);
   exit(2);
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void sleep_until(double moment) {
+  double left = moment - now();
+  if (left <= 0) return;
+  struct timespec time = {(time_t)left, (long)((left - (double)(time_t)left) * 1e9)};
+  nanosleep(&time, NULL);
 }
 
 static void check(const char *doing, amqp_rpc_reply_t reply) {
@@ -104,7 +121,13 @@ static void *producer(void *number) {
   }
   pthread_barrier_wait(&start);
   uint64_t confirmed = 0;
+  double began = now();
   for (uint64_t sent = 1; sent <= (uint64_t)messages; sent++) {
+    if (paced) {
+      sleep_until(began + (double)sent / RATE);
+      double moment = now();
+      memcpy(body.bytes, &moment, sizeof moment);
+    }
     if (amqp_basic_publish(connection, 1, amqp_empty_bytes, amqp_cstring_bytes(name), 0, 0, &properties, body) < 0)
       fail("basic.publish");
     if (confirms) confirmed = wait_for_confirms(connection, sent, confirmed, sent < (uint64_t)messages ? WINDOW - 1 : 0);
@@ -132,6 +155,11 @@ static void *consumer(void *number) {
     struct timeval patience = {PATIENCE, 0};
     amqp_maybe_release_buffers(connection);
     check("a delivery", amqp_consume_message(connection, &envelope, &patience, 0));
+    if (paced) {
+      double moment;
+      memcpy(&moment, envelope.message.body.bytes, sizeof moment);
+      latencies[(intptr_t)number * messages + received] = now() - moment;
+    }
     if (acknowledges) amqp_basic_ack(connection, 1, envelope.delivery_tag, 0);
     amqp_destroy_envelope(&envelope);
   }
@@ -140,10 +168,19 @@ static void *consumer(void *number) {
   return NULL;
 }
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+static int compare(const void *one, const void *other) {
+  double difference = *(const double *)one - *(const double *)other;
+  return (difference > 0) - (difference < 0);
+}
+
+/* The connections' own first messages stand apart: a consumer may come after them. */
+static void print_latencies(int connections) {
+  int skipped = messages > 2 * FIRST ? FIRST : 0, counted = 0;
+  for (int number = 0; number < connections; number++)
+    for (int received = skipped; received < messages; received++)
+      latencies[counted++] = latencies[number * messages + received];
+  qsort(latencies, (size_t)counted, sizeof *latencies, compare);
+  printf(" %.6f %.6f", latencies[counted / 2], latencies[(int)((double)counted * 0.99)]);
 }
 
 int main(int count, char **given) {
@@ -155,10 +192,13 @@ int main(int count, char **given) {
   const char *work = given[7];
   int connections = atoi(given[8]);
   messages = atoi(given[9]), size = atoi(given[10]), persistent = atoi(given[11]), prefetch = atoi(given[12]);
-  confirms = strcmp(work, "confirm") == 0;
+  paced = strcmp(work, "latency") == 0;
+  confirms = strcmp(work, "confirm") == 0 || (paced && persistent);
   acknowledges = strcmp(work, "publish-ack") == 0;
-  publishes = confirms || strncmp(work, "publish", 7) == 0;
-  consumes = strstr(work, "consume") != NULL || acknowledges;
+  publishes = confirms || paced || strncmp(work, "publish", 7) == 0;
+  consumes = strstr(work, "consume") != NULL || acknowledges || paced;
+  if (size < (int)sizeof(double)) fail("choosing a size of 8 bytes or more");
+  latencies = malloc(sizeof *latencies * (size_t)connections * (size_t)messages);
   int threads = connections * (publishes + consumes);
   if (threads < 1 || threads > MOST_THREADS) fail("choosing a work and connections");
   pthread_t running[MOST_THREADS];
@@ -171,6 +211,8 @@ int main(int count, char **given) {
   pthread_barrier_wait(&start);
   double began = now();
   for (int number = 0; number < begun; number++) pthread_join(running[number], NULL);
-  printf("%.6f\n", now() - began);
+  printf("%.6f", now() - began);
+  if (paced) print_latencies(connections);
+  printf("\n");
   return 0;
 }

@@ -21,7 +21,7 @@ from time import monotonic, sleep
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from ._amqp import SERVER_CPU
+from ._amqp import LATENCY_RATE, P50, P99, SERVER_CPU
 from ._amqp_servers import OURS, THEIRS, Server, listening_server, our_server
 from ._model import RATE, BenchError, Figures, Goal, ItemsLost, Rival, Suite, Workload
 
@@ -31,7 +31,7 @@ PATIENCE: Final = 120  # seconds that one run may take
 SETTLING: Final = 5  # seconds after which a count that is still wrong is a loss
 SOURCE: Final = Path(__file__).with_name("_amqp_load.c")
 PUBLISH, CONFIRM, CONSUME = "publish", "confirm", "consume"
-PUBLISH_CONSUME, PUBLISH_ACK = "publish-consume", "publish-ack"
+PUBLISH_CONSUME, PUBLISH_ACK, LATENCY = "publish-consume", "publish-ack", "latency"
 
 _TITLES: Final = {
     PUBLISH: "publish",
@@ -39,6 +39,7 @@ _TITLES: Final = {
     CONSUME: "consume with automatic acknowledgement",
     PUBLISH_CONSUME: "publish, and consume with automatic acknowledgement",
     PUBLISH_ACK: f"publish, and consume with prefetch {PREFETCH} and an acknowledgement each",
+    LATENCY: f"from publish to delivery at {LATENCY_RATE} messages/s (with confirms where persistent)",
 }
 _numbers = itertools.count(1)
 
@@ -77,6 +78,8 @@ LOADS: Final = (
     Load(PUBLISH_ACK, 1, 20_000, persistent=True),
     Load(PUBLISH_ACK, 4, 6_000, persistent=True),
     Load(CONSUME, 1, 30_000, persistent=True),
+    Load(LATENCY, 1, 4 * LATENCY_RATE),
+    Load(LATENCY, 1, 4 * LATENCY_RATE, persistent=True),
 )
 
 
@@ -118,13 +121,14 @@ class _Attempt:
 
     def run(self) -> Figures:
         before = self._server.cpu_seconds()
-        seconds = self._do(self._load.work)
+        seconds, *latencies = self._do(self._load.work)
         spent = self._server.cpu_seconds() - before
         count = self._messages * self._load.connections
-        return {RATE.name: count / seconds, SERVER_CPU.name: spent / count * 1e6}
+        figures = {RATE.name: count / seconds, SERVER_CPU.name: spent / count * 1e6}
+        return figures | {metric.name: each * 1e3 for metric, each in zip((P50, P99), latencies, strict=False)}
 
-    def _do(self, work: str) -> float:
-        """Run the program; returns the seconds it took.
+    def _do(self, work: str) -> list[float]:
+        """Run the program; returns the seconds it took, and what else it says.
 
         Raises:
             BenchError: it says why it could not, or is stuck.
@@ -147,7 +151,7 @@ class _Attempt:
             raise BenchError(f"the C clients did not end within {PATIENCE} s") from error
         if done.returncode != 0:
             raise BenchError(f"the C clients failed: {done.stderr.strip()}")
-        return float(done.stdout)
+        return [float(each) for each in done.stdout.split()]
 
     def check(self) -> None:
         expected = self._messages if self._load.work in (PUBLISH, CONFIRM) else 0
@@ -184,6 +188,8 @@ def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
     def make(server: Server, n: int) -> _Attempt:
         return _Attempt(program, server, load, n)
 
+    metrics, goal = ((P50, P99, SERVER_CPU), P99) if load.work == LATENCY else ((RATE, SERVER_CPU), RATE)
+    delivers_later = load.work == LATENCY and load.persistent
     return Workload(
         load.name,
         load.title,
@@ -193,11 +199,12 @@ def _workload(load: Load, servers: list[Server], program: Path) -> Workload:
             for server in servers
         ),
         baseline=servers[-1].name,
-        metrics=(RATE, SERVER_CPU),
+        metrics=metrics,
         n_unit="messages",
         threads=f"{load.connections} for each side, in a process of their own",
-        goals=(Goal(RATE.name, 1.0, OURS, THEIRS),) if len(servers) == 2 else (),
+        goals=(Goal(goal.name, 1.0, OURS, THEIRS),) if len(servers) == 2 and not delivers_later else (),
         divisor=load.connections,
+        note="ours delivers a persistent message after its commit, RabbitMQ before" if delivers_later else "",
     )
 
 
