@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from broker_kernel_support import Bench
@@ -17,7 +18,6 @@ from multiqueue.broker import (
     Delivery,
     Entry,
     Message,
-    QueueConsumer,
     Scheduler,
 )
 from multiqueue.testing import PATIENCE, wait_until_blocked
@@ -134,16 +134,16 @@ def test_a_notification_in_the_middle_of_a_pull_is_not_lost(monkeypatch: pytest.
     queue = filled("q", "first")
     target = ConsumerTarget()
     target.consume(queue)
-    deliver = BrokerQueue.deliver_single_message
+    deliver = BrokerQueue.deliver_messages
 
-    def put_behind_the_look(queue: BrokerQueue, consumer: QueueConsumer, *, may_end: bool) -> Entry | None:
-        entry = deliver(queue, consumer, may_end=may_end)
-        if entry is None or consumer.at_end:
+    def put_behind_the_look(queue: BrokerQueue, *asked: Any, **options: Any) -> list[Entry]:
+        entries = deliver(queue, *asked, **options)
+        if not entries or asked[0].at_end:
             monkeypatch.undo()
             queue.put(Message("behind the look"))
-        return entry
+        return entries
 
-    monkeypatch.setattr(BrokerQueue, "deliver_single_message", put_behind_the_look)
+    monkeypatch.setattr(BrokerQueue, "deliver_messages", put_behind_the_look)
     assert drain(target) == ["first", "behind the look"]
 
 

@@ -255,11 +255,8 @@ class ConsumerTarget:
         """
         goes_on = True
         try:
-            if most == 1:
-                entry = consumer.queue.deliver_single_message(consumer, may_end=self._on_ready is not None)
-                entries = [] if entry is None else [entry]
-            else:
-                entries = consumer.queue.deliver_messages(consumer, min(most, _RUN), _RUN_BYTES)
+            ends = self._on_ready is not None
+            entries = consumer.queue.deliver_messages(consumer, min(most, _RUN), _RUN_BYTES, may_end=ends)
             goes_on = bool(entries) and consumer.is_willing and not consumer.at_end
         finally:
             if self._ready.end_turn(consumer, goes_on=goes_on) and self._on_ready is not None:

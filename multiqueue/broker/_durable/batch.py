@@ -46,7 +46,7 @@ class _Arrival:
         self._put = put
 
     def go_on(self) -> None:
-        self._joining.hand_over(self._entry, self._put)
+        self._joining.hand_over((self._entry,), (self._put,))
 
     def give_up(self) -> None:
         self._joining.withdraw(self._entry)
@@ -263,12 +263,12 @@ class Arrivals:
     def conclude(self, refused: Mapping[int, StoreError]) -> None:
         """The store has committed the parts, or refused those of these indexes."""
         if not refused:
-            guarded(partial(self._joining.hand_over_all, self._entries, self._puts))
+            guarded(partial(self._joining.hand_over, self._entries, self._puts))
             return
         for index, (entry, put) in enumerate(zip(self._entries, self._puts, strict=True)):
             error = refused.get(index)
             if error is None:
-                guarded(partial(self._joining.hand_over, entry, put))
+                guarded(partial(self._joining.hand_over, (entry,), (put,)))
             else:
                 self._journal.note(error)
                 guarded(partial(self._joining.withdraw, entry))

@@ -12,7 +12,7 @@ Lock order  queue lock -> the memory manager's; queue lock -> the store's (`allo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -23,7 +23,7 @@ from .._base.settings import QueueKind, QueueSettings
 from .._queue.consumer import ConsumerState, QueueConsumer
 from .._queue.cursor import Reader
 from .._queue.deadlines import Deadlines
-from .._queue.entry import Entry, EntryState, Position
+from .._queue.entry import Entry, EntryState, Key, Position
 from .._queue.entry_list_kinds import make_entry_list
 from .._queue.entry_source import Doubt, QueueRules, ResidentEntries
 from .assignments import Assignment, Assignments
@@ -99,7 +99,7 @@ class PagedEntries:
         self._paged = paged
         self._own_rows = own_rows
         self._has_levels = settings.kind is QueueKind.PRIORITY
-        self.key_of = make_entry_list(settings, name).key_of
+        self.key_of: Callable[[Message], Key] = make_entry_list(settings, name).key_of
         self.area = Area(name, _levels_of(settings))
         self.assignments = Assignments(self.area, memory)
         self.taken: dict[int, Entry] = {}  # by position: with consumers, seized, or held until their time
@@ -188,17 +188,10 @@ class PagedEntries:
         entry.position = position
         return position
 
-    def take(self, entry: Entry, owner: object) -> None:
-        taken = self._take(entry, owner)
-        assert taken, f"{entry!r} was offered and is gone"
-
-    def take_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
+    def take(self, entries: Sequence[Entry], owner: object) -> None:
         for entry in entries:
-            self.take(entry, consumer)
-
-    def consume_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self.consume(entry)
+            taken = self._take(entry, owner)
+            assert taken, f"{entry!r} was offered and is gone"
 
     def _take(self, entry: Entry, owner: object = None) -> bool:
         """Take a ready entry; False when it is gone, or there is no room for a record."""
@@ -219,28 +212,22 @@ class PagedEntries:
         self._remember(entry)
         return entry.state is EntryState.AVAILABLE and self._take(entry)
 
-    def remove(self, entry: Entry) -> None:
-        if (coming := self._coming) is not None and coming.has(entry):
-            coming.remove(entry)
-            if not len(coming):
-                self._coming = None
-        else:
+    def remove(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if (coming := self._coming) is not None and coming.has(entry):
+                coming.remove(entry)
+                if not len(coming):
+                    self._coming = None
+                continue
             position = entry.position
             self.taken.pop(position, None)
             with self._memory as paging:
                 paging.settle(self.area, position, is_deleted=entry.is_settled_elsewhere)
         self._visit_if_empty()
 
-    def remove_all(self, entries: Sequence[Entry]) -> None:
-        for entry in entries:
-            self.remove(entry)
-
-    def consume(self, entry: Entry) -> None:
-        position = entry.position
-        self._returned.pop(position, None)
-        with self._memory as paging:
-            consumed = paging.consume(self.area, position, entry.size)
-        assert consumed, f"{entry!r} was offered and is gone"
+    def consume(self, entries: Sequence[Entry]) -> None:
+        gone, _ = self.consume_all((entry.position, entry.size) for entry in entries)
+        assert len(gone) == len(entries), f"of {entries!r}, which were offered, some are gone"
         self._visit_if_empty()
 
     def consume_all(self, rows: Iterable[tuple[int, int]]) -> tuple[list[int], int]:
@@ -404,9 +391,9 @@ class PagedEntries:
             return assignment
         return None if self.assignments.separate(reader) else assignment
 
-    def next_run(self, reader: Reader, most: int, after: After) -> Sequence[Entry]:
+    def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
         first = self.next_for(reader, after)
-        return () if first is None else (first,)
+        return [] if first is None else [first]
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """A browser has seen it. For others it leaves the lists when it is acquired."""
@@ -436,12 +423,13 @@ class PagedEntries:
         if isinstance(reader, QueueConsumer) and self.has_lost(reader):
             after.append(partial(self._paged.report_loss, reader))
 
-    def has_lost(self, reader: Reader) -> bool:
+    def has_lost(self, reader: Reader | None = None) -> bool:
         """True when there is nothing left for a reader that may have everything, although messages are counted.
 
-        Each ready message stands in a list that has looked at all of its area, or is gone from the store.
+        None stands for the reader of gets. Each ready message stands in a list that has looked at all of its area, or
+        is gone from the store.
         """
-        counters = self._queue.counters
+        reader, counters = reader or self._getter, self._queue.counters
         if counters.ready <= counters.held or self.area.is_closed or self.area.unreadable or reader.no_local:
             return False
         assignment = self.assignments.of(reader)
@@ -454,11 +442,12 @@ class PagedEntries:
         with self._memory as paging:
             return paging.is_at_end(assignment.target)
 
-    def begin_get(self) -> None:
+    def begin_get(self, owner: object) -> Reader:
         self.assignments.enter_once(self._getter)
         self._last_get = self._queue.clock()
         self._queue.visit_by(self._last_get + _GETTER_STAYS)
         self.demand_changed(self._getter, willing=True)
+        return self._getter
 
     def end_get(self, *, found: bool) -> bool:
         target = self.list_for_get
@@ -467,9 +456,6 @@ class PagedEntries:
             return False
         with self._memory:  # a loader may be just about to turn what was unknown into something to have
             return target.is_incomplete or target.direct > 0 or self._coming is not None
-
-    def getter(self, owner: object) -> Reader:
-        return self._getter
 
     @property
     def list_for_get(self) -> TargetList | None:

@@ -123,7 +123,7 @@ class PagedReader:
     def check_for_loss(self) -> None:
         """As `Pager.check_for_loss`."""
         with self._queue.state.lock:
-            has_lost = self._is_current() and self._source.has_lost(self._source.getter(None))
+            has_lost = self._is_current() and self._source.has_lost()
             lost = self._queue.state.counters.available if has_lost else 0
         if lost:
             raise self._loss_of(lost)

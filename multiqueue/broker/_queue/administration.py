@@ -206,7 +206,7 @@ class Administration:
         """Take out an entry that was claimed."""
         after: After = []
         with self._lock:
-            self._state.accept(entry, None, after)
+            self._state.accept((entry,), None, after)
             self._state.pass_baton(after)
         self._callbacks.act(after)
 

@@ -2,8 +2,8 @@
 
 State       Everything below the first block of fields is guarded by the lock of the consumer's queue.
 Waiting     A consumer never waits. Its queue calls `notify_work` without any lock when there may be work, and
-            the consumer's target must then call `BrokerQueue.deliver_single_message` until that returns
-            None: being NOTIFIED is an obligation.
+            the consumer's target must then call `BrokerQueue.deliver_messages` until that returns
+            nothing: being NOTIFIED is an obligation.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ BROWSER_MOVES: Final[Moves] = {
 class ConsumerQueue(EntryQueue, Protocol):
     """What a consumer's owner asks of its queue: see `BrokerQueue`."""
 
-    def deliver_single_message(self, consumer: QueueConsumer, *, may_end: bool = False) -> Entry | None: ...
-
-    def deliver_messages(self, consumer: QueueConsumer, most: int, most_bytes: int) -> list[Entry]: ...
+    def deliver_messages(
+        self, consumer: QueueConsumer, most: int, most_bytes: int = ..., *, may_end: bool = False
+    ) -> list[Entry]: ...
 
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None: ...
 
@@ -145,7 +145,7 @@ class QueueConsumer(Reader):
         self.lists: PriorityLists | None = None  # Invariant: None if and only if state is REMOVED.
         self.desired: bool = False  # what the target last said
         self.active: bool = True  # False while it waits behind the limit of active consumers
-        self.pulling: bool = False  # a thread is in deliver_single_message for it
+        self.pulling: bool = False  # a thread asks selectors to find its next entry
         self.at_end: bool = False  # its last pull found nothing for it, or took the last
 
     def notify_work(self) -> None:

@@ -30,7 +30,7 @@ from .consumer import QueueConsumer
 from .entry import Entry, EntryQueue, EntryState
 from .entry_list_kinds import plain_key
 from .ports import StoredQueue
-from .state import QueueState
+from .state import Offers, QueueState
 
 if TYPE_CHECKING:
     from multiqueue.store import Header, Level
@@ -95,21 +95,19 @@ class Enqueuer:
         entry = self._stored_entry(message)
         willing = self.willing(entry) if immediate else None
         after: After = []
-        candidates: Sequence[QueueConsumer] = ()
+        offers: Offers = []
         with self._lock:
-            state = self._state
             outcome = self._admit_locked(entry, willing, False, after)
             must_wait = outcome.accepted and self._admitted > 0
             if must_wait:
-                self._keep_room_locked(entry)
+                self._count_admitted_locked(1, entry.size)
             elif outcome.accepted:
                 entry.number = journal.store.allocate()
-                outcome = state.append(entry, after)
-                if state.consumers.idle and entry.state is EntryState.AVAILABLE:
-                    candidates = state.choose(entry, after)
+                outcome = self._state.append(entry, after)
+                offers = self._state.choose_for((entry,), after)
         if must_wait:
             self._take_turn(journal, entry)
-        self._arrived(entry, after, candidates)
+        self.have_arrived((entry,), offers, after)
         return outcome
 
     def admit(
@@ -126,7 +124,7 @@ class Enqueuer:
             outcome = self._admit_locked(entry, willing, unlimited, after)
             accepted = outcome is PutOutcome.ENQUEUED or outcome is PutOutcome.THROTTLED
             if accepted:
-                self._keep_room_locked(entry)
+                self._count_admitted_locked(1, entry.size)
         if after:
             self._callbacks.act(after)
         return outcome, entry if accepted else None
@@ -134,7 +132,7 @@ class Enqueuer:
     def admit_all(self, messages: Sequence[Message]) -> list[Entry] | None:
         """`admit` messages without times of their own, in one hold; None, and nothing was done: admit each.
 
-        The entries must come back: by `hand_over_all` or by `withdraw`.
+        The entries must come back: by `hand_over` or by `withdraw`.
         """
         if not self.takes_runs:
             return None
@@ -145,36 +143,14 @@ class Enqueuer:
             state = self._state
             if state.deleted or state.limit.may_refuse or state.limit.short_of_memory:
                 return None
-            self._admitted += len(entries)
-            self._admitted_bytes += sum([entry.size for entry in entries])
+            self._count_admitted_locked(len(entries), sum([entry.size for entry in entries]))
         return entries
 
-    def hand_over_all(self, entries: Sequence[Entry], puts: Sequence[Put]) -> None:
-        """`hand_over` what `admit_all` admitted, in one hold."""
-        after: After = []
-        with self._lock:
-            state = self._state
-            self._admitted -= len(entries)
-            self._admitted_bytes -= sum([entry.size for entry in entries])
-            if state.deleted:
-                return
-            for entry, put in zip(entries, puts, strict=True):
-                entry.number, entry.is_stored = put.id, True
-            state.append_all(entries, after)
-            offers = state.choose_for(entries, after)
-        self.have_arrived(after, offers)
-
-    def have_arrived(self, after: After, offers: list[tuple[Entry, list[QueueConsumer]]]) -> None:
-        """What follows a run, the lock being free; `offers` are those of `QueueState.choose_for`."""
-        if after:
-            self._callbacks.act(after)
-        for entry, candidates in offers:
-            self.offer(entry, candidates)
-
-    def hand_over(self, entry: Entry, put: Put) -> None:
-        """Let an admitted entry join: its commit is there."""
-        entry.number, entry.is_stored = put.id, True
-        self._join(entry)
+    def hand_over(self, entries: Sequence[Entry], puts: Sequence[Put]) -> None:
+        """Let entries join that were admitted one by one, or together: their commits are there."""
+        for entry, put in zip(entries, puts, strict=True):
+            entry.number, entry.is_stored = put.id, True
+        self._join(entries)
 
     def join_in_turn(self, entry: Entry, turn: Put) -> None:
         """Let an admitted entry join that is not stored: its turn has come."""
@@ -182,13 +158,12 @@ class Enqueuer:
         entry.number = turn.id
         # First: joining may write the entry out, as a row with this very number.
         self._journal.delete((turn.id,))
-        self._join(entry)
+        self._join((entry,))
 
     def withdraw(self, entry: Entry) -> None:
         """Give back the room of an admitted entry that will not come."""
         with self._lock:
-            self._admitted -= 1
-            self._admitted_bytes -= entry.size
+            self._count_admitted_locked(-1, -entry.size)
 
     def _take_turn(self, journal: Rows, entry: Entry) -> None:
         """Send an empty row after what is on its way, and join when it is there."""
@@ -204,20 +179,20 @@ class Enqueuer:
         batch.take_turn(self, entry, otherwise=join_anyway)
         batch.submit()
 
-    def _join(self, entry: Entry) -> None:
+    def _join(self, entries: Sequence[Entry]) -> None:
         """The second half of a put. On a queue that was deleted meanwhile it is the store's, which drops the queue."""
         after: After = []
-        candidates: Sequence[QueueConsumer] = ()
         with self._lock:
             state = self._state
-            self._admitted -= 1
-            self._admitted_bytes -= entry.size
+            self._count_admitted_locked(-len(entries), -sum([entry.size for entry in entries]))
             if state.deleted:
                 return
-            state.append(entry, after)
-            if state.consumers.idle and entry.state is EntryState.AVAILABLE:
-                candidates = state.choose(entry, after)
-        self._arrived(entry, after, candidates)
+            if len(entries) == 1:
+                state.append(entries[0], after)
+            else:
+                state.append_all(entries, after)
+            offers = state.choose_for(entries, after)
+        self.have_arrived(entries, offers, after)
 
     def _admit_locked(
         self, entry: Entry, willing: list[QueueConsumer] | None, unlimited: bool, after: After
@@ -236,9 +211,9 @@ class Enqueuer:
         is_full = limit.throttled or limit.is_reached_by(entry.size, self._admitted, self._admitted_bytes)
         return PutOutcome.THROTTLED if is_full else PutOutcome.ENQUEUED
 
-    def _keep_room_locked(self, entry: Entry) -> None:
-        self._admitted += 1
-        self._admitted_bytes += entry.size
+    def _count_admitted_locked(self, count: int, size: int) -> None:
+        self._admitted += count
+        self._admitted_bytes += size
 
     # -- opening
 
@@ -346,14 +321,15 @@ class Enqueuer:
         matches = self._callbacks.matches
         return [each for each in consumers if each.selector is None or matches(each.selector, entry.message)]
 
-    def _arrived(self, entry: Entry, after: After, candidates: Sequence[QueueConsumer]) -> None:
-        """What follows a put, the lock being free."""
+    def have_arrived(self, entries: Sequence[Entry], offers: Offers, after: After) -> None:
+        """What follows a put, the lock being free; `offers` are those of `QueueState.choose_for`."""
         if after:
             self._callbacks.act(after)
-        if candidates:
+        for entry, candidates in offers:
             self.offer(entry, candidates)
         if self._alerts is not None:
-            self.watch(self._alerts, entry)
+            for entry in entries:
+                self.watch(self._alerts, entry)
 
     def watch(self, alerts: AlertMonitor, entry: Entry) -> None:
         """Alert of what has arrived, and have housekeeping look as long as something is there."""

@@ -80,6 +80,7 @@ class EntryLog:
         for entry in entries:
             number = entry.position
             chunk = chunks[number >> _CHUNK_BITS]
+            assert chunk.slots[number & _SLOT_MASK] is not None
             chunk.slots[number & _SLOT_MASK] = None
             chunk.live -= 1
             self._size -= 1

@@ -12,6 +12,7 @@ Source      Broker-J, AbstractQueue and its entry lists; readers and their retur
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, Protocol
@@ -35,111 +36,116 @@ Doubt = tuple[Entry, QueueConsumer, str]
 
 
 class QueueRules(Protocol):
-    """What a source asks of its queue, under the queue's lock."""
+    """What a source asks of its queue, under the queue's lock: see `QueueState`."""
 
     settings: QueueSettings
     counters: Counters
     clock: Callable[[], float]
 
-    def suits(self, entry: Entry, reader: Reader) -> bool:
-        """True when the rules let this reader have the entry; its selector is not asked."""
+    def suits(self, entry: Entry, reader: Reader) -> bool: ...
 
-    def can_have(self, entry: Entry, reader: Reader, after: After) -> bool:
-        """True when the entry is available, within its time, and suits. One that is past its time is dropped."""
+    def can_have(self, entry: Entry, reader: Reader, after: After) -> bool: ...
 
-    def hold(self, entry: Entry, until: float) -> None:
-        """Keep an available entry from everybody until its time."""
+    def hold(self, entry: Entry, until: float) -> None: ...
 
-    def visit_by(self, when: float) -> None:
-        """Have housekeeping come at this time at the latest."""
+    def visit_by(self, when: float) -> None: ...
 
 
 class EntrySource(Protocol):
-    """The entries of one broker queue. Figures are the caller's, and so are the entries' states."""
+    """The entries of one broker queue. Figures are the caller's, and so are the entries' states.
 
-    # False where what a reader is given was matched against its selector before.
-    asks_selectors: bool
+    To derive from it gives the methods with which a source that has everything in memory has nothing to do.
+    """
 
-    @property
-    def start(self) -> Position:
-        """Where a reader begins."""
+    start: Position  # where a reader begins
+    asks_selectors: bool  # False where what a reader is given was matched against its selector before
+    key_of: Callable[[Message], Key]  # as `EntryList.key_of`; under no lock
 
     # -- entries
 
+    @abstractmethod
     def add(self, entry: Entry, after: After) -> Entry | None:
         """Give a new entry its place; returns the one that it supersedes, if any, which stays until removed."""
 
+    @abstractmethod
     def add_all(self, entries: Sequence[Entry], after: After) -> None:
         """`add` new entries of a standard queue, none of which is held."""
 
-    def take(self, entry: Entry, owner: object) -> None:
-        """Somebody takes an entry that `next_for` gave."""
+    def take(self, entries: Sequence[Entry], owner: object) -> None:
+        """Somebody takes entries that `next_for` or `next_run` gave."""
+        return
 
     def claim(self, entry: Entry) -> bool:
         """Take a ready entry for no consumer, or find one that was taken; False when it is gone, or somebody's."""
+        return True
 
-    def take_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
-        """A consumer takes the first entries that `next_run` gave, and is past them."""
+    @abstractmethod
+    def remove(self, entries: Sequence[Entry]) -> None:
+        """Taken entries are gone for good."""
 
-    def consume_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
-        """`take_run` and `remove_all` in one."""
-
-    def remove(self, entry: Entry) -> None:
-        """A taken entry is gone for good."""
-
-    def remove_all(self, entries: Sequence[Entry]) -> None:
-        """`remove` each of these."""
-
-    def consume(self, entry: Entry) -> None:
+    @abstractmethod
+    def consume(self, entries: Sequence[Entry]) -> None:
         """`take` and `remove` in one."""
 
+    @abstractmethod
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         """A taken or held entry can be had again, at its place; `is_new`: browsers have not seen it."""
 
+    @abstractmethod
     def hold(self, entry: Entry, until: float) -> bool:
         """Keep an entry aside until its time; False when it is gone."""
 
+    @abstractmethod
     def note_expiry(self, entry: Entry, when: float) -> bool:
         """Find this entry when it is past its time; False when that is found without."""
 
+    @abstractmethod
     def expired(self, now: float, most: int) -> list[Entry]:
         """Up to `most` entries that are past their time."""
 
+    @abstractmethod
     def due(self, now: float, most: int) -> list[Entry]:
         """Up to `most` entries that were to be held until now."""
 
+    @abstractmethod
     def next_time(self) -> float:
         """When time asks for something next, infinity for never."""
 
     def keep_time(self, now: float, after: After) -> None:
         """Do what else time asks for."""
+        return
 
+    @abstractmethod
     def least_significant(self, after: After) -> Entry | None:
         """The ready entry that a ring evicts; None when there is none here now."""
 
+    @abstractmethod
     def oldest_age(self, now: float) -> float:
         """Seconds since the oldest entry arrived; 0 when there is none."""
 
+    @abstractmethod
     def deliveries(self) -> list[tuple[int, int]]:
         """Of what a store has and consumers had: number, and how often."""
 
-    def key_of(self, message: Message) -> Key:
-        """As `EntryList.key_of`; under no lock."""
-
     # -- readers
 
+    @abstractmethod
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         """The first entry this reader can have; it stays before that one. None when there is none now."""
 
-    def next_run(self, reader: Reader, most: int, after: After) -> Sequence[Entry]:
+    @abstractmethod
+    def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
         """What `next_for` would give one after the other: `most` entries, or fewer. Empty when there is none now."""
 
+    @abstractmethod
     def pass_over(self, reader: Reader, entry: Entry) -> None:
-        """Move a reader past the entry that `next_for` just gave it."""
+        """Move a reader past the entry that `next_for` just gave it, or past that of a run, and those before."""
 
     def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
         """The selector has refused what `next_for` gave; the reader is past it already."""
+        return
 
+    @abstractmethod
     def reader_joined(self, consumer: QueueConsumer) -> None:
         """A consumer has come.
 
@@ -147,46 +153,54 @@ class EntrySource(Protocol):
             ConsumerNotAdmitted: there is no memory for it. Nothing was changed.
         """
 
+    @abstractmethod
     def reader_left(self, consumer: QueueConsumer) -> None:
         """A consumer is gone."""
 
+    @abstractmethod
     def restart_readers(self) -> None:
         """What readers have passed over may be theirs now."""
 
     def demand_changed(self, reader: Reader, *, willing: bool) -> None:
         """A reader has credit and wants work now, or does not."""
+        return
 
     def look_for_loss(self, reader: Reader, after: After) -> None:
         """A reader was given nothing although something is available: see that no consumer waits for what is lost."""
+        return
 
-    def begin_get(self) -> None:
-        """A get without a consumer begins."""
+    @abstractmethod
+    def begin_get(self, owner: object) -> Reader:
+        """A get without a consumer begins; returns the reader for it."""
 
     def end_get(self, *, found: bool) -> bool:
         """It has what is in memory; True when there may be more that is not."""
-
-    def getter(self, owner: object) -> Reader:
-        """The reader for a get by this owner."""
+        return False
 
     # -- its end, and what must hold
 
+    @abstractmethod
     def some_ready(self, most: int) -> tuple[list[Entry], bool]:
         """The next ready ones of a deleted queue, of a source that has all in memory; and whether there may be more."""
 
+    @abstractmethod
     def close(self, after: After) -> None:
         """The queue is deleted: what is ready cannot be taken."""
 
+    @abstractmethod
     def clear_some(self, most: int) -> tuple[list[object], bool]:
         """Let go of some of what is left of a closed source: what that was, and whether there is more."""
 
+    @abstractmethod
     def check_structure(self) -> None:
         """Raise AssertionError when entries contradict each other or the figures. For tests."""
 
+    @abstractmethod
     def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         """Raise AssertionError when a consumer has overlooked an entry, or waits beside one and none is notified."""
 
 
-class ResidentEntries:
+class ResidentEntries(EntrySource):
     """All entries of one broker queue, in memory."""
 
     asks_selectors = True
@@ -200,9 +214,8 @@ class ResidentEntries:
         self.entries = entries
         # Where the list is a log and nothing more, runs go past it in one call.
         self._log = entries if type(entries) is StandardEntryList else None
-        self.start: Position = entries.start
+        self.start = entries.start
         self.key_of = entries.key_of
-        self.deliveries = entries.deliveries
         self.expiries = Deadlines(entries)
         self.holds = Deadlines(entries)
         self.returns = ReturnLog()  # for readers that acquire
@@ -211,8 +224,7 @@ class ResidentEntries:
         self._getter = Reader(entries.start)  # for gets without a consumer, and to find what a ring evicts
         # Invariant: no reader's cursor is behind this position.
         self._furthest = entries.start
-        self._cleared: Position = entries.start  # of a closed source: how far it was let go of
-        self._sent_on: Position = entries.start  # of a closed source: how far it was let go of
+        self._walked: Position = entries.start  # of a deleted queue: how far it was sent on, or let go of
 
     # -- entries
 
@@ -229,33 +241,20 @@ class ResidentEntries:
         for entry in entries:
             self.add(entry, after)
 
-    def take(self, entry: Entry, owner: object) -> None:
-        pass
-
-    def claim(self, entry: Entry) -> bool:
-        return True
-
-    def take_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
-        self.pass_over(consumer, entries[-1])
-
-    def consume_run(self, consumer: QueueConsumer, entries: Sequence[Entry]) -> None:
-        self.pass_over(consumer, entries[-1])
-        self.remove_all(entries)
-
-    def remove(self, entry: Entry) -> None:
-        self.entries.remove(entry)
-        if entry.is_stored and self._departed is not None and not entry.is_settled_elsewhere:
-            self._departed[entry.number] = None
-
-    def remove_all(self, entries: Sequence[Entry]) -> None:
-        if self._log is None or self._departed is not None:
+    def remove(self, entries: Sequence[Entry]) -> None:
+        departed = self._departed
+        if departed is not None:
             for entry in entries:
-                self.remove(entry)
-        else:
+                if entry.is_stored and not entry.is_settled_elsewhere:
+                    departed[entry.number] = None
+        if self._log is not None:
             self._log.discard_all(entries)
+        else:
+            for entry in entries:
+                self.entries.remove(entry)
 
-    def consume(self, entry: Entry) -> None:
-        self.remove(entry)
+    def consume(self, entries: Sequence[Entry]) -> None:
+        self.remove(entries)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         self.returns.add(entry.position)
@@ -284,9 +283,6 @@ class ResidentEntries:
     def next_time(self) -> float:
         return min(self.expiries.first, self.holds.first)
 
-    def keep_time(self, now: float, after: After) -> None:
-        pass
-
     def least_significant(self, after: After) -> Entry | None:
         # The reader saves a walk over what consumers have at the head.
         settings = self._queue.settings
@@ -302,6 +298,9 @@ class ResidentEntries:
             first = self.entries.after(self.start)
             return now - first.arrived_at if first is not None else 0.0
         return now - min((entry.arrived_at for entry in self.entries), default=now)
+
+    def deliveries(self) -> list[tuple[int, int]]:
+        return self.entries.deliveries()
 
     # -- readers
 
@@ -330,10 +329,10 @@ class ResidentEntries:
                 self._furthest = cursor
         return entry
 
-    def next_run(self, reader: Reader, most: int, after: After) -> Sequence[Entry]:
+    def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
         first = self.next_for(reader, after)
         if first is None:
-            return ()
+            return []
         run = [first]
         if self._log is not None and self._is_plain and not reader.no_local and not reader.revisits:
             for entry in self._log.following(first.position, most - 1):
@@ -351,9 +350,6 @@ class ResidentEntries:
         if position > self._furthest:
             self._furthest = position
 
-    def turn_down(self, reader: Reader, entries: Sequence[Entry]) -> None:
-        pass
-
     def reader_joined(self, consumer: QueueConsumer) -> None:
         if consumer.acquires:
             consumer.returns_seen = self.returns.end
@@ -368,19 +364,7 @@ class ResidentEntries:
     def restart_readers(self) -> None:
         self.returns.restart_all()
 
-    def demand_changed(self, reader: Reader, *, willing: bool) -> None:
-        pass
-
-    def look_for_loss(self, reader: Reader, after: After) -> None:
-        pass
-
-    def begin_get(self) -> None:
-        pass
-
-    def end_get(self, *, found: bool) -> bool:
-        return False
-
-    def getter(self, owner: object) -> Reader:
+    def begin_get(self, owner: object) -> Reader:
         # With groups, what one owner passes over another may have: no shared place in the queue.
         return Reader(self.start, owner) if self._queue.settings.has_groups else self._getter
 
@@ -412,10 +396,10 @@ class ResidentEntries:
     def some_ready(self, most: int) -> tuple[list[Entry], bool]:
         ready: list[Entry] = []
         for _ in range(most):
-            entry = self.entries.after(self._sent_on)
+            entry = self.entries.after(self._walked)
             if entry is None:
                 return ready, False
-            self._sent_on = entry.position
+            self._walked = entry.position
             if entry.is_ready:
                 ready.append(entry)
         return ready, True
@@ -425,18 +409,12 @@ class ResidentEntries:
         self._browsers.clear()
 
     def clear_some(self, most: int) -> tuple[list[object], bool]:
-        gone: list[object] = []
-        for _ in range(most):
-            entry = self.entries.after(self._cleared)
-            if entry is None:
-                return gone, False
-            self._cleared = entry.position
-            if entry.is_ready:
-                entry.apply(SEIZE)
-                entry.apply(SETTLE)
-                self.entries.remove(entry)
-                gone.append(entry)
-        return gone, True
+        gone, is_more = self.some_ready(most)
+        for entry in gone:
+            entry.apply(SEIZE)
+            entry.apply(SETTLE)
+            self.entries.remove(entry)
+        return [*gone], is_more
 
     def check_structure(self) -> None:
         self.entries.check_invariants()

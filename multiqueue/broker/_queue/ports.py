@@ -14,31 +14,22 @@ if TYPE_CHECKING:
 
 
 class Joining(Protocol):
-    """How messages that are committed join a queue: its `Enqueuer`."""
+    """How messages that are committed join a queue: see `Enqueuer`."""
 
     @property
-    def store_number(self) -> int:
-        """The queue's number in the store."""
+    def store_number(self) -> int: ...
 
     def admit(
         self, message: Message, *, immediate: bool = False, unlimited: bool = False
-    ) -> tuple[PutOutcome, Entry | None]:
-        """Decide about a message that is to be committed before it joins, and keep its room."""
+    ) -> tuple[PutOutcome, Entry | None]: ...
 
-    def admit_all(self, messages: Sequence[Message]) -> list[Entry] | None:
-        """`admit` in one hold; None, and nothing was done: admit each."""
+    def admit_all(self, messages: Sequence[Message]) -> list[Entry] | None: ...
 
-    def hand_over_all(self, entries: Sequence[Entry], puts: Sequence[Put]) -> None:
-        """`hand_over` what `admit_all` admitted, in one hold."""
+    def hand_over(self, entries: Sequence[Entry], puts: Sequence[Put]) -> None: ...
 
-    def hand_over(self, entry: Entry, put: Put) -> None:
-        """Let an admitted entry join: its commit is there."""
+    def join_in_turn(self, entry: Entry, turn: Put) -> None: ...
 
-    def join_in_turn(self, entry: Entry, turn: Put) -> None:
-        """Let an admitted entry join that is not stored: its turn has come."""
-
-    def withdraw(self, entry: Entry) -> None:
-        """Give back the room of an admitted entry that will not come."""
+    def withdraw(self, entry: Entry) -> None: ...
 
 
 class StoredQueue(Protocol):
@@ -49,81 +40,63 @@ class StoredQueue(Protocol):
 
 
 class MoveTarget(StoredQueue, Protocol):
-    """A queue that messages are moved or copied to."""
+    """A queue that messages are moved or copied to: see `BrokerQueue`."""
 
     @property
-    def label(self) -> str:
-        """The queue as error messages name it."""
+    def label(self) -> str: ...
 
     @property
-    def is_stored(self) -> bool:
-        """True when a store keeps this queue and its persistent messages."""
+    def is_stored(self) -> bool: ...
 
     @property
-    def journal(self) -> Rows | None:
-        """Where a durable queue has its rows."""
+    def journal(self) -> Rows | None: ...
 
-    def put(self, message: Message, *, immediate: bool = False) -> PutOutcome:
-        """As `BrokerQueue.put`."""
+    def put(self, message: Message, *, immediate: bool = False) -> PutOutcome: ...
 
 
 class Batch(Protocol):
-    """What is stored together, all or nothing, and what follows."""
+    """What is stored together, all or nothing, and what follows: see `_durable.batch.Submission`."""
 
     def put(
         self, queue: StoredQueue, message: Message, *, immediate: bool = False, like: Entry | None = None
-    ) -> PutOutcome:
-        """Put a message on a durable queue when this is committed; what the queue says to it is decided now."""
+    ) -> PutOutcome: ...
 
-    def take_turn(self, joining: Joining, entry: Entry, otherwise: Callable[[Put], object]) -> None:
-        """Let an entry that is not stored join among those that are."""
+    def take_turn(self, joining: Joining, entry: Entry, otherwise: Callable[[Put], object]) -> None: ...
 
-    def delete(self, number: int) -> None:
-        """Delete a message when this is committed."""
+    def delete(self, number: int) -> None: ...
 
-    def then(self, action: Callable[[], object], otherwise: Callable[[], object] | None = None) -> None:
-        """What else follows the commit; and what a refusal."""
+    def then(self, action: Callable[[], object], otherwise: Callable[[], object] | None = None) -> None: ...
 
-    def submit(self) -> Commit | None:
-        """Hand it in."""
+    def submit(self) -> Commit | None: ...
 
-    def submit_if_open(self) -> None:
-        """As `submit`; a store at its end is no error."""
+    def submit_if_open(self) -> None: ...
 
-    def withdraw(self) -> None:
-        """Give back what was kept for it; it will not be submitted."""
+    def withdraw(self) -> None: ...
 
 
 class RowsHost(Protocol):
-    """A virtual host's side of its store."""
+    """A virtual host's side of its store: see `_durable.journal.Journal`."""
 
     @property
-    def may_wait(self) -> bool:
-        """False on the store's thread: the commit that it would wait for is its own to make."""
+    def may_wait(self) -> bool: ...
 
     @property
-    def is_at_end(self) -> bool:
-        """True when the store failed or was closed."""
+    def is_at_end(self) -> bool: ...
 
-    def wait_for_commits(self, timeout: float | None = None) -> bool:
-        """Block until everything that was handed in before is committed."""
+    def wait_for_commits(self, timeout: float | None = None) -> bool: ...
 
-    def wall_clock(self) -> float:
-        """Seconds since 1970."""
+    def wall_clock(self) -> float: ...
 
-    def wall_time(self, when: float) -> float:
-        """A moment of the queues' clock in seconds since 1970."""
+    def wall_time(self, when: float) -> float: ...
 
-    def queue_time(self, when: float) -> float:
-        """A moment in seconds since 1970 on the queues' clock."""
+    def queue_time(self, when: float) -> float: ...
 
 
 class Rows(Protocol):
-    """Where one queue has its rows."""
+    """Where one queue has its rows: see `_durable.batch.QueueJournal`, `_durable.spill_rows.SpillRows`."""
 
     @property
-    def number(self) -> int:
-        """The queue's number in the store."""
+    def number(self) -> int: ...
 
     @property
     def host(self) -> RowsHost: ...
@@ -131,25 +104,20 @@ class Rows(Protocol):
     @property
     def store(self) -> MessageStore: ...
 
-    def delete(self, numbers: Sequence[int]) -> Commit | None:
-        """Have messages deleted by one of the next commits, which is returned; does not wait."""
+    def delete(self, numbers: Sequence[int]) -> Commit | None: ...
 
     def submit(
         self,
         operations: Sequence[Operation],
         committed: Callable[[], object] | None = None,
         failed: Callable[[BaseException], object] | None = None,
-    ) -> Commit:
-        """As `MessageStore.submit`."""
+    ) -> Commit: ...
 
-    def drop_queue(self) -> None:
-        """The queue is gone, and all its messages with it."""
+    def drop_queue(self) -> None: ...
 
-    def batch(self, *, is_owed: bool = False) -> Batch:
-        """A new batch; one that `is_owed` is tried again when the store is full."""
+    def batch(self, *, is_owed: bool = False) -> Batch: ...
 
-    def dead_letter(self, queue: object, message: Message, reason: DeadLetterReason, batch: Batch) -> object:
-        """Add what becomes of a dead letter to the batch that deletes it."""
+    def dead_letter(self, queue: object, message: Message, reason: DeadLetterReason, batch: Batch) -> object: ...
 
 
 class Pager(Protocol):

@@ -1,20 +1,10 @@
 """The broker queue: messages in strict order, pulled by consumers that are told when there is something to pull.
 
 Promise     A message put is given to one acquiring consumer at a time, in order, until one settles it; what is
-            given back returns to its place. A call that refuses what it was asked has changed nothing. Entries are
-            settled together or not at all: ownership is checked for every one before any is changed; what was taken
-            away from the owner meanwhile (a steal) is left aside, not an error. Of more than 512 entries, some that
-            another thread settles meanwhile are found too late: others are settled then.
-State       `_lock` guards `state` and everything in it. It is not reentrant, and nothing of the user's runs under it:
-            no selector, no callback, no log handler. So a selector or a callback may call the queue it is called by.
-Parts       `state` is the queue under its lock; `joining` brings messages onto it, `dead_letters` follows those that
-            leave; `_pager` lets it page; `_administration` is what managers do. Each is called through its methods, and
-            shares the lock.
-Who runs    Any thread may put, settle, declare interest and manage. For one consumer, one thread at a time may be in
-            `deliver_single_message`; where that matters, a second one is refused with an error.
-Selectors   are user code, so they are asked between two holds of the lock: a consumer with a selector takes a batch
-            of entries out of its own view, asks, and puts back what it did not use. Batches double from 1 to 64
-            while everything is refused, so a million refusals cost a million calls and few holds.
+            given back returns to its place. A call that refuses what it was asked has changed nothing.
+State       `_lock` guards `state` and everything in it. It is not reentrant, and nothing of the user's runs under it,
+            so a selector or a callback may call the queue that calls it.
+Selectors   are asked between two holds of the lock: see `_pull_filtered`.
 Lock order  queue lock -> credit lock. Never two queue locks: a move claims in one queue, puts into the other, then
             deletes in the first.
 Waiting     No call blocks in here, except `wait_for_room`, which `DepthLimit.end_throttling` ends.
@@ -29,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -69,7 +60,6 @@ ErrorHandler = Callable[["BrokerQueue", str, Exception], object]
 
 _LARGEST_BATCH: Final = 64  # entries a selector is asked about between two holds; some 20 us of lock
 _SLICE: Final = 512  # entries that are settled in one hold of the lock: a millisecond
-_NAP: Final = 0.0002  # seconds, between two slices: without it this thread would have the lock again first
 _log = logging.getLogger("multiqueue.broker")
 
 
@@ -166,7 +156,7 @@ class BrokerQueue:
                 outcome = state.append(entry, after)
                 if state.consumers.idle and entry.state is EntryState.AVAILABLE:
                     candidates = state.choose(entry, after)
-        if after:  # as `Enqueuer._arrived`, written out: a tenth of a put
+        if after:  # as `Enqueuer.have_arrived`, written out: a tenth of a put
             self._act(after)
         if candidates:
             joining.offer(entry, candidates)
@@ -200,7 +190,7 @@ class BrokerQueue:
                 return None
             outcome = state.append_all(entries, after)
             offers = state.choose_for(entries, after)
-        joining.have_arrived(after, offers)
+        joining.have_arrived(entries, offers, after)
         return outcome
 
     # -- delivering
@@ -208,69 +198,53 @@ class BrokerQueue:
     def deliver_single_message(self, consumer: QueueConsumer, *, may_end: bool = False) -> Entry | None:
         """The next entry for this consumer, now its own (a browser's stays where it is); None when there is none.
 
-        After None the consumer will be notified again. After an entry it must call again: it will not be. With
-        `may_end` it will be after the last entry too, when it is `at_end`.
+        As `deliver_messages`.
+        """
+        entries = self.deliver_messages(consumer, 1, may_end=may_end)
+        return entries[0] if entries else None
+
+    def deliver_messages(
+        self, consumer: QueueConsumer, most: int, most_bytes: int = sys.maxsize, *, may_end: bool = False
+    ) -> list[Entry]:
+        """As `deliver_single_message`, up to `most` entries in one hold of the lock.
+
+        One where a selector is asked, or while consumers of higher priority want work. The entry with which their
+        sizes reach `most_bytes` is the last.
+        After an empty list the consumer will be notified again; after any other it must call again: it will not be.
+        With `may_end` it will be after the last entry too, when it is `at_end`.
 
         Raises:
             RuntimeError: another call for this consumer is under way, perhaps one that runs its selector.
         """
         after: After = []
-        entry = None
+        entries: list[Entry] = []
         higher: Sequence[QueueConsumer] = ()
         asks = False
         with self._lock:
             if not consumer.is_willing:
-                return None
-            if consumer.selector is not None or len(self.state.consumers.levels) > 1:
+                return entries
+            state = self.state
+            if consumer.selector is not None or len(state.consumers.levels) > 1:
                 higher, asks = self._higher_locked(consumer)
             if asks:
                 self._begin_pull_locked(consumer)
             else:
-                entry = self.state.pull(consumer, higher, after)
-                if entry is not None:
-                    counters = self.state.counters
-                    counters.delivered += 1
-                    if consumer.auto_accept:
-                        counters.delivered_no_ack += 1
-                    if may_end:
-                        self.state.end_if_empty(consumer)
+                if most == 1 or higher:
+                    entries = state.pull(consumer, 1, most_bytes, higher, after)
+                else:
+                    entries = state.pull_run(consumer, most, most_bytes, after)
+                state.counters.delivered += len(entries)
+                if consumer.auto_accept:
+                    state.counters.delivered_no_ack += len(entries)
+                if may_end and entries:
+                    state.end_if_empty(consumer)
         if after:
             self._act(after)
         if asks:
             try:
-                entry = self._pull_filtered(consumer)
+                entries = self._pull_filtered(consumer)
             finally:
                 consumer.pulling = False
-        if entry is not None and consumer.auto_accept and consumer.acquires:
-            self.dead_letters.forget((entry,))
-        return entry
-
-    def deliver_messages(self, consumer: QueueConsumer, most: int, most_bytes: int) -> list[Entry]:
-        """As `deliver_single_message`, up to `most` entries in one hold of the lock.
-
-        One where a selector is asked, or while consumers of higher priority want work. The entry with which their
-        sizes reach `most_bytes` is the last.
-        After an empty list the consumer will be notified again; after any other it must call again.
-
-        Raises:
-            RuntimeError: as `deliver_single_message`.
-        """
-        after: After = []
-        entries: list[Entry] = []
-        with self._lock:
-            state = self.state
-            higher, asks = self._higher_locked(consumer) if consumer.is_willing else ((), False)
-            if not higher and not asks:
-                entries = state.pull_run(consumer, most, most_bytes, after)
-                counters = state.counters
-                counters.delivered += len(entries)
-                if consumer.auto_accept:
-                    counters.delivered_no_ack += len(entries)
-        if higher or asks:
-            entry = self.deliver_single_message(consumer)
-            return [] if entry is None else [entry]
-        if after:
-            self._act(after)
         if entries and consumer.auto_accept and consumer.acquires:
             self.dead_letters.forget(entries)
         return entries
@@ -318,13 +292,13 @@ class BrokerQueue:
             raise RuntimeError(f"{consumer!r} is being pulled already; one thread at a time may do that")
         consumer.pulling = True
 
-    def _pull_filtered(self, consumer: QueueConsumer) -> Entry | None:
-        """`deliver_single_message` where a selector has to be asked.
+    def _pull_filtered(self, consumer: QueueConsumer) -> list[Entry]:
+        """`deliver_messages` where a selector has to be asked.
 
-        1. Hold the lock, move the consumer past a batch of entries.  2. Ask its selector, and those of consumers
-        of higher priority, without the lock.  3. Hold the lock, put back what was not refused, and take the match
-        if nothing has changed that forbids it; else begin again. The consumer stays NOTIFIED meanwhile: it leaves
-        that list in the same hold in which it finds nothing, so no put goes unseen.
+        1. Hold the lock, move the consumer past a batch of entries: one, then twice as many each time, up to 64.
+        2. Ask its selector, and those of consumers of higher priority, without the lock.  3. Hold the lock, put back
+        what was not refused, and take the match if nothing has changed that forbids it; else begin again. The consumer
+        stays NOTIFIED meanwhile: it leaves that list in the hold in which it finds nothing, so no put goes unseen.
         """
         size = 1
         state = self.state
@@ -336,7 +310,7 @@ class BrokerQueue:
                 higher = state.higher_priority(consumer) if batch else ()
             self._act(after)
             if not batch:
-                return None
+                return []
             matched, claimants = self._ask(consumer, batch, higher)
             if matched is None:
                 with self._lock:
@@ -353,7 +327,7 @@ class BrokerQueue:
                 state.counters.delivered_no_ack += pull is Pull.TAKEN and consumer.auto_accept
             self._act(after)
             if pull is not Pull.AGAIN:
-                return matched if pull is Pull.TAKEN else None
+                return [matched] if pull is Pull.TAKEN else []
 
     def _ask(
         self, consumer: QueueConsumer, batch: list[Entry], higher: Sequence[QueueConsumer]
@@ -386,7 +360,8 @@ class BrokerQueue:
     def accept(self, entries: Entries, consumer: object) -> int:
         """Delete entries the consumer (or owner of a `get`) has; returns how many were still its own.
 
-        What was stolen from it meanwhile does not count. All or nothing otherwise.
+        What was stolen from it meanwhile does not count. All or nothing otherwise; but of more than 512 entries, some
+        that another thread settles meanwhile are found too late: others are settled then.
 
         Raises:
             IllegalStep: it never had one of them, or has settled it already.
@@ -400,7 +375,8 @@ class BrokerQueue:
         with self._lock:
             state = self.state
             owned = self._owned_locked(entries, consumer)
-            state.accept_all(owned, consumer, after)
+            state.accept(owned, consumer, after)
+            state.counters.acked += len(owned)
             if state.groups is not None:
                 state.pass_baton(after)
         if after:
@@ -418,21 +394,15 @@ class BrokerQueue:
         Raises:
             IllegalStep, ValueError: as `accept`.
         """
-        if not isinstance(entries, Entry):
-            entries = tuple(entries)
-            if len(entries) > _SLICE:
-                return self._settle_slices(entries, consumer, partial(self.release, refused=refused, counted=counted))
-        after: After = []
-        with self._lock:
-            state = self.state
-            owned = self._owned_locked(entries, consumer)
+
+        def give_back(owned: Sequence[Entry], after: After) -> None:
             for entry in owned:
                 if refused and isinstance(consumer, QueueConsumer):
                     entry.refused_by = {consumer.number, *(entry.refused_by or ())}
-                state.release(entry, consumer, after, counted=counted)
-            state.pass_baton(after, len(owned))
-        self._act(after)
-        return len(owned)
+                self.state.release(entry, consumer, after, counted=counted)
+            self.state.pass_baton(after, len(owned))
+
+        return self._settle(entries, consumer, give_back)
 
     def reject(self, entries: Entries, consumer: object) -> int:
         """Dead-letter entries the consumer has; returns how many were still its own.
@@ -440,34 +410,41 @@ class BrokerQueue:
         Raises:
             IllegalStep, ValueError: as `accept`.
         """
-        if not isinstance(entries, Entry):
-            entries = tuple(entries)
-            if len(entries) > _SLICE:
-                return self._settle_slices(entries, consumer, self.reject)
-        after: After = []
-        with self._lock:
-            state = self.state
-            owned = self._owned_locked(entries, consumer)
+
+        def dead_letter(owned: Sequence[Entry], after: After) -> None:
             for entry in owned:
-                state.reject(entry, consumer, DeadLetterReason.REJECTED, after)
-            state.pass_baton(after)
-        self._act(after)
-        return len(owned)
+                self.state.reject(entry, consumer, DeadLetterReason.REJECTED, after)
+            self.state.pass_baton(after)
+
+        return self._settle(entries, consumer, dead_letter)
 
     def lock(self, entries: Entries, consumer: object) -> int:
         """Make entries the consumer has impossible to steal, as a transaction needs; returns how many it has."""
-        return self._step(entries, consumer, LOCK)
+        return self._settle(entries, consumer, lambda owned, _: _apply(LOCK, owned, consumer))
 
     def unlock(self, entries: Entries, consumer: object) -> int:
         """End a `lock`, or the one a delivery came with."""
-        return self._step(entries, consumer, UNLOCK)
+        return self._settle(entries, consumer, lambda owned, _: _apply(UNLOCK, owned, consumer))
+
+    def _settle(self, entries: Entries, consumer: object, do_locked: Callable[[Sequence[Entry], After], object]) -> int:
+        """Have this done, under the lock, to those of the entries that the consumer has; returns how many."""
+        if not isinstance(entries, Entry):
+            entries = tuple(entries)
+            if len(entries) > _SLICE:
+                return self._settle_slices(entries, consumer, lambda some, _: self._settle(some, consumer, do_locked))
+        after: After = []
+        with self._lock:
+            owned = self._owned_locked(entries, consumer)
+            do_locked(owned, after)
+        self._act(after)
+        return len(owned)
 
     def _settle_slices(
         self, entries: tuple[Entry, ...], consumer: object, settle: Callable[[Entries, object], int]
     ) -> int:
         """Check all of very many entries, then settle them in order, slice by slice."""
         distinct: dict[Entry, None] = {}
-        for each in _slices_of(entries):
+        for each in _slices_of(entries):  # not at once: that would keep the interpreter
             distinct |= dict.fromkeys(each)
         slices = _slices_of(list(distinct))
         for each in slices:
@@ -476,7 +453,7 @@ class BrokerQueue:
         count = 0
         for each in slices:
             count += settle(each, consumer)
-            time.sleep(_NAP)
+            nap()
         return count
 
     def _owned_locked(self, entries: Entry | tuple[Entry, ...], consumer: object) -> Sequence[Entry]:
@@ -494,15 +471,6 @@ class BrokerQueue:
             elif not entry.was_stolen:
                 raise entry.illegal(SETTLE, consumer)
         return owned
-
-    def _step(self, entries: Entries, consumer: object, move: Move) -> int:
-        if not isinstance(entries, Entry):
-            entries = tuple(entries)
-        with self._lock:
-            owned = self._owned_locked(entries, consumer)
-            for entry in owned:
-                entry.apply(move, consumer)
-        return len(owned)
 
     # -- room
 
@@ -936,6 +904,11 @@ class BrokerQueue:
         ready = its.available + its.held
         row = (ready, its.unacked, its.consumers, its.depth_bytes, its.enqueued, its.delivered, its.acked)
         return notebook_table(f"broker {self.label}", columns, [(*row, its.redelivered)])
+
+
+def _apply(move: Move, entries: Sequence[Entry], consumer: object) -> None:
+    for entry in entries:
+        entry.apply(move, consumer)
 
 
 def _slices_of(items: Sequence[Item]) -> list[Sequence[Item]]:

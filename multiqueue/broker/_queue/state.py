@@ -1,22 +1,10 @@
 """What a broker queue decides: who is notified of an entry, who may take it, who gets the baton.
 
 Promise     No lost wake-up: while an entry is available and an interested consumer could take it, some consumer is
-            NOTIFIED; and a NOTIFIED one either takes an entry or passes the baton.
-State       Guarded by the queue's lock. No user code and no I/O in here: wake-ups and all else that is to be done once
-            the lock is free are appended to `after`. A dropped entry is kept alive by `after`, so that even the end of
-            a message's body does not run under the lock.
-Parts       `counters`, `limit`, `consumers` and `groups` stay for the queue's whole life; `source` is another one while
-            the queue pages. The figures and the entries' states are changed here, places and readers in the source.
-Waiting     A put chooses one interested consumer. A consumer that becomes interested looks for itself. A release, a
-            freed group and the end of a hold pass the baton; so do a pull that found nothing, a consumer that lost
-            its credit or its interest, and a removal. A scan that found nothing and the move from NOTIFIED to
-            INTERESTED are one hold, so there is no moment between them in which a put could go unseen.
-Membership  Removal frees the consumer's standard groups, promotes one that waited to be active, passes the baton.
-            Deletion drops what is ready; what consumers have is theirs to settle, and goes when they do.
-Priorities  A consumer does not take what one of higher priority wants and has credit for. A consumer without
-            credit, or with too little for the entry that is next, is not interested until it has more, and holds up
-            no other.
-Time        An entry past its time is dropped when a reader meets it, by `keep_time`, and by a release.
+            NOTIFIED; and a NOTIFIED one either takes an entry or passes the baton. "Who is told" in
+            docs/design/broker-queue.md has the proof.
+State       Guarded by the queue's lock. No user code and no I/O in here: what is to be done once the lock is free is
+            appended to `after`, which also keeps a dropped entry alive, so that no message's body ends under the lock.
 Source      Broker-J, AbstractQueue; "Consumer-Queue Interactions".
 """
 
@@ -39,7 +27,7 @@ from .consumer_lists import QueueConsumerManager
 from .counters import Counters
 from .cursor import Reader
 from .depth_limit import DepthLimit
-from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState
+from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState, Move
 from .entry_source import EntrySource
 from .message_groups import GroupManager, make_groups
 from .ports import Walk
@@ -49,6 +37,8 @@ _NAP: Final = 0.0002  # seconds, between two of them
 _SLICE: Final = 256  # entries in one hold of the lock: some hundred microseconds
 FEW: Final = 64  # entries that may go to dead letters, in one hold: 70 us each, the lock being free
 _AVAILABLE: Final = EntryState.AVAILABLE
+
+Offers = list[tuple[Entry, list[QueueConsumer]]]  # new entries, and the consumers whose selectors must be asked
 
 
 def nap() -> None:
@@ -65,25 +55,19 @@ class Pull(Enum):
 
 
 class QueueCalls(Protocol):
-    """What is called when the lock is free, and what of the queue may be called under it."""
+    """What is called of the queue when the lock is free; and `visit_by`, under it. See `BrokerQueue`."""
 
-    def visit_by(self, when: float) -> None:
-        """Have housekeeping come at this time at the latest. The lock is held."""
+    def visit_by(self, when: float) -> None: ...
 
-    def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
-        """An entry is gone; its message, for a reason, goes to the dead-letter callback."""
+    def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None: ...
 
-    def relieve(self) -> None:
-        """More is on the queue than there is memory for: make room, or hold publishers back."""
+    def relieve(self) -> None: ...
 
-    def evict(self) -> None:
-        """A ring has more above its limit than was dropped at once."""
+    def evict(self) -> None: ...
 
-    def send_on_ready(self) -> None:
-        """Send what was ready on the queue, which is deleted, to the dead letters."""
+    def send_on_ready(self) -> None: ...
 
-    def clear(self, clearing: Clearing) -> None:
-        """Let go of what stood on the queue, which is deleted."""
+    def clear(self, clearing: Clearing) -> None: ...
 
 
 class Clearing:
@@ -96,10 +80,10 @@ class Clearing:
         self._source = source
 
     def attend(self, ask: object) -> None:
-        """For `Housekeeping`: this asks for nothing between two visits."""
+        """As `BrokerQueue.attend`: this asks for nothing between two visits."""
 
     def housekeeping(self) -> float | None:
-        """Let go of some of it; None when that was the rest."""
+        """As `BrokerQueue.housekeeping`."""
         for _ in range(_SLICES_A_VISIT):
             if self.go_on():
                 return None
@@ -178,7 +162,7 @@ class QueueState:
         return outcome if self._reserve_memory(after) is PutOutcome.ENQUEUED else PutOutcome.THROTTLED
 
     def _reserve_memory(self, after: After) -> PutOutcome:
-        """Reserve memory for what has come; THROTTLED when there is none, and the queue cannot page."""
+        """THROTTLED when there is no memory for what has come, and the queue cannot page."""
         counters, limit = self.counters, self.limit
         if counters.depth_bytes + MESSAGE_BYTES * counters.depth > limit.reserved and not limit.reserve():
             after.append(self._calls.relieve)
@@ -187,14 +171,14 @@ class QueueState:
         return PutOutcome.ENQUEUED
 
     def append_all(self, entries: Sequence[Entry], after: After) -> PutOutcome:
-        """`append` each of the entries, which are of a queue that `takes_runs`."""
+        """`append` each of the entries, on a queue that `takes_runs`."""
         self.counters.arrived(len(entries), sum([entry.size for entry in entries]))
         self.source.add_all(entries, after)
         return self._reserve_memory(after)
 
-    def choose_for(self, entries: Sequence[Entry], after: After) -> list[tuple[Entry, list[QueueConsumer]]]:
+    def choose_for(self, entries: Sequence[Entry], after: After) -> Offers:
         """`choose` for each of new entries; what it returns for each."""
-        offers: list[tuple[Entry, list[QueueConsumer]]] = []
+        offers: Offers = []
         for entry in entries:
             if not self.consumers.idle:
                 break
@@ -291,87 +275,37 @@ class QueueState:
             return ()
         return self.consumers.willing_above(consumer.priority)
 
-    def pull(self, consumer: QueueConsumer, higher: Iterable[QueueConsumer], after: After) -> Entry | None:
-        """The whole pull of a willing consumer, where no selector has to be asked; `higher` go before it."""
+    def pull(
+        self, consumer: QueueConsumer, most: int, most_bytes: int, higher: Iterable[QueueConsumer], after: After
+    ) -> list[Entry]:
+        """The pull of a willing consumer, where no selector has to be asked; `higher` go before it.
+
+        It brings what is next, up to `most` entries; the one with which their sizes reach `most_bytes` is the last.
+        """
         source = self.source
-        entry = source.next_for(consumer, after)
-        if entry is None:
+        if most > 1:
+            run = source.next_run(consumer, most, after)
+        else:
+            run = [] if (entry := source.next_for(consumer, after)) is None else [entry]
+        if not run:
             self._found_nothing(consumer, after)
-            return None
+            return run
         for other in higher:
-            if self.suits(entry, other):
-                self._leave_to(other, consumer, entry, after)
-                return None
-        source.pass_over(consumer, entry)
-        if self._give(consumer, entry, after):
-            return entry
-        consumer.revisit(entry)
-        return None
+            if self.suits(run[0], other):
+                self._leave_to(other, consumer, run[0], after)
+                return []
+        return self._give(consumer, run if most == 1 else _within(run, most_bytes), after)
 
     def pull_run(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
-        """`pull` up to `most` times for a willing consumer that no other goes before, as `deliver_messages` says."""
+        """`pull` until there is nothing more, or as much as was asked for; no other consumer goes before this one."""
         entries: list[Entry] = []
-        takes_runs = consumer.acquires and self.groups is None
         while consumer.is_willing and len(entries) < most and most_bytes > 0:
-            if takes_runs:
-                run = self._pull_some(consumer, most - len(entries), most_bytes, after)
-            else:
-                entry = self.pull(consumer, (), after)
-                run = () if entry is None else (entry,)
+            run = self.pull(consumer, most - len(entries), most_bytes, (), after)
             if not run:
                 break
             entries += run
             most_bytes -= sum([entry.size for entry in run])
         return entries
-
-    def _pull_some(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> Sequence[Entry]:
-        """Take some of what comes next; empty when there is none, or no credit for it."""
-        run = self.source.next_run(consumer, most, after)
-        if not run:
-            self._found_nothing(consumer, after)
-            return run
-        sizes: list[int] = []
-        for entry in run:
-            sizes.append(entry.size)
-            most_bytes -= entry.size
-            if most_bytes <= 0:
-                break
-        consumer.at_end = False
-        credit = consumer.credit
-        count = len(sizes) if credit is None or consumer.auto_accept else credit.take_run(sizes)  # as `_give`
-        run = run[:count]
-        if run and consumer.auto_accept:
-            self._consume_run(run, sum(sizes[:count]), consumer, after)
-        elif run:
-            self.source.take_run(consumer, run)
-            self._acquired_run(run, sum(sizes[:count]), consumer, after)
-        if not run or (credit is not None and not credit.is_open):
-            self._lose_interest(consumer, after)
-        elif consumer.state is ConsumerState.INTERESTED:
-            self.consumers.move(consumer, Interest.NOTIFY)
-        return run
-
-    def _acquired_run(self, entries: Sequence[Entry], size: int, consumer: QueueConsumer, after: After) -> None:
-        """As `_acquired`, of entries with bodies of `size` bytes together, on a queue without groups."""
-        move = ACQUIRE if consumer.lock_deliveries else DELIVER
-        counters, limit = self.counters, self.limit
-        for entry in entries:
-            entry.apply(move, consumer)
-            if entry.delivery_count > 1:
-                counters.redelivered += 1
-        counters.taken(len(entries), size)
-        if limit.throttled and limit.has_room():
-            limit.end_throttling(after)
-
-    def _consume_run(self, entries: Sequence[Entry], size: int, consumer: QueueConsumer, after: After) -> None:
-        """As `consume`, of entries with bodies of `size` bytes together, on a queue without groups."""
-        self._acquired_run(entries, size, consumer, after)
-        for entry in entries:
-            entry.apply(SETTLE, consumer)
-        self.counters.left(len(entries), size)
-        self.source.consume_run(consumer, entries)
-        if self.limit.short_of_memory and self.limit.has_room():
-            self.limit.end_throttling(after)
 
     def end_if_empty(self, consumer: QueueConsumer) -> None:
         """After a pull that brought something: end as the next one would, if nothing is left for anybody."""
@@ -381,10 +315,10 @@ class QueueState:
             self.consumers.move(consumer, Interest.UNNOTIFY)
 
     def examine(self, consumer: QueueConsumer, count: int, after: After) -> list[Entry]:
-        """Up to `count` entries to ask the selector about; the consumer is past them all.
+        """Up to `count` entries to ask the selector about; the consumer is past them. Finding nothing ends the pull.
 
-        What it does not refuse must go back by `Reader.revisit`. Finding nothing ends the pull. Where entries were
-        matched before, it is one, and the consumer stays before it.
+        What it does not refuse must go back by `Reader.revisit`. Where entries were matched before, it is one, and the
+        consumer stays before it.
         """
         batch: list[Entry] = []
         if not consumer.is_willing:
@@ -428,7 +362,7 @@ class QueueState:
             if other not in asked:
                 consumer.revisit(entry)
                 return Pull.AGAIN
-        if self._give(consumer, entry, after):
+        if self._give(consumer, [entry], after, is_past=True):
             return Pull.TAKEN
         consumer.revisit(entry)
         return Pull.NOTHING
@@ -439,18 +373,17 @@ class QueueState:
             return None, False
         source = self.source
         self.last_used = self.clock()
-        source.begin_get()
-        reader = source.getter(owner)
+        reader = source.begin_get(owner)
         entry = source.next_for(reader, after)
         if entry is not None:
             source.pass_over(reader, entry)
-            source.take(entry, owner)
-            self._acquired(entry, owner, after, locked=False)
+            source.take((entry,), owner)
+            self._acquired((entry,), owner, after)
             counters = self.counters
             counters.delivered += 1
             if auto_accept:
                 counters.got_no_ack += 1
-                self.accept(entry, owner, after)
+                self.accept((entry,), owner, after)
             else:
                 counters.got += 1
         return entry, source.end_get(found=entry is not None)
@@ -458,49 +391,30 @@ class QueueState:
     def evict_head(self, after: After) -> tuple[Entry | None, bool]:
         """Drop the first ready entry that is in memory; and whether a look into a store may bring one."""
         source = self.source
-        source.begin_get()
-        victim = source.next_for(source.getter(None), after)
+        victim = source.next_for(source.begin_get(None), after)
         if victim is not None:
             self.drop(victim, DeadLetterReason.MAXLEN, after)
         return victim, source.end_get(found=victim is not None)
 
     # -- taking and settling
 
-    def accept(self, entry: Entry, owner: object, after: After) -> None:
-        """Delete an entry its owner is done with; of an entry that was seized the owner is None."""
-        entry.apply(SETTLE, owner)
-        counters = self.counters
-        counters.depth -= 1
-        counters.depth_bytes -= entry.size
-        self.source.remove(entry)
-        if self.groups is not None and owner is not None:
-            self._left_group(entry)
-        if self.limit.short_of_memory and self.limit.has_room():
-            self.limit.end_throttling(after)
+    def accept(self, entries: Sequence[Entry], owner: object, after: After, *, is_taken: bool = True) -> None:
+        """Delete entries their owner is done with; of entries that were seized the owner is None.
 
-    def accept_all(self, entries: Sequence[Entry], owner: object, after: After) -> None:
-        """`accept` each of these."""
+        Unless they are `is_taken`, they are taken from the source in the same step.
+        """
         counters = self.counters
         for entry in entries:
             entry.apply(SETTLE, owner)
             counters.depth -= 1
             counters.depth_bytes -= entry.size
-        counters.acked += len(entries)
-        self.source.remove_all(entries)
-        if self.groups is not None:
+        if is_taken:
+            self.source.remove(entries)
+        else:
+            self.source.consume(entries)
+        if self.groups is not None and owner is not None:
             for entry in entries:
                 self._left_group(entry)
-        if self.limit.short_of_memory and self.limit.has_room():
-            self.limit.end_throttling(after)
-
-    def consume(self, entry: Entry, owner: object, after: After) -> None:
-        """Acquire and accept in one step, for who settles on delivery."""
-        self._acquired(entry, owner, after, locked=False)
-        entry.apply(SETTLE, owner)
-        self.counters.left(1, entry.size)
-        self.source.consume(entry)
-        if self.groups is not None:
-            self._left_group(entry)
         if self.limit.short_of_memory and self.limit.has_room():
             self.limit.end_throttling(after)
 
@@ -511,7 +425,7 @@ class QueueState:
         """
         if self.deleted:
             reason = self.reason_of_deletion
-        self.accept(entry, owner, after)
+        self.accept((entry,), owner, after)
         self._dropped(entry, reason, after)
 
     def release(self, entry: Entry, owner: object, after: After, *, counted: bool) -> None:
@@ -540,7 +454,7 @@ class QueueState:
         if entry.is_ready:
             self.counters.held -= entry.state is EntryState.HELD
             entry.apply(SEIZE)
-            self._left_ready(entry, after)
+            self._left_ready(1, entry.size, after)
             return True
         if steal and entry.state is EntryState.UNLOCKED:
             entry.apply(STEAL)
@@ -559,19 +473,14 @@ class QueueState:
 
     def purge(self, entries: Iterable[Entry], after: After) -> list[Entry]:
         """Take out those of these entries that are ready; returns which."""
-        gone: list[Entry] = []
-        for entry in entries:
-            if self.seize(entry, after):
-                self.accept(entry, None, after)
-                gone.append(entry)
+        gone = [entry for entry in entries if self.seize(entry, after)]
+        self.accept(gone, None, after)
         return gone
 
     def have_gone(self, count: int, size: int, after: After) -> None:
         """So many ready entries were taken out of a store at once, with bodies of `size` bytes together."""
-        self.counters.taken(count, size)
         self.counters.left(count, size)
-        if self.limit.throttled and self.limit.has_room():
-            self.limit.end_throttling(after)
+        self._left_ready(count, size, after)
 
     # -- consumers
 
@@ -702,22 +611,48 @@ class QueueState:
         if self.source.note_expiry(entry, when):
             self.visit_by(when)
 
-    def _acquired(self, entry: Entry, owner: object, after: After, *, locked: bool) -> None:
+    def _give(self, consumer: QueueConsumer, run: list[Entry], after: After, *, is_past: bool = False) -> list[Entry]:
+        """Give a willing consumer what its credit covers, from the first; it passes that, unless it `is_past` it."""
+        consumer.at_end = False
+        credit = consumer.credit
+        # Credit bounds what is unsettled; what is settled on delivery never is.
+        if credit is not None and not consumer.auto_accept:
+            sizes = (run[0].size,) if len(run) == 1 else [entry.size for entry in run]
+            run = run[: credit.take_run(sizes)]
+        if run and not is_past:
+            self.source.pass_over(consumer, run[-1])
+        if run and consumer.acquires:
+            if consumer.auto_accept:
+                self._acquired(run, consumer, after)
+                self.accept(run, consumer, after, is_taken=False)
+            else:
+                self.source.take(run, consumer)
+                self._acquired(run, consumer, after, ACQUIRE if consumer.lock_deliveries else DELIVER)
+        if not run or (credit is not None and not credit.is_open):
+            self._lose_interest(consumer, after)
+        elif consumer.state is ConsumerState.INTERESTED:
+            self.consumers.move(consumer, Interest.NOTIFY)
+        return run
+
+    def _acquired(self, entries: Sequence[Entry], owner: object, after: After, move: Move = DELIVER) -> None:
         """AVAILABLE to LOCKED, or on to UNLOCKED, by `owner`."""
-        entry.apply(ACQUIRE if locked else DELIVER, owner)
-        counters, limit = self.counters, self.limit
-        if entry.delivery_count > 1:
-            counters.redelivered += 1
-        counters.ready -= 1  # as `_left_ready`, without a call for each message
-        counters.ready_bytes -= entry.size
+        counters, groups, limit, size = self.counters, self.groups, self.limit, 0
+        for entry in entries:
+            entry.apply(move, owner)
+            size += entry.size
+            if entry.delivery_count > 1:
+                counters.redelivered += 1
+            if groups is not None:
+                groups.acquired(entry.group, owner)
+        counters.ready -= len(entries)  # as `_left_ready`, without a call for each message
+        counters.ready_bytes -= size
         if limit.throttled and limit.has_room():
             limit.end_throttling(after)
-        if self.groups is not None:
-            self.groups.acquired(entry.group, owner)
 
-    def _left_ready(self, entry: Entry, after: After) -> None:
-        self.counters.ready -= 1
-        self.counters.ready_bytes -= entry.size
+    def _left_ready(self, count: int, size: int, after: After) -> None:
+        """So many entries, with bodies of `size` bytes together, are no longer ready."""
+        self.counters.ready -= count
+        self.counters.ready_bytes -= size
         if self.limit.throttled and self.limit.has_room():
             self.limit.end_throttling(after)
 
@@ -753,27 +688,6 @@ class QueueState:
             return PutOutcome.THROTTLED
         return PutOutcome.THROTTLED if self.limit.is_behind else PutOutcome.ENQUEUED
 
-    def _give(self, consumer: QueueConsumer, entry: Entry, after: After) -> bool:
-        """Give an entry to a willing consumer that can have it; False when its credit is too small for it."""
-        consumer.at_end = False
-        credit = consumer.credit
-        # Credit bounds what is unsettled; what is settled on delivery never is.
-        if credit is not None and not consumer.auto_accept and not credit.take_run((entry.size,)):
-            self._lose_interest(consumer, after)
-            return False
-        if consumer.acquires:
-            if consumer.auto_accept:
-                self.consume(entry, consumer, after)
-            else:
-                self.source.take(entry, consumer)
-                self._acquired(entry, consumer, after, locked=consumer.lock_deliveries)
-        if credit is not None and not credit.is_open:
-            self._lose_interest(consumer, after)
-            return True
-        if consumer.state is ConsumerState.INTERESTED:
-            self.consumers.move(consumer, Interest.NOTIFY)
-        return True
-
     def _found_nothing(self, consumer: QueueConsumer, after: After) -> None:
         consumer.at_end = True
         if consumer.acquires:
@@ -806,3 +720,12 @@ class QueueState:
                 consumer.active = True
                 self.update_interest(consumer, after)
                 return
+
+
+def _within(run: list[Entry], most_bytes: int) -> list[Entry]:
+    """The first of these entries, up to the one with which their sizes reach `most_bytes`."""
+    for count, entry in enumerate(run, start=1):
+        most_bytes -= entry.size
+        if most_bytes <= 0:
+            return run[:count]
+    return run
