@@ -1,22 +1,20 @@
 """Taking many: `get_many` and `drain_to`, the same for the multi-queue and for one queue alone. No state.
 
-Promise     What a target did not accept is back at the head that it came from, in order. What a list, a deque or a set
-            accepted is not, also when an exception strikes right after it: their length tells. Of another target
-            in C that is struck there, as `queue.SimpleQueue.put`, nothing tells: the element is in both.
+Promise     What a target did not accept is back at the head that it came from, in order; what it accepted is not, also
+            when an exception strikes right after that. Of a target in C that is no list, deque or set nothing tells
+            whether it accepted, when an exception strikes right after its call: the element is in both.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence, Sized
-from typing import Any, Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..errors import Empty, ShutDown
 from ._parking import at_least
 from ._priority_groups import Tail
-from ._put_side import WITH_GIL, Head
-
-NOTHING: Sized = ()  # in the place of a container, where the target is none
+from ._put_side import Head
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -65,29 +63,32 @@ def drain_to(take_side: Head[T], own: Tail[T] | None, target: Any, max_items: in
     accept, container = _acceptor(take_side, own, target)
     if max_items is not None and not at_least(0, max_items, "max_items"):
         raise ValueError(f"'max_items' must be at least 0 or None, not {max_items!r}")
+    is_set = type(container) is set
     count = 0
     limit = take_side._locked(None, take_side._size_locked) if own is None else len(own._items)
     if max_items is not None:
         limit = min(limit, max_items)
     while count < limit:
         pair = None
-        before = len(container)
         try:
             pair = take_side._take_one(own, False)
             if pair is None:
                 break
-            accept(pair[1])
+            if container is None:
+                accept(pair[1])
+            elif is_set:
+                container |= {pair[1]}
+                pair = None
+            else:
+                container += (pair[1],)
+                pair = None
         except BaseException as error:
             if pair is not None:
-                runs, taken = ((pair[0], 0),), [pair[1]]
                 try:
-                    if container is NOTHING and WITH_GIL:  # here is no call before the last, as in `get`
-                        taken = []
-                        pair[0]._in_flight -= 1
-                        pair[0]._items.appendleft(pair[1])
-                    _hand_back(take_side, runs, taken, container, before)
+                    take_side._stale.extend((None, (((pair[0], 0),), [pair[1]])))
+                    take_side._mend()
                 except BaseException:  # interrupted again
-                    _hand_back(take_side, runs, taken, container, before)
+                    take_side._mend()
                     raise
             elif isinstance(error, ShutDown):
                 break
@@ -96,31 +97,25 @@ def drain_to(take_side: Head[T], own: Tail[T] | None, target: Any, max_items: in
     return count
 
 
-def _hand_back(
-    take_side: Head[T], runs: Sequence[tuple[Tail[T], int]], taken: list[T], container: Sized, before: int
-) -> None:
-    """After an exception: put `taken` back, unless `container`, which had `before` elements, has it."""
-    has_it = len(container) != before or getattr(container, "maxlen", None) == before  # one that is full drops another
-    if not has_it:
-        take_side._mend(runs, taken)
+def _acceptor(take_side: Head[Any], own: Tail[Any] | None, target: Any) -> tuple[Callable[[Any], object], Any]:
+    """How `target` is given an element; and the list, deque or set that it is or appends or adds to, if any.
 
-
-def _acceptor(take_side: Head[Any], own: Tail[Any] | None, target: Any) -> tuple[Callable[[Any], object], Sized]:
-    """How `target` is given an element; and the container whose length tells whether it has got it, if it is one.
-
-    An exception can strike when a method of `list`, `deque` or `set` has done its work and before the next instruction;
-    never in the middle of it, nor between the return of a function in Python and what follows it.
+    An exception can strike when a call of something in C has returned, before the next instruction; neither after
+    `+=` and `|=` of these three, nor between the return of a function in Python and what follows it.
     """
     owner = getattr(target, "__self__", target)  # of a bound method
     if owner is (take_side if own is None else own) or (
         own is None and getattr(owner, "_take_side", None) is take_side
     ):
         raise ValueError(f"cannot drain {target!r} into itself: use another queue or a list")
-    container: Sized = owner if type(owner) in (list, deque, set) else NOTHING
-    if callable(target):
-        return cast("Callable[[Any], object]", target), container
-    for name in ("append", "add", "put_nowait", "put"):
-        method = getattr(target, name, None)
-        if method is not None:
-            return cast("Callable[[Any], object]", method), container
-    raise TypeError(f"cannot drain to {target!r}: it is not callable and has none of append, add, put_nowait and put")
+    accept = target
+    if not callable(target):
+        for name in ("append", "add", "put_nowait", "put"):
+            if (accept := getattr(target, name, None)) is not None:
+                break
+        else:
+            raise TypeError(
+                f"cannot drain to {target!r}: it is not callable and has none of append, add, put_nowait and put"
+            )
+    is_container = type(owner) in (list, deque, set) and accept.__name__ in ("append", "add")
+    return accept, owner if is_container else None

@@ -24,7 +24,6 @@ from ._fork import renew_after_fork
 from ._notebook import notebook_table
 from ._parking import wake_all
 from ._priority_groups import Tail
-from ._put_side import WITH_GIL
 from ._selection import SubQueueSelection
 from ._statistics import MultiQueueStatistics
 from ._sub_queue import SubQueue, Taken, check_count, check_optional, check_priority
@@ -212,13 +211,10 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
             runs = () if sub is None else ((sub, 0),)
             taken: list[T] = [] if sub is None else [item]
             try:
-                if sub is not None and WITH_GIL:
-                    taken = []  # from here to the call is no point: however many more strike, it is given back
-                    sub._in_flight -= 1
-                    sub._items.appendleft(item)
-                self._mend(runs, taken)
+                self._stale.extend((None, (runs, taken)))
+                self._mend()
             except BaseException:  # interrupted again
-                self._mend(runs, taken)
+                self._mend()
                 raise
             raise
         if sub is None:
@@ -237,15 +233,11 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         try:
             result = tuple.__new__(Taken, pair)  # what Taken(*pair) does, in a third of the time
         except BaseException:
-            runs, taken = ((pair[0], 0),), [pair[1]]
             try:
-                if WITH_GIL:  # here is no call before the last: whatever else strikes, it is back
-                    taken = []
-                    pair[0]._in_flight -= 1
-                    pair[0]._items.appendleft(pair[1])
-                self._mend(runs, taken)
+                self._stale.extend((None, (((pair[0], 0),), [pair[1]])))
+                self._mend()
             except BaseException:  # interrupted again
-                self._mend(runs, taken)
+                self._mend()
                 raise
             raise
         return result
@@ -309,15 +301,11 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         try:
             result = tuple.__new__(Taken, pair)  # what Taken(*pair) does, in a third of the time
         except BaseException:
-            runs, taken = ((pair[0], 0),), [pair[1]]
             try:
-                if WITH_GIL:  # here is no call before the last: whatever else strikes, it is back
-                    taken = []
-                    pair[0]._in_flight -= 1
-                    pair[0]._items.appendleft(pair[1])
-                self._mend(runs, taken)
+                self._stale.extend((None, (((pair[0], 0),), [pair[1]])))
+                self._mend()
             except BaseException:  # interrupted again
-                self._mend(runs, taken)
+                self._mend()
                 raise
             raise
         return result

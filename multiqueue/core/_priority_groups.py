@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from ..errors import ShutDown
 from ._parking import Waiters
@@ -54,6 +54,11 @@ class Tail(Protocol[T]):
     def _renew_locks(self) -> None: ...
     def _wake_putter(self) -> None: ...
     def _closed_error(self) -> ShutDown: ...
+
+
+# What an interrupted operation leaves to be done: the sub-queues that it changed, each with the place where its run
+# begins in the elements that it took; and these elements.
+Debt: TypeAlias = tuple[Sequence[tuple[Tail[T], int]], list[T]]
 
 
 class PriorityGroup(Generic[T]):

@@ -15,8 +15,8 @@ Waiting     Putters wait for room, each parked on a waiter of its own. A take fr
             it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers
             first and then looks again, a taker deletes first and then looks for putters: one sees the other. Closing
             wakes all; so does raising the capacity. One that an exception ends looks for another one to wake.
-Hazards     As in `_take_side`; what follows from the state is done again by `_mend_put`, which never waits for the
-            take lock, and in operations that hold both locks by `_mend`. A put by a signal handler in the middle of a
+Hazards     As in `_take_side`. An interrupted put writes the queue into the stale list, and `_mend_put`, which never waits
+            for the take lock, does again what follows from the state; in operations that hold both locks `_mend` does. A put by a signal handler in the middle of a
             put of the same thread to the same queue goes ahead of it, and may exceed the capacity by this one element.
 Source      Doug Lea, LinkedBlockingQueue. Waking on the change from full to not full, and then in a cascade, instead
             of for each element taken: 5 instead of 63 thread switches per 1000 elements.
@@ -28,7 +28,7 @@ import sys
 import sysconfig
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from ..errors import Full, ShutDown
 from . import _sync
@@ -57,7 +57,7 @@ class Head(Protocol[T]):
     """The side that takes from a queue, as the queue knows it: a `TakeSide`, which says what each method does."""
 
     _take_lock: ReentrantLock
-    _stale: deque[Tail[T]]
+    _stale: deque[Any]
 
     def _take_one(
         self, own: Tail[T] | None, block: bool = True, timeout: float | None = None
@@ -66,7 +66,7 @@ class Head(Protocol[T]):
     async def _take_async(self, own: Tail[T] | None) -> tuple[Tail[T], T]: ...
     def _locked(self, sub: Tail[T] | None, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
     def _size_locked(self) -> int: ...
-    def _mend(self, runs: Sequence[tuple[Tail[T], int]], taken: list[T]) -> None: ...
+    def _mend(self) -> None: ...
     def _tell(self, sub: Tail[T]) -> None: ...
     def _read_stale(self) -> None: ...
     def _renew_locks_of(self, subqueues: Sequence[Tail[T]]) -> None: ...
@@ -116,17 +116,9 @@ class PutSide(Generic[T]):
                 if not self._announced:
                     self._take_side._tell(self)  # type: ignore[arg-type]
                 return
-        except BaseException:
-            try:
-                self._mend_put()
-            except BaseException:  # interrupted again
-                self._mend_put()
-                raise
-            raise
-        deadline = deadline_after(timeout) if block and timeout is not None else None
-        lock = self._put_lock
-        refused = None
-        try:
+            deadline = deadline_after(timeout) if block and timeout is not None else None
+            lock = self._put_lock
+            refused = None
             if deadline is None:
                 lock.acquire()
             elif not acquire_before(lock, deadline):
@@ -138,6 +130,7 @@ class PutSide(Generic[T]):
                 self._take_side._tell(self)  # type: ignore[arg-type]
         except BaseException:
             try:
+                self._take_side._stale.append(self)
                 self._mend_put()
             except BaseException:  # interrupted again
                 self._mend_put()
@@ -203,6 +196,7 @@ class PutSide(Generic[T]):
                 self._wake_putter()  # it may leave room behind
         except BaseException:
             try:
+                self._take_side._stale.append(self)
                 self._mend_put(waiter)
             except BaseException:  # interrupted again
                 self._mend_put(waiter)
@@ -228,6 +222,7 @@ class PutSide(Generic[T]):
                 self._take_side._tell(self)  # type: ignore[arg-type]
         except BaseException:
             try:
+                self._take_side._stale.append(self)
                 self._mend_put()
             except BaseException:  # interrupted again
                 self._mend_put()
@@ -321,7 +316,7 @@ class PutSide(Generic[T]):
         if waiter is not None:
             holding(self._put_lock, leave, self._putters, waiter)
         self._wake_putter()
-        self._take_side._tell(self)  # type: ignore[arg-type]
+        self._take_side._read_stale()
 
     # ---- closing, clearing: with both locks -----------------------------------------------------------------
 

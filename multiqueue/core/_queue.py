@@ -15,6 +15,7 @@ Membership  A class that overrides hooks gets `HookedQueue` for its base in the 
 
 from __future__ import annotations
 
+from collections import deque
 from queue import Queue as StandardQueue
 from threading import Condition, Lock
 from typing import Any, NoReturn, TypeVar, cast
@@ -207,6 +208,7 @@ class _Head:
 
     def __init__(self, queue: HookedQueue[Any]) -> None:
         self._queue = queue
+        self._stale: deque[object] = deque(maxlen=0)  # there is nothing to tell
 
     def _take_one(self, own: HookedQueue[T], block: bool = True, timeout: float | None = None) -> tuple[Any, T] | None:
         try:

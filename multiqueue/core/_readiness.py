@@ -3,8 +3,8 @@
 Promise     1. A thread that holds the take lock and has read the stale list knows every element whose put has returned.
             2. A put never waits here, even while its own thread holds the take lock.
 State       All of it is guarded by the take lock but `_stale`, a deque that anybody may append to: sub-queues whose
-            place in the ready sets may be out of date. On every sub-queue `_announced`, and its place in a ring,
-            are ours.
+            place in the ready sets may be out of date, and debts, each behind a None that announces it. On every
+            sub-queue `_announced`, and its place in a ring, are ours.
 Lock order  Of `_take_side`. A put takes its put lock alone and lets go of it before it comes here, and here it never
             waits: it leaves a note in `_stale` and reads that list if the take lock is free. So a put made by a signal
             handler, by `__del__` or by a weakref callback in the middle of any operation of this module has
@@ -33,11 +33,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from . import _sync
 from ._parking import Waiters, wake_all, wake_one
-from ._priority_groups import ActiveGroups, Tail
+from ._priority_groups import ActiveGroups, Debt, Tail
 from ._selection import SubQueueSelection
 from ._sync import ReentrantLock, insist, release_owned
 
@@ -55,7 +55,7 @@ class Readiness(Generic[T]):
 
     def __init__(self) -> None:
         self._take_lock: ReentrantLock = cast(ReentrantLock, _sync.RLock())
-        self._stale: deque[Tail[T]] = deque()
+        self._stale: deque[Any] = deque()
         self._ready: ActiveGroups[T] = ActiveGroups()
         self._groups = self._ready.groups  # the same list, one step nearer
         self._takers: Waiters = []
@@ -112,26 +112,36 @@ class Readiness(Generic[T]):
         except BaseException:
             runs: Sequence[tuple[Tail[T], int]] = () if sub is None else ((sub, 0),)
             try:
-                self._mend(runs, [])
+                self._stale.extend((None, (runs, [])))
+                self._mend()
             except BaseException:  # interrupted again
-                self._mend(runs, [])
+                self._mend()
                 raise
             raise
         return result
 
-    def _mend(self, runs: Sequence[tuple[Tail[T], int]], taken: list[T]) -> None:
-        """After an exception in any operation but a put: give back, let go, and wake everybody whose wait is over.
+    def _mend(self) -> None:
+        """After an exception in any operation but a put, whose debt stands in the stale list: pay it, let go of the lock.
 
-        `runs` names the sub-queues that the operation changed, and where in `taken` the elements begin that it took
-        from each. May be repeated when it is interrupted itself: what it has given back is no longer in `taken`, and
-        the rest is read from the state that the operation has left, not from what it was about to do.
+        May be repeated when it is interrupted itself.
         """
-        insist(self._mend_once, runs, taken)
+        insist(self._mend_once)
 
-    def _mend_once(self, runs: Sequence[tuple[Tail[T], int]], taken: list[T]) -> None:
+    def _mend_once(self) -> None:
         lock = self._take_lock
         if not lock._is_owned():
             lock.acquire()
+        self._read_stale_locked()
+        self._wake_taker_locked()
+        lock.release()
+        self._read_stale()
+
+    def _pay_locked(self, runs: Sequence[tuple[Tail[T], int]], taken: list[T]) -> None:
+        """Give back `taken`, and wake everybody whose wait for one of the sub-queues in `runs` is over.
+
+        May be repeated: what was given back is no longer in `taken`, and the rest is read from the state that the
+        operation has left, not from what it was about to do.
+        """
         last = len(runs) - 1
         while taken:
             if runs[last][1] >= len(taken):
@@ -144,13 +154,8 @@ class Readiness(Generic[T]):
             sub._items.appendleft(item)
         for sub, _ in runs:
             sub._mend_locked()
-            self._stale.append(sub)
-        self._read_stale_locked()
-        self._wake_taker_locked()
-        lock.release()
-        for sub, _ in runs:
+            self._refresh_locked(sub)
             sub._wake_putter()
-        self._read_stale()
 
     # ---- stale list ------------------------------------------------------------------------------------------------
 
@@ -183,10 +188,16 @@ class Readiness(Generic[T]):
                 break
             sub = stale[0]
             del stale[0]
+            if sub is None:
+                debt = stale[0]
+                del stale[0]
             try:
-                self._refresh_locked(sub)
+                if sub is None:
+                    self._pay_locked(*debt)
+                else:
+                    self._refresh_locked(sub)
             except BaseException:
-                stale.append(sub)  # for the next reader
+                stale.extend((sub,) if sub is not None else (None, debt))  # for the next reader
                 raise
 
     def _refresh_locked(self, sub: Tail[T]) -> None:
@@ -240,9 +251,13 @@ class Readiness(Generic[T]):
         """In the child: the other threads are gone, with the locks they held and the waiters they were parked on."""
         self._take_lock = cast(ReentrantLock, _sync.RLock())
         self._takers.clear()
-        self._stale.clear()
         self._ready.clear()
-        for sub in subqueues:
+        debts: list[Debt[T]] = [entry for entry in self._stale if isinstance(entry, tuple)]
+        self._stale.clear()
+        for sub in [*subqueues, *(sub for runs, _ in debts for sub, _ in runs)]:
             sub._next = sub._previous = sub._group = None
             sub._renew_locks()
-            self._refresh_locked(sub)
+            self._stale.append(sub)
+        for debt in debts:
+            self._stale.extend((None, debt))
+        self._read_stale()

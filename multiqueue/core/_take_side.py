@@ -20,13 +20,13 @@ Hazards     What the interpreter may do between two bytecodes, and what is done 
               an instruction in between. Local names that are set in the same run (`sub`, `taken`, `runs`) tell what it
               has done; elements are never compared for that, for two of them can be one object.
               2. All else (who is ready, who wakes, who holds the lock) follows from the elements, the counts, the
-              settings and the lines of those who wait. `_mend` does it again from these, whatever was done before:
-              it gives back what was taken, lets go of the lock, and wakes those whose wait is over.
-              3. Every operation has one handler, which calls `_mend`, and once more if that is interrupted.
-              `_mend` itself begins anew when it is interrupted. So it runs to its end once after any two strikes, and
-              after more unless they hit its entry twice. Where there is a GIL, what was taken is given back before
-              that, in statements with no such instruction in between: no number of strikes loses an element of `get`,
-              `take` and `poll`.
+              settings and the lines of those who wait. Every operation has one handler. It writes a debt into the
+              stale list: the sub-queues that the operation changed and the elements that it took. The next reader of
+              that list gives them back, and wakes those whose wait is over. From a strike to this note is no such
+              instruction, so no number of strikes loses an element.
+              3. Then the handler calls `_mend`, which lets go of the lock and reads the list, and once more if that
+              is interrupted. `_mend` itself begins anew when it is interrupted. So the lock is free and the debt is
+              paid after any two strikes, and after more unless they hit the entry of `_mend` twice.
               4. No waiter stays in a line after its thread has gone: it is in line only inside a `try`.
               From CPython 3.12 on the jump back of `while condition` is outside of a `try` in the loop, and that of
               `while True` is inside; so a `try` stands around the loop.
@@ -59,7 +59,6 @@ from ._parking import (
     wake_one,
 )
 from ._priority_groups import Tail
-from ._put_side import WITH_GIL
 from ._readiness import Readiness
 from ._selection import SubQueueSelection
 from ._sync import Parking
@@ -128,13 +127,10 @@ class TakeSide(Readiness[T]):
             runs = () if changed is None else ((changed, 0),)
             taken: list[T] = [] if sub is None else [item]
             try:
-                if sub is not None and WITH_GIL:
-                    taken = []  # from here to the call is no point: however many more strike, it is given back
-                    sub._in_flight -= 1
-                    sub._items.appendleft(item)
-                self._mend(runs, taken)
+                self._stale.extend((None, (runs, taken)))
+                self._mend()
             except BaseException:  # interrupted again
-                self._mend(runs, taken)
+                self._mend()
                 raise
             raise
         return None if sub is None else (sub, item)
@@ -166,9 +162,10 @@ class TakeSide(Readiness[T]):
             pass  # nothing is left; what was taken counts
         except BaseException:
             try:
-                self._mend(runs, taken)
+                self._stale.extend((None, (runs, taken)))
+                self._mend()
             except BaseException:  # interrupted again
-                self._mend(runs, taken)
+                self._mend()
                 raise
             raise
         return taken
@@ -215,9 +212,10 @@ class TakeSide(Readiness[T]):
             selection.taken(cast(Any, runs[0][0]))
         except BaseException:
             try:
-                self._mend(runs, taken)
+                self._stale.extend((None, (runs, taken)))
+                self._mend()
             except BaseException:  # interrupted again
-                self._mend(runs, taken)
+                self._mend()
                 raise
             raise
         return runs[0][0], taken[0]
