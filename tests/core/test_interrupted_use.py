@@ -120,7 +120,7 @@ def drain(queue: Any) -> list[str]:
 def test_an_exception_loses_no_element_also_when_no_repair_ever_begins(
     settings: dict[str, Any], take: Callable[[Any, Any], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an interrupted take has taken is back for the next one, however many exceptions strike the repair (core 6)."""
+    """An interrupted take gives its elements back, however many exceptions strike the repair (core 6)."""
     for point in interruptions(CORE):
         multi_queue: LinkedBlockingMultiQueue[str] = LinkedBlockingMultiQueue()
         lane = multi_queue.add_subqueue("a", **settings)
