@@ -121,7 +121,7 @@ class Readiness(Generic[T]):
         return result
 
     def _mend(self) -> None:
-        """After an exception in any operation but a put, whose debt stands in the stale list: pay it, let go of the lock.
+        """After an exception in any operation but a put, whose debt is in the stale list: pay it, let go of the lock.
 
         May be repeated when it is interrupted itself.
         """
