@@ -15,9 +15,10 @@ Waiting     Putters wait for room, each parked on a waiter of its own. A take fr
             it has let go of the take lock; a putter that leaves room behind wakes the next. A putter registers
             first and then looks again, a taker deletes first and then looks for putters: one sees the other. Closing
             wakes all; so does raising the capacity. One that an exception ends looks for another one to wake.
-Hazards     As in `_take_side`. An interrupted put writes the queue into the stale list, and `_mend_put`, which never waits
-            for the take lock, does again what follows from the state; in operations that hold both locks `_mend` does. A put by a signal handler in the middle of a
-            put of the same thread to the same queue goes ahead of it, and may exceed the capacity by this one element.
+Hazards     As in `_take_side`. An interrupted put writes the queue into the stale list; then `_mend_put`, which never
+            waits for the take lock, does again what follows from the state. In operations that hold both locks `_mend`
+            does. A put by a signal handler in the middle of a put of the same thread to the same queue goes ahead of
+            it, and may exceed the capacity by this one element.
 Source      Doug Lea, LinkedBlockingQueue. Waking on the change from full to not full, and then in a cascade, instead
             of for each element taken: 5 instead of 63 thread switches per 1000 elements.
 """
