@@ -20,6 +20,7 @@ from multiqueue.pipeline._console import progress_line as progress_line
 from multiqueue.pipeline._console import progress_table as progress_table
 from multiqueue.pipeline._console import reporter_for as reporter_for
 from multiqueue.pipeline._corrupt import RECORDS as RECORDS
+from multiqueue.pipeline._csv_input import Headers as Headers
 from multiqueue.pipeline._dead_letters import DeadLetters as DeadLetters
 from multiqueue.pipeline._demo import demo_config as demo_config
 from multiqueue.pipeline._demo_job import facts as facts

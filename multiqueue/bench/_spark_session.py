@@ -15,7 +15,7 @@ WARM_UP = 60  # jobs; the JVM compiles what a job runs through
 @cache
 def session() -> SparkSession:
     """The session, warmed up. It ends with the process."""
-    from multiqueue.spark import session_builder
+    from multiqueue.spark import quiet_query_contexts, session_builder
 
     settings: dict[str, Any] = {
         "spark.scheduler.mode": "FAIR",
@@ -26,6 +26,7 @@ def session() -> SparkSession:
     spark: SparkSession = (
         session_builder("multiqueue bench").master(f"local[{CORES}]").config(map=settings).getOrCreate()
     )
+    quiet_query_contexts()
     for _ in range(WARM_UP):
         trivial(spark)
     return spark

@@ -8,12 +8,13 @@ How         Spark takes the first file's header for all (SPARK-23786). So the fi
             new one, and the answer is kept. Groups of files with one header are then read with columns in its order.
             Beyond that Spark compares each header with the columns it reads (`enforceSchema = false`): a file that is
             replaced in between is an error.
-Threads     Those of running items, many at once. `_known` has one assignment at a time, and each gives the same.
+Threads     Those of running items, many at once. One of them asks Spark for a header, the others wait for its answer.
 Left        `enforceSchema = true` in a lane's options is Spark's own way: columns count by position.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,8 @@ class Headers:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, bytes], StructType] = {}
+        # Held while Spark is asked: a run's first items begin together, and all would ask for one header.
+        self._asking = threading.Lock()
 
     def read(self, reading: Reading) -> DataFrame:
         """The rows of the item's files, their columns as the first file or the lane's `schema` has them.
@@ -113,12 +116,14 @@ class Headers:
         if isinstance(line, Place):
             return reading.header(path)
         key = (reading.lane.section, line)
-        if key not in self._known:
-            _check_encoding(reading, line, path)
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[key] = reading.header(path, line)
-        return self._known[key]
+        with self._asking:
+            header = self._known.get(key)
+            if header is None:
+                _check_encoding(reading, line, path)
+                if len(self._known) >= _MOST_KNOWN:
+                    self._known.clear()
+                header = self._known[key] = reading.header(path, line)
+        return header
 
 
 def _check_encoding(reading: Reading, line: bytes, path: Place) -> None:

@@ -90,12 +90,19 @@ class Reading:
         if not self.sets_aside:
             if columns is not None:
                 reader = reader.schema(columns if schema is not None else self.lane.schema)
-            return reader.load(places)
-        columns = columns if columns is not None else reader.load(places).schema
+            return self._load(reader, places)
+        columns = columns if columns is not None else self._load(reader, places).schema
         columns = _with_corrupt(columns)
-        return (
-            self._reader(options or {}).schema(columns).load(places).selectExpr("*", f"_metadata.file_path AS {FILE}")
-        )
+        frame = self._load(self._reader(options or {}).schema(columns), places)
+        return frame.selectExpr("*", f"_metadata.file_path AS {FILE}")
+
+    def _load(self, reader: Any, paths: Sequence[str]) -> DataFrame:
+        """`reader.load(paths)`, in some calls of the JVM: PySpark makes a call for each path."""
+        to_jvm = getattr(reader, "_jreader", None)
+        if to_jvm is None:  # Spark Connect sends one message
+            return reader.load(paths)
+        separated = self.spark._jvm.java.util.regex.Pattern.compile("\0").split("\0".join(paths))
+        return reader._df(to_jvm.load(separated))
 
     def with_files(self, frame: DataFrame) -> DataFrame:
         """The rows of a frame of all files, which has these columns, with `FILE`; rows may come in another order."""

@@ -22,13 +22,17 @@ from ._pace import MOST_FILES
 from ._publish import Places, beside
 from ._put_out import note_columns, require_alike, require_free
 from ._read import Inputs, named_files, read_messages, read_output, read_paths, unchanged
-from ._reading import CORRUPT, FILE, Reading
+from ._reading import BY_SPARK, CORRUPT, FILE, Reading
 from ._schema import Schemas
 from ._sections import OutputSection, StepSection
 from ._storage import Storage
 from ._table_output import TableOutput, TableSink, set_up
 
 _LISTING = "spark.sql.sources.parallelPartitionDiscovery.threshold"
+
+# Spark makes a task of so many small files: it counts 4 MB for opening one, and 128 MB are a task.
+_FILES_OF_TASK = 32
+_LITTLE_BYTES = 32 << 20
 
 DataFrame = Any
 SparkSession = Any
@@ -107,6 +111,8 @@ class SparkWork:
     lanes: dict[str, Lane] = field(default_factory=dict)
     schemas: Schemas = field(default_factory=Schemas)
     inputs: Inputs = field(default_factory=lambda: Inputs(Storage()))
+    cores: int | None = None
+    """How many tasks run at once; None where that is not known."""
 
     def __call__(self, spark: SparkSession, item: Item, staged: Path) -> bool:
         """Whether the job returned something, which is then in `staged`, complete.
@@ -140,6 +146,7 @@ class SparkWork:
             frame = self._checked(reading)
             if frame is None:
                 return False
+            frame = self._in_few_tasks(reading, frame)
             if reading.sets_aside and reading.lane.corrupt == ALLOW:
                 frame = frame.drop(CORRUPT, FILE)
             if not reading.sets_aside or reading.lane.corrupt == ALLOW:
@@ -165,6 +172,14 @@ class SparkWork:
             if lane.format in ("json", "jsonl"):
                 check_expected(reading, frame, list(self.schemas.columns(reading.spark, lane.expect)))
         return frame
+
+    def _in_few_tasks(self, reading: Reading, frame: DataFrame) -> DataFrame:
+        """The rows of many small files in as many tasks as run at once: one more costs a start and a file of output."""
+        item = reading.item
+        is_little = reading.way == BY_SPARK and item.size_bytes <= _LITTLE_BYTES
+        if self.cores is None or not is_little or len(item.files) <= self.cores * _FILES_OF_TASK:
+            return frame
+        return frame.coalesce(self.cores)
 
     def _put_out(
         self, spark: SparkSession, item: Item, task: Task, frames: Mapping[str, DataFrame], staged: Path
@@ -230,6 +245,8 @@ def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> Non
     if config.settings.output.table is not None:
         set_up(spark)
     _list_in_the_driver(spark)
+    with contextlib.suppress(Exception):  # Spark Connect does not tell
+        work.cores = spark.sparkContext.defaultParallelism
     ship_modules(spark, config)
     check_queries(spark, config)
     for place, ddl in _read_schemas(config):

@@ -6,15 +6,41 @@ import bz2
 import gzip
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pipeline_parts_support import RECORDS, Lane, Places, Sink, SparkWork, Storage, Task, beside, met, sql_job
+from pipeline_parts_support import (
+    RECORDS,
+    Headers,
+    Lane,
+    Place,
+    Places,
+    Sink,
+    SparkWork,
+    Storage,
+    Task,
+    beside,
+    met,
+    sql_job,
+)
 from pipeline_support import Recorder, spark_for_tests
 
-from multiqueue.pipeline import FileSeen, Item, JobError, Payload, PipelineError, Silent, load_config, run_pipeline
+from multiqueue.pipeline import (
+    FileSeen,
+    Item,
+    JobError,
+    Payload,
+    PipelineError,
+    Silent,
+    load_config,
+    parse_config,
+    run_pipeline,
+)
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -542,3 +568,74 @@ def test_a_run_shows_its_dispatcher_to_those_who_watch(spark: Any, tmp_path: Pat
         assert sorted(record.name for record in records) == ["a.csv", "b.csv"]
         dispatcher = book.executor()
         assert dispatcher is None or _lanes.job_view(book, records[0])["spark"]
+
+
+def test_items_that_begin_together_ask_for_a_header_once() -> None:
+    """Items of one header that run at once have Spark read it once: the others wait for the answer."""
+    asked: list[Place] = []
+    found: list[Any] = []
+    may_answer = threading.Event()
+
+    def header(path: Place, line: bytes) -> list[str]:
+        asked.append(path)
+        assert may_answer.wait(PATIENCE)
+        return line.decode().split(",")
+
+    reading: Any = SimpleNamespace(lane=SimpleNamespace(section="lane"), option=lambda name: "", header=header)
+    headers = Headers()
+
+    def ask(number: int) -> None:
+        found.append(headers._header(reading, b"a,b", Place(f"/{number}.csv")))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(2)]
+    threads[0].start()
+    wait_until_blocked(lambda: asked)
+    threads[1].start()
+    wait_until_blocked(threads[1])
+    may_answer.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert found == [["a", "b"]] * 2
+    assert asked == [Place("/0.csv")]
+
+
+@pytest.mark.slow(selected=True)
+def test_many_files_are_handed_over_in_one_call(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An item of many files makes no more calls of the JVM than one of few files."""
+    from py4j.clientserver import ClientServerConnection
+
+    calls = 0
+    send = ClientServerConnection.send_command
+
+    def counted(self: Any, command: str) -> Any:
+        nonlocal calls
+        calls += not command.startswith("m")  # that an object is collected, whenever that is
+        return send(self, command)
+
+    read = Reader(spark, tmp_path)
+    assert read({"warm.csv": A}) == [X]
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    assert read({f"few{number}.csv": A for number in range(2)}) == [X] * 2
+    few, calls = calls, 0
+    assert read({f"many {number}*.csv": A for number in range(40)}) == [X] * 40
+    assert calls == few
+
+
+@pytest.mark.slow(selected=True)
+def test_many_small_files_are_read_by_as_many_tasks_as_run_at_once(spark: Any, tmp_path: Path) -> None:
+    """A hundred small files become two files of output on two cores, not one for every 32; each row is there."""
+    (tmp_path / "in").mkdir()
+    for number in range(100):
+        (tmp_path / "in" / f"{number:03}.csv").write_text(f"a,b\n{number},x\n")
+    lane = {"files": "in/*", "format": "csv", "options": {"header": True}}
+    values = {
+        "lanes": {"in": lane},
+        "job": {"sql": "SELECT a FROM input WHERE b = 'x'"},
+        "output": {"path": "out", "format": "json"},
+    }
+    run_pipeline(parse_config(values, tmp_path), Silent(), session=lambda: spark)
+    parts = list((tmp_path / "out" / "data").rglob("part-*.json"))
+    assert sorted(json.loads(line)["a"] for part in parts for line in part.read_text().splitlines()) == [
+        str(number) for number in sorted(range(100), key=str)
+    ]
+    assert len(parts) == 2
