@@ -6,6 +6,7 @@ the first of their names that somebody asks for. Knows `multiqueue.core` and `mu
 Needs pamqp (`blocking-multiqueue[amqp]`), whose description of the methods the codec of the rare ones reads.
 """
 
+# ruff: noqa: F405  # type checkers know the names of the server by a star import
 from typing import TYPE_CHECKING
 
 from .._logs import one_line_each as _one_line_each
@@ -13,36 +14,7 @@ from . import wire as wire
 from .wire import *  # noqa: F403
 
 if TYPE_CHECKING:
-    from ._server import (
-        RABBITMQ_HASH,
-        Access,
-        ChannelFigures,
-        ConfigError,
-        ConnectionFigures,
-        ConsumerFigures,
-        Digests,
-        FixedUser,
-        Logins,
-        Permissions,
-        Rights,
-        Server,
-        ServerError,
-        ServerPast,
-        ServerSettings,
-        User,
-        check_hash,
-        guest,
-        hash_password,
-        is_loopback,
-        listening_socket,
-        memory_used_bytes,
-        open_files_limit,
-        patient_collector,
-        properties_of,
-        serve,
-        server_tls,
-        wire_message,
-    )
+    from ._server import *  # noqa: F403
 else:
 
     def __getattr__(name: str) -> object:
@@ -51,7 +23,7 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from . import _server
 
-        globals().update({each: getattr(_server, each) for each in _server.__all__})
+        globals().update({each: getattr(_server, each) for each in __all__ if each not in globals()})
         return globals()[name]
 
 

@@ -3,32 +3,20 @@
 Promises that a session does the same over a socket and in process: of its surroundings it knows `Output` and `Effects`.
 """
 
-from ._session.client import AllRights, Client
-from ._session.confirms import CommitReports, Confirms
-from ._session.effects import Addressee, Effects, Output, Puller, Served
-from ._session.ending import end_each
-from ._session.faults import fail
-from ._session.figures import host_figures
-from ._session.session import Session, to_wait_for, want
-from ._session.turns import Turns
-from ._wire.message import Digests
-
-__all__ = [
-    "Addressee",
-    "AllRights",
-    "Client",
-    "CommitReports",
-    "Confirms",
-    "Digests",
-    "Effects",
-    "Output",
-    "Puller",
-    "Served",
-    "Session",
-    "Turns",
-    "end_each",
-    "fail",
-    "host_figures",
-    "to_wait_for",
-    "want",
-]
+from ._session.client import AllRights as AllRights
+from ._session.client import Client as Client
+from ._session.confirms import CommitReports as CommitReports
+from ._session.confirms import Confirms as Confirms
+from ._session.effects import Addressee as Addressee
+from ._session.effects import Effects as Effects
+from ._session.effects import Output as Output
+from ._session.effects import Puller as Puller
+from ._session.effects import Served as Served
+from ._session.ending import end_each as end_each
+from ._session.faults import fail as fail
+from ._session.figures import host_figures as host_figures
+from ._session.session import Session as Session
+from ._session.session import to_wait_for as to_wait_for
+from ._session.session import want as want
+from ._session.turns import Turns as Turns
+from ._wire.message import Digests as Digests

@@ -1,42 +1,30 @@
 """The server: sockets, threads, logins and settings. The names below are those that `multiqueue.amqp` shows."""
 
-from .._session.figures import ChannelFigures, ConnectionFigures, ConsumerFigures, ServerPast
-from .._wire.errors import ConfigError, FixedUser, ServerError
-from .._wire.message import Digests, properties_of, wire_message
-from .access import RABBITMQ_HASH, Access, Permissions, Rights, User, check_hash, guest, hash_password, is_loopback
-from .collector import patient_collector
-from .logins import Logins
-from .server import Server, listening_socket, memory_used_bytes, open_files_limit, serve
-from .settings import ServerSettings
-from .tls import server_tls
-
-__all__ = [
-    "RABBITMQ_HASH",
-    "Access",
-    "ChannelFigures",
-    "ConfigError",
-    "ConnectionFigures",
-    "ConsumerFigures",
-    "Digests",
-    "FixedUser",
-    "Logins",
-    "Permissions",
-    "Rights",
-    "Server",
-    "ServerError",
-    "ServerPast",
-    "ServerSettings",
-    "User",
-    "check_hash",
-    "guest",
-    "hash_password",
-    "is_loopback",
-    "listening_socket",
-    "memory_used_bytes",
-    "open_files_limit",
-    "patient_collector",
-    "properties_of",
-    "serve",
-    "server_tls",
-    "wire_message",
-]
+from .._session.figures import ChannelFigures as ChannelFigures
+from .._session.figures import ConnectionFigures as ConnectionFigures
+from .._session.figures import ConsumerFigures as ConsumerFigures
+from .._session.figures import ServerPast as ServerPast
+from .._wire.errors import ConfigError as ConfigError
+from .._wire.errors import FixedUser as FixedUser
+from .._wire.errors import ServerError as ServerError
+from .._wire.message import Digests as Digests
+from .._wire.message import properties_of as properties_of
+from .._wire.message import wire_message as wire_message
+from .access import RABBITMQ_HASH as RABBITMQ_HASH
+from .access import Access as Access
+from .access import Permissions as Permissions
+from .access import Rights as Rights
+from .access import User as User
+from .access import check_hash as check_hash
+from .access import guest as guest
+from .access import hash_password as hash_password
+from .access import is_loopback as is_loopback
+from .collector import patient_collector as patient_collector
+from .logins import Logins as Logins
+from .server import Server as Server
+from .server import listening_socket as listening_socket
+from .server import memory_used_bytes as memory_used_bytes
+from .server import open_files_limit as open_files_limit
+from .server import serve as serve
+from .settings import ServerSettings as ServerSettings
+from .tls import server_tls as server_tls
