@@ -23,14 +23,12 @@ from multiqueue.client._channel.unconfirmed import Publication as Publication
 from multiqueue.client._channel.unconfirmed import Unconfirmed as Unconfirmed
 from multiqueue.client._dispatch.outbox import Outbox as Outbox
 from multiqueue.client._dispatch.receive_buffer import ReceiveBuffer as ReceiveBuffer
+from multiqueue.client._dispatch.shared_pool import TURNS as TURNS
 from multiqueue.client._dispatch.shared_pool import SharedPool
-from multiqueue.client._dispatch.work_pool import TURNS as TURNS
 from multiqueue.client._dispatch.work_pool import Lane, Work, WorkPool
 from multiqueue.client._link import direct_sessions as direct_sessions
 from multiqueue.client._link.assembler import Assembler as Assembler
 from multiqueue.client._link.direct_link import DirectLink as DirectLink
-from multiqueue.client._link.heartbeat import Beat as Beat
-from multiqueue.client._link.heartbeat import Heart as Heart
 from multiqueue.client._link.link import Event as Event
 
 

@@ -18,6 +18,7 @@ from ._wire.frames import (
     Frame,
     FrameSplitter,
 )
+from ._wire.heartbeat import HeartbeatMonitor
 from ._wire.hot import (
     Ack,
     ContentHeader,
@@ -64,6 +65,7 @@ __all__ = [
     "FrameError",
     "FrameSplitter",
     "GetOk",
+    "HeartbeatMonitor",
     "MalformedFrame",
     "Nack",
     "Properties",

@@ -21,7 +21,6 @@ from amqp_parts_support import (
     Confirms,
     ConnectionMachine,
     ConnectionState,
-    HeartbeatMonitor,
     Tuning,
     Window,
     tuned,
@@ -182,7 +181,7 @@ def test_tuning_never_raises_a_limit(channel_max: int, frame_max: int, heartbeat
 
 def test_heartbeats() -> None:
     """One is sent for each half period in which nothing else was; two whole periods of silence are the end."""
-    monitor = HeartbeatMonitor()
+    monitor = amqp.HeartbeatMonitor()
     assert monitor.tick(listening=True) == (False, False)  # just connected: it has said and heard something
     assert [monitor.tick(listening=True) for _ in range(4)] == [(True, False)] * 3 + [(True, True)]
     monitor.heard = monitor.said = True

@@ -66,7 +66,7 @@ def test_a_call_without_an_answer_closes_its_channel(listener: Listener) -> None
     connection, server = listener.connect()
     channel, other = open_channel(connection, server), open_channel(connection, server)
     with pytest.raises(CallTimeout, match=r"Queue\.Declare was not answered within 0\.05 s"):
-        channel.call(commands.Queue.Declare, commands.Queue.DeclareOk, queue="q", timeout=0.05)
+        channel.call(commands.Queue.Declare, queue="q", timeout=0.05)
     server.expect(commands.Queue.Declare, 1)
     closing = server.expect(commands.Channel.Close, 1)
     assert closing.reply_code == 541

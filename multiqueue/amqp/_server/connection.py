@@ -35,12 +35,13 @@ from .._session.session import Session, to_wait_for, want
 from .._wire.errors import AmqpError, ConnectionFault
 from .._wire.fields import shortened
 from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX
+from .._wire.heartbeat import HeartbeatMonitor
 from .._wire.hot import PUBLISH
 from .._wire.message import Digests
 from .._wire.methods import commands, decode_method
 from .access import Rights, User, is_loopback
 from .catching_up import has_unread
-from .connection_machine import ConnectionMachine, ConnectionState, HeartbeatMonitor, Tuning, tuned
+from .connection_machine import ConnectionMachine, ConnectionState, Tuning, tuned
 from .frame_reader import FrameReader
 from .handshake import Claim, RefusedLogin, claim, common_name
 from .io_thread import IoThread

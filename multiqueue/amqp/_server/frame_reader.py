@@ -27,9 +27,10 @@ from .._wire.frames import (
     Frame,
     FrameSplitter,
 )
+from .._wire.heartbeat import HeartbeatMonitor
 from .._wire.hot import ACK, PUBLISH, acks_in_a_row, contents_in_a_row
 from .._wire.methods import commands, decode_method, encode_method
-from .connection_machine import ConnectionMachine, ConnectionState, HeartbeatMonitor
+from .connection_machine import ConnectionMachine, ConnectionState
 from .ports import ConnectionPort
 from .read_gate import ReadGate
 from .writer import FLUSH_PIECES, FrameWriter

@@ -15,9 +15,9 @@ from typing import Any, Final
 from .._session.confirms import Confirms
 from .._session.effects import Addressee
 from .._wire.errors import REPLY_NAMES
+from .._wire.heartbeat import HeartbeatMonitor
 from .._wire.hot import Ack, encode_ack, encode_deliver, encode_get_ok, encode_nack, encode_return
 from .._wire.methods import encode_method
-from .connection_machine import HeartbeatMonitor
 
 _LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
 FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a slow reader is noticed

@@ -3,14 +3,10 @@
 Everything that the server answers blocks until the answer is there, one call at a time per channel, and can be called
 from a callback. Publishing, acknowledging and rejecting wait for no answer, and not for another thread's call.
 
-Parts       `lifecycle` has the state, the link and the lock; `rpc` the call that is under way; `publishing` the flow
-            and what is unconfirmed; `settlements` the delivery tags; `inbound` the lane of callbacks; `consumers` those
-            that are served. Here stand the verbs, the table of the server's methods, and the end of all parts.
+Parts       docs/design/client.md. Here stand the verbs, the table of the server's methods, and the end of all parts.
 State       `_qos` is written after a call, and read by recovery. `on_returned` and `on_closed` are set before it opens.
-Waiting     `close` waits for `ended` of the lifecycle, `close_timeout` seconds at most.
 Who runs    `arrived` on the reader thread, `interrupted` and `finish` mostly; `open_on`, `resume_consumers` and
             `republish` on the thread of recovery too; everything else on any.
-Membership  `finish` happens once: it empties the parts under the lock, and tells everybody after it.
 """
 
 from __future__ import annotations
@@ -26,7 +22,7 @@ from pamqp import commands
 
 from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Return, shortened
 from .._base.closing import Closing
-from .._base.errors import ChannelClosed
+from .._base.errors import ChannelClosed, UnknownDelivery
 from .._base.message import Message, Returned
 from .._base.settings import Settings
 from .._base.states import ENDING, Happening, State
@@ -40,8 +36,8 @@ from .inbound import Inbound
 from .lifecycle import Lifecycle
 from .publishing import Publishing, encoded
 from .recorded_topology import RecordedTopology
-from .rpc import Call, Rpc
-from .settlements import DeliveryTags, Settlements
+from .rpc import Rpc
+from .settlements import DeliveryTags
 from .unconfirmed import Confirm, Publication
 
 _log = logging.getLogger("multiqueue.client")
@@ -98,7 +94,6 @@ class Channel(Closing):
         self._life = life = Lifecycle(repr(self), number, recovers=settings.recover)
         self._tags = tags = DeliveryTags()
         self._rpc = Rpc(life, buffer, settings.call_timeout, self.abort)
-        self._settlements = Settlements(life, tags)
         self._publishing = Publishing(life, buffer, lambda: connection.blocked_reason)
         self.inbound: Inbound = Inbound(self, life, tags, connection.callbacks, buffer, connection.to_flush)
         self._consumers = Consumers(life, self._rpc, tags, self.inbound, buffer, self._current_name)
@@ -117,14 +112,14 @@ class Channel(Closing):
             commands.Channel.CloseOk: self._close_answered,
         }
 
-    def call(self, method: type[Any], *expected: type[Any], timeout: float | None = None, **fields: Any) -> Any:
-        """Send a method and block until one of `expected` answers it.
+    def call(self, method: type[Any], *, timeout: float | None = None, **fields: Any) -> Any:
+        """Send a method of `pamqp.commands` and block until it is answered; returns the method that answers.
 
         Raises:
             CallTimeout: no answer in `timeout` seconds; the channel is closed.
             ChannelClosed, ConnectionClosed: it is, or was closed before the answer; with the server's code and text.
         """
-        return self._rpc.do(Call(method, *expected), fields, timeout=timeout)
+        return self._rpc.do(method, fields, timeout=timeout)
 
     # ---- exchanges, queues and bindings: made again after a recovery ------------------------------------------------
 
@@ -142,33 +137,32 @@ class Channel(Closing):
         """Make an exchange, unless it is there as asked; `passive` only looks."""
         self._declare(
             commands.Exchange.Declare,
-            commands.Exchange.DeclareOk,
             exchange=exchange,
             exchange_type=exchange_type,
             passive=passive,
             durable=durable,
             auto_delete=auto_delete,
             internal=internal,
-            arguments=dict(arguments or {}),
+            arguments=arguments,
         )
 
     def exchange_delete(self, exchange: str, *, if_unused: bool = False) -> None:
         """Delete an exchange with its bindings; it need not be there."""
-        self._declare(commands.Exchange.Delete, commands.Exchange.DeleteOk, exchange=exchange, if_unused=if_unused)
+        self._declare(commands.Exchange.Delete, exchange=exchange, if_unused=if_unused)
 
     def exchange_bind(
         self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
         """Let messages of `source` that match reach `destination`."""
         names = {"destination": destination, "source": source, "routing_key": routing_key}
-        self._bind(commands.Exchange.Bind, commands.Exchange.BindOk, arguments, **names)
+        self._declare(commands.Exchange.Bind, **names, arguments=arguments)
 
     def exchange_unbind(
         self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
         """Undo an `exchange_bind` of the same parts."""
         names = {"destination": destination, "source": source, "routing_key": routing_key}
-        self._bind(commands.Exchange.Unbind, commands.Exchange.UnbindOk, arguments, **names)
+        self._declare(commands.Exchange.Unbind, **names, arguments=arguments)
 
     def queue_declare(
         self,
@@ -183,54 +177,42 @@ class Channel(Closing):
         """Make a queue, unless it is there as asked; without a name the server gives it one. `passive` only looks."""
         answer = self._declare(
             commands.Queue.Declare,
-            commands.Queue.DeclareOk,
             queue=queue,
             passive=passive,
             durable=durable,
             exclusive=exclusive,
             auto_delete=auto_delete,
-            arguments=dict(arguments or {}),
+            arguments=arguments,
         )
         return QueueDeclared(answer.queue, answer.message_count, answer.consumer_count)
 
     def queue_delete(self, queue: str, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue, which need not be there; returns how many messages it had."""
         fields = {"queue": self._current_name(queue), "if_unused": if_unused, "if_empty": if_empty}
-        return int(self._declare(commands.Queue.Delete, commands.Queue.DeleteOk, **fields).message_count)
+        return int(self._declare(commands.Queue.Delete, **fields).message_count)
 
     def queue_purge(self, queue: str) -> int:
         """Drop the messages that are ready; returns how many there were."""
-        return int(
-            self.call(commands.Queue.Purge, commands.Queue.PurgeOk, queue=self._current_name(queue)).message_count
-        )
+        return int(self.call(commands.Queue.Purge, queue=self._current_name(queue)).message_count)
 
     def queue_bind(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
         """Let messages of the exchange that match reach the queue."""
-        names = {
-            "queue": self._current_name(queue),
-            "exchange": exchange,
-            "routing_key": routing_key,
-        }
-        self._bind(commands.Queue.Bind, commands.Queue.BindOk, arguments, **names)
+        names = {"queue": self._current_name(queue), "exchange": exchange, "routing_key": routing_key}
+        self._declare(commands.Queue.Bind, **names, arguments=arguments)
 
     def queue_unbind(
         self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
     ) -> None:
         """Undo a `queue_bind` of the same parts."""
-        names = {
-            "queue": self._current_name(queue),
-            "exchange": exchange,
-            "routing_key": routing_key,
-        }
-        self._bind(commands.Queue.Unbind, commands.Queue.UnbindOk, arguments, **names)
+        names = {"queue": self._current_name(queue), "exchange": exchange, "routing_key": routing_key}
+        self._declare(commands.Queue.Unbind, **names, arguments=arguments)
 
-    def _bind(self, method: type[Any], expected: type[Any], arguments: Mapping[str, Any] | None, **names: str) -> None:
-        self._declare(method, expected, **names, arguments=dict(arguments or {}))
-
-    def _declare(self, method: type[Any], expected: type[Any], **fields: Any) -> Any:
-        answer = self.call(method, expected, **fields)
+    def _declare(self, method: type[Any], **fields: Any) -> Any:
+        if "arguments" in fields:
+            fields["arguments"] = dict(fields["arguments"] or {})
+        answer = self.call(method, **fields)
         if not fields.get("passive"):
             self.connection.topology.record(method, fields, getattr(answer, "queue", ""))
         return answer
@@ -287,7 +269,7 @@ class Channel(Closing):
 
     def _select_confirms(self, link: Link | None) -> None:
         begin = self._publishing.begin_confirms_locked
-        self._rpc.do(Call(commands.Confirm.Select, commands.Confirm.SelectOk, sent_locked=begin), {}, link=link)
+        self._rpc.do(commands.Confirm.Select, {}, link=link, sent_locked=begin)
 
     def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Block until the server has answered for all that was published; False if it could not take one of them.
@@ -304,9 +286,7 @@ class Channel(Closing):
 
     def basic_qos(self, prefetch_count: int, *, global_: bool = False) -> None:
         """How many unsettled messages each consumer started from now on may have; with `global_` all together."""
-        self.call(
-            commands.Basic.Qos, commands.Basic.QosOk, prefetch_size=0, prefetch_count=prefetch_count, global_=global_
-        )
+        self.call(commands.Basic.Qos, prefetch_size=0, prefetch_count=prefetch_count, global_=global_)
         self._qos[global_] = prefetch_count
 
     def basic_consume(
@@ -376,32 +356,41 @@ class Channel(Closing):
             names = (method.exchange, method.routing_key)
             return Message(self, event.body, event.properties, *names, tag, "", method.redelivered, auto_ack)
 
-        call = Call(commands.Basic.Get, GetOk, commands.Basic.GetEmpty, answered_locked=got_locked)
-        message: Message | None = self._rpc.do(call, fields)
+        message: Message | None = self._rpc.do(commands.Basic.Get, fields, answered_locked=got_locked)
         return message
 
     def basic_recover(self) -> None:
         """Give back everything that is unsettled, to its place."""
-        call = Call(
-            commands.Basic.Recover,
-            commands.Basic.RecoverOk,
-            answered_locked=lambda event: self._tags.clear(),  # what follows is delivered anew
-        )
-        self._rpc.do(call, {"requeue": True})
+        forget = self._tags.clear  # what follows is delivered anew
+        self._rpc.do(commands.Basic.Recover, {"requeue": True}, answered_locked=lambda event: forget())
 
     # ---- settling ---------------------------------------------------------------------------------------------------
 
     def basic_ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
         """Done with a message; with `multiple` with all up to it, of all consumers; tag 0 then means all there are."""
-        self._settlements.settle("ack", delivery_tag, multiple, False)
+        self._settle("ack", delivery_tag, multiple, False)
 
     def basic_nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
         """Give messages back to their places, or without `requeue` dead-letter or drop them."""
-        self._settlements.settle("nack", delivery_tag, multiple, requeue)
+        self._settle("nack", delivery_tag, multiple, requeue)
 
     def basic_reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
         """Dead-letter or drop a message, or give it back."""
-        self._settlements.settle("reject", delivery_tag, False, requeue)
+        self._settle("reject", delivery_tag, False, requeue)
+
+    def _settle(self, verb: str, tag: int, multiple: bool, requeue: bool) -> None:
+        """Append it to the link, under the lock: no settlement overtakes another that was entered before it."""
+        life = self._life
+        with life.lock:
+            if life.state in ENDING:
+                raise life.refusal_locked()
+            try:
+                wire_tag = self._tags.settle(tag, multiple)
+            except KeyError:
+                complaint = f"{self!r} has no unsettled message {tag}: it was settled before, or never came"
+                raise UnknownDelivery(complaint) from None
+            if life.link is not None and wire_tag is not None:
+                life.link.settle(self.number, verb, wire_tag, multiple, requeue)
 
     def holds(self, delivery_tag: int) -> bool:
         """Is a message with this tag unsettled?"""
@@ -414,25 +403,21 @@ class Channel(Closing):
         self._select_transactions(None)
 
     def _select_transactions(self, link: Link | None) -> None:
-        begin = self._tags.begin_transactions
-        self._rpc.do(Call(commands.Tx.Select, commands.Tx.SelectOk, sent_locked=begin), {}, link=link)
+        self._rpc.do(commands.Tx.Select, {}, link=link, sent_locked=self._tags.begin_transactions)
 
     def tx_commit(self) -> None:
         """Do what was published and settled since the last time, all of it."""
-        self._end_transaction(commands.Tx.Commit, commands.Tx.CommitOk, is_done=True)
+        self._end_transaction(commands.Tx.Commit, is_done=True)
 
     def tx_rollback(self) -> None:
         """Do none of it. What was settled is unsettled again, under the same delivery tags."""
-        self._end_transaction(commands.Tx.Rollback, commands.Tx.RollbackOk, is_done=False)
+        self._end_transaction(commands.Tx.Rollback, is_done=False)
 
-    def _end_transaction(self, method: type[Any], expected: type[Any], *, is_done: bool) -> None:
-        call = Call(
-            method,
-            expected,
-            sent_locked=self._tags.end_transaction,
-            answered_locked=lambda event: self._tags.transaction_ended(is_done=is_done),
-        )
-        self._rpc.do(call, {})
+    def _end_transaction(self, method: type[Any], *, is_done: bool) -> None:
+        def ended(event: Event) -> None:
+            self._tags.transaction_ended(is_done=is_done)
+
+        self._rpc.do(method, {}, sent_locked=self._tags.end_transaction, answered_locked=ended)
 
     # ---- the server's methods (on the reader thread) ----------------------------------------------------------------
 
@@ -467,10 +452,10 @@ class Channel(Closing):
     def open_on(self, link: Link) -> None:
         """Open it on a link: at first, or on the next one with quality of service and mode as they were."""
         is_first = self.state is State.OPENING
-        self.call_on(link, commands.Channel.Open, commands.Channel.OpenOk, {})
+        self.call_on(link, commands.Channel.Open, {})
         for global_, count in self._qos.items():
             fields = {"prefetch_size": 0, "prefetch_count": count, "global_": global_}
-            self.call_on(link, commands.Basic.Qos, commands.Basic.QosOk, fields)
+            self.call_on(link, commands.Basic.Qos, fields)
         if self._publishing.has_confirms:
             self._select_confirms(link)
         elif self._tags.is_transacted:
@@ -478,9 +463,9 @@ class Channel(Closing):
         if is_first and not self._life.opened(link):
             raise self._life.lost()  # after the answer, and before any caller had the channel
 
-    def call_on(self, link: Link, method: type[Any], expected: type[Any], fields: Mapping[str, Any]) -> Any:
+    def call_on(self, link: Link, method: type[Any], fields: Mapping[str, Any]) -> Any:
         """A call on a link that is being made."""
-        return self._rpc.do(Call(method, expected), fields, link=link)
+        return self._rpc.do(method, fields, link=link)
 
     def opened(self, link: Link) -> bool:
         """Recovery is done with it: open for everybody. False when it ended, or the link was lost, meanwhile."""

@@ -22,7 +22,7 @@ from .._link.link import Event, Link
 from .consumer import Consumer, ConsumerRequest, Inbox
 from .inbound import Inbound
 from .lifecycle import Lifecycle
-from .rpc import Call, Rpc
+from .rpc import Rpc
 from .settlements import DeliveryTags
 
 _log = logging.getLogger("multiqueue.client")
@@ -87,11 +87,11 @@ class Consumers:
             "exclusive": request.exclusive,
             "arguments": dict(request.arguments),
         }
-        self._rpc.do(Call(commands.Basic.Consume, commands.Basic.ConsumeOk), fields, link=link)
+        self._rpc.do(commands.Basic.Consume, fields, link=link)
 
     def cancel(self, consumer_tag: str) -> None:
         """End a consumer."""
-        self._rpc.do(Call(commands.Basic.Cancel, commands.Basic.CancelOk), {"consumer_tag": consumer_tag})
+        self._rpc.do(commands.Basic.Cancel, {"consumer_tag": consumer_tag})
 
     def cancel_inbox(self, inbox: Inbox) -> None:
         """End an inbox, if it has not ended otherwise."""

@@ -1,15 +1,8 @@
 """Calls of a channel: methods that the server answers, and the threads that wait for the answers.
 
-Promise     1. One call at a time; acknowledgements and publishes do not wait for it.
-            2. A call ends with an answer, or with an error as soon as channel or connection ends, or with its timeout.
-            3. A call that was given up closes the channel: answers carry no number, a late one would be taken for the
-               next call's.
 State       The channel's lock guards `_call`. `_turn` is held by the thread whose call is under way. The result and the
-            error of a call are written before its gate is released, by one thread, and read after the caller has
-            passed the gate.
-Lock order  `_turn` -> the channel's lock. A gate is no lock but a place to wait: nothing is taken while it is held.
-Waiting     The caller waits for its turn, then at the gate, which is shut when the call is made. The thread that took
-            the call out of `_call` opens it, with the answer or with an error.
+            error of a call are written before its gate is released, and read after the caller has passed the gate.
+Waiting     The caller waits for its turn, then at the gate. The thread that took the call out of `_call` opens it.
 Who runs    `answered` on the reader thread; the rest on any thread.
 """
 
@@ -20,8 +13,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
+from pamqp import commands
+
+from ...amqp.wire import GetOk
 from .._base.errors import CallTimeout
 from .._dispatch.receive_buffer import ReceiveBuffer
 from .._link.link import Event, Link
@@ -31,24 +28,12 @@ _log = logging.getLogger("multiqueue.client")
 
 
 class Call:
-    """One call of `method`. `expected` are the methods that can answer it.
+    """One call of `method`, from the moment when it is sent."""
 
-    `sent_locked()` is called when it was sent, `answered_locked(event)` when its answer is there, for the result; both
-    under the channel's lock. Without the second the result is the method that answered.
-    """
+    __slots__ = ("_gate", "answered_locked", "error", "method", "result")
 
-    __slots__ = ("_gate", "answered_locked", "error", "expected", "method", "result", "sent_locked")
-
-    def __init__(
-        self,
-        method: type[Any],
-        *expected: type[Any],
-        sent_locked: Callable[[], object] | None = None,
-        answered_locked: Callable[[Event], Any] | None = None,
-    ) -> None:
-        self.method = method
-        self.expected = expected
-        self.sent_locked = sent_locked
+    def __init__(self, method: type[Any], answered_locked: Callable[[Event], Any] | None) -> None:
+        self.method: Any = method
         self.answered_locked = answered_locked
         self.result: Any = None
         self.error: Exception | None = None
@@ -61,8 +46,14 @@ class Call:
         self._gate.release()
 
     def wait(self, timeout: float) -> bool:
-        """Block until there is a result or an error; False when the time is up."""
         return self._gate.acquire(timeout=max(timeout, 0.0))
+
+
+@cache
+def _answers_to(method: Any) -> tuple[type[Any], ...]:
+    """The methods that can answer one: those of pamqp, but for the hot one."""
+    names = [name.split(".") for name in method.valid_responses]
+    return tuple(GetOk if name == "GetOk" else getattr(getattr(commands, group), name) for group, name in names)
 
 
 class Rpc:
@@ -83,11 +74,18 @@ class Rpc:
         self._call: Call | None = None
 
     def do(
-        self, call: Call, fields: Mapping[str, Any], *, link: Link | None = None, timeout: float | None = None
+        self,
+        method: type[Any],
+        fields: Mapping[str, Any],
+        *,
+        link: Link | None = None,
+        timeout: float | None = None,
+        sent_locked: Callable[[], object] | None = None,
+        answered_locked: Callable[[Event], Any] | None = None,
     ) -> Any:
-        """Send the call and block until it is answered; returns its result.
+        """Call a method on a `link` that is being made, or on the open channel's; returns the method that answers.
 
-        It goes out on a `link` that is being made or, without, on that of the open channel.
+        `sent_locked()` is called when it was sent; `answered_locked(event)` when it is answered, for another result.
 
         Raises:
             CallTimeout: no answer in `timeout` seconds; the channel is closed.
@@ -101,16 +99,17 @@ class Rpc:
                 f"{life.label}: another thread's call has been under way for {limit:g} s; nothing was sent"
             )
         try:
+            call = Call(method, answered_locked)
             with life.lock:
                 to = life.link_locked() if link is None else life.new_link_locked(link)
-                if not to.send(life.number, call.method, **fields):
+                if not to.send(life.number, method, **fields):
                     if link is not None:
                         life.link = None  # nothing can be sent on it; it does not become ours
                     raise life.lost()  # the link had ended before: it tells us nothing any more
                 self._call = call  # the answer cannot overtake us: the reader needs the lock, and so does a loss
-                if call.sent_locked is not None:
-                    call.sent_locked()
-            self._wait_for(call, deadline, f"{call.method.name} was not answered within {limit:g} s")
+                if sent_locked is not None:
+                    sent_locked()
+            self._wait_for(call, deadline, f"{method.name} was not answered within {limit:g} s")
         finally:
             self._turn.release()
         return call.result
@@ -128,7 +127,7 @@ class Rpc:
             raise copy.copy(call.error)
 
     def _give_up(self, call: Call, complaint: str) -> bool:
-        """False when its answer or error came at the last moment."""
+        """Close the channel (docs/decisions/0825); False when the answer came at the last moment."""
         with self._life.lock:
             if self._call is not call:
                 return False
@@ -140,7 +139,7 @@ class Rpc:
         """A method that answers a call, if one is under way that expects it."""
         with self._life.lock:
             call = self._call
-            if call is None or not isinstance(event.method, call.expected):
+            if call is None or not isinstance(event.method, _answers_to(call.method)):
                 call = None
             else:
                 self._call = None
@@ -152,11 +151,10 @@ class Rpc:
             call.end()
 
     def take_locked(self) -> Call | None:
-        """The call that is under way, to be ended by the caller of this method after the lock."""
+        """The call that is under way; the caller ends it after the lock."""
         call, self._call = self._call, None
         return call
 
     @property
     def is_busy(self) -> bool:
-        """Is a call under way?"""
         return self._call is not None

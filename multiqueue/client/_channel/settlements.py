@@ -1,18 +1,10 @@
-"""Which messages of a channel are unsettled, over all connections that it has had, and the settling of them.
+"""Which messages of a channel are unsettled, over all connections that it has had. The channel's lock guards this.
 
-Promise     Settling waits for nothing, and a message is settled once. What a tag means never changes. A connection
-            numbers from 1 what it delivers on a channel; after a recovery our tags go on from the highest, and settling
-            one of before does nothing, for that message is back in its queue. What a transaction has settled is
-            unsettled again after its rollback, under the same tag.
-State       The lock of the channel guards the tags. It is also held while a settlement is appended to the link: the
-            server gets them in the order in which they were entered here, and none overtakes another.
+Promise     A message is settled once. What a tag means never changes: each connection numbers from 1 what it delivers
+            on a channel, and after a recovery our tags go on from the highest.
 """
 
 from __future__ import annotations
-
-from .._base.errors import UnknownDelivery
-from .._base.states import ENDING
-from .lifecycle import Lifecycle
 
 
 class DeliveryTags:
@@ -103,26 +95,3 @@ class DeliveryTags:
         known = [*tags, *self._pending, *self._ending]
         assert len(known) == len(set(known)), known
         assert all(self._offset < tag <= self._highest for tag in known), known
-
-
-class Settlements:
-    """Settles the messages of one channel."""
-
-    def __init__(self, life: Lifecycle, tags: DeliveryTags) -> None:
-        self._life = life
-        self._lock = life.lock
-        self._tags = tags
-
-    def settle(self, verb: str, tag: int, multiple: bool, requeue: bool) -> None:
-        """Append `ack`, `nack` or `reject` to the link; nothing, where the message is back in its queue already."""
-        life = self._life
-        with self._lock:
-            if life.state in ENDING:
-                raise life.refusal_locked()
-            try:
-                wire_tag = self._tags.settle(tag, multiple)
-            except KeyError:
-                complaint = f"{life.label} has no unsettled message {tag}: it was settled before, or never came"
-                raise UnknownDelivery(complaint) from None
-            if life.link is not None and wire_tag is not None:
-                life.link.settle(life.number, verb, wire_tag, multiple, requeue)

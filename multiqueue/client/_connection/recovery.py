@@ -16,8 +16,6 @@ from __future__ import annotations
 import logging
 import threading
 
-from pamqp import commands
-
 from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted
 from .._base.states import State
 from .._channel.channel import Channel
@@ -26,13 +24,6 @@ from .._link.link import Link
 from .connection import Connection
 
 _log = logging.getLogger("multiqueue.client")
-
-_ANSWERS = {
-    commands.Exchange.Declare: commands.Exchange.DeclareOk,
-    commands.Exchange.Bind: commands.Exchange.BindOk,
-    commands.Queue.Declare: commands.Queue.DeclareOk,
-    commands.Queue.Bind: commands.Queue.BindOk,
-}
 
 
 def begin_recovery(connection: Connection) -> None:
@@ -148,5 +139,5 @@ class Recovery:
             self._drop_scratch()
             self._scratch = self._connection.scratch_channel(link)
             self._scratch.open_on(link)
-        answer = self._scratch.call_on(link, declaration.method, _ANSWERS[declaration.method], declaration.fields)
+        answer = self._scratch.call_on(link, declaration.method, declaration.fields)
         return str(getattr(answer, "queue", ""))

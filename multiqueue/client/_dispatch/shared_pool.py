@@ -1,20 +1,15 @@
 """The work pool on an executor of the user's: one runnable for each lane that has work, as in RabbitMQ's WorkPool.
 
-Promise     1. A lane is dormant (nothing in it), ready, or in progress. In progress means that one runnable of it is
-               with the executor, submitted or running, and no second one: its jobs keep their order, and none overlap.
-            2. A runnable runs up to TURNS jobs of its lane. Then the executor has its thread back, and the lane, if
-               there is more in it, is ready again, behind the other ready ones.
-            3. At most `parallel` runnables are with the executor.
-            4. A job that raises ends neither its runnable nor the jobs behind it. An executor that refuses loses none.
+Promise     A lane in progress has one runnable with the executor, so its jobs keep their order, and none overlap. A
+            runnable runs up to TURNS jobs of its lane, which is then behind the other ready ones. At most `parallel`
+            runnables are with the executor. An executor that refuses one loses no job.
 State       The jobs are the multi-queue's, `work`; a lane in progress has one in flight, and is passed over. `_lock`
             guards `_runners`, the runnables with the executor; `_news`, which counts announcements; `_is_starting`,
             whether a thread looks for ready lanes. `_refused` has lanes whose first job the executor has refused.
-Lock order  `_lock` is held for a few fields alone.
 Waiting     None waits here. Why no job is left behind: a put is followed by an announcement, the end of a runnable is
             one; an announcement looks for ready lanes, or finds a thread that does, which then looks once more.
             That one thread alone looks keeps an executor that runs what it is given at once from nesting.
-            When the executor has refused one, its runnables go on where they are until nothing is ready, and what comes
-            when there is none waits for `run_what_is_left`.
+            Once the executor has refused, runnables go on until nothing is ready; then `run_what_is_left` does.
 Source      WorkPool and ConsumerWorkService of RabbitMQ's Java client.
 """
 
@@ -26,7 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from ...errors import Empty, ShutDown
-from .work_pool import TURNS, Job, Lane, Work, run_job
+from .work_pool import Job, Lane, Work, run_job
+
+TURNS = 16  # jobs of a lane before the executor has its thread back
 
 
 class SharedPool:

@@ -15,19 +15,26 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from ...amqp.wire import HEARTBEAT, AmqpError, encode_ack, encode_method, encode_nack, encode_publish, encode_reject
+from ...amqp.wire import (
+    HEARTBEAT,
+    AmqpError,
+    HeartbeatMonitor,
+    encode_ack,
+    encode_method,
+    encode_nack,
+    encode_publish,
+    encode_reject,
+)
 from .._base.address import Address, Endpoint
 from .._base.errors import ConnectionClosed, ConnectionFailed
 from .._base.settings import Settings
 from .._dispatch.outbox import Outbox
 from .assembler import Assembler
 from .handshake import HANDSHAKE_ERRORS, Agreement, shake_hands
-from .heartbeat import Beat, Heart
 from .link import Listener
 from .socket import Stream, open_stream
 
@@ -93,7 +100,7 @@ class WireLink:
         self._listener = listener
         self._label = label
         self._outbox: Outbox[bytes] = Outbox(settings.outbox_bytes)
-        self._heart = Heart(agreement.heartbeat, time.monotonic())
+        self._monitor = HeartbeatMonitor()
         self._lock = threading.Lock()
         self._error: Exception | None = None
         self._over = threading.Event()
@@ -142,7 +149,7 @@ class WireLink:
     def _read(self) -> None:
         """The reader thread."""
         error: Exception
-        listener, feed, heart = self._listener, self._assembler.feed, self._heart
+        listener, feed, monitor = self._listener, self._assembler.feed, self._monitor
         receive_buffer = listener.receive_buffer
         try:
             if self._early:
@@ -150,7 +157,7 @@ class WireLink:
             while True:
                 receive_buffer.wait_until_free(self._over.is_set)
                 data = self._stream.recv(READ_BYTES)
-                heart.received(time.monotonic())
+                monitor.heard = True
                 if not data:
                     raise EOFError("closed by the other side")
                 listener.arrived(self, feed(data))
@@ -169,18 +176,18 @@ class WireLink:
         try:
             while frames := self._outbox.take():
                 self._stream.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
-                self._heart.sent(time.monotonic())
+                self._monitor.said = True
         except OSError as cause:
             self.end(ConnectionClosed(f"the connection to {self._label} was lost while writing: {cause}"))
 
     def _beat(self) -> None:
         """The heartbeat thread."""
         while not self._over.wait(self.heartbeat / 2):
-            beat = self._heart.look(time.monotonic(), is_listening=not self._listener.receive_buffer.is_stopped)
-            if beat is Beat.DEAD:
+            sends, is_gone = self._monitor.tick(listening=not self._listener.receive_buffer.is_stopped)
+            if is_gone:
                 silent = 2 * self.heartbeat
                 self.end(ConnectionClosed(f"{self._label} missed its heartbeats: not a byte in {silent:g} s"))
-            elif beat is Beat.SEND:
+            elif sends:
                 self._append(HEARTBEAT)
 
     # ---- the end ------------------------------------------------------------------------------------------------
