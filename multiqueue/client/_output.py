@@ -51,7 +51,6 @@ class Output:
         self.taken = 0
 
     def write(self, data: bytes) -> None:
-        """Write a piece, perhaps not at once."""
         self._stream.write(data)
         self.written += len(data)
 
@@ -68,13 +67,10 @@ class Output:
         """
 
     def finish(self) -> None:
-        """Nothing more will come."""
         self.flush()
 
 
 class Pipe(Output):
-    """A pipe with a reader behind it."""
-
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)
         self._number = stream.fileno()

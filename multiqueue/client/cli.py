@@ -43,8 +43,6 @@ class CannotStart(ClientError):
 
 
 class BrokenOff(ClientError):
-    """It could not go on."""
-
     exit_status = 3
 
 
@@ -268,7 +266,6 @@ class _Writing:
             self._waiting.append((self.output.written, message))
 
     def settle(self) -> None:
-        """Acknowledge what has been taken."""
         last = None
         while self._waiting and self._waiting[0][0] <= self.output.taken:
             _, last = self._waiting.popleft()
@@ -277,7 +274,6 @@ class _Writing:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits to be taken."""
         return not self._waiting
 
     @property

@@ -20,8 +20,6 @@ from .io_thread import IoThread
 
 
 class Reading(Protocol):
-    """A connection, as far as it matters here."""
-
     io: IoThread
 
     @property

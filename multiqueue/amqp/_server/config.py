@@ -114,8 +114,6 @@ class UserSection(_Section):
 
 
 class ConfigFile(_Section):
-    """The whole file."""
-
     listen: ListenSection = Field(default_factory=ListenSection)
     http: HttpSection | None = None
     data: DataSection = Field(default_factory=DataSection)
@@ -134,7 +132,6 @@ class BrokerConfig:
 
     @property
     def data(self) -> Path | None:
-        """The directory of what survives."""
         directory = self.file.data.directory
         return None if directory is None else self.base / directory
 

@@ -147,11 +147,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._set_timer(self.settings.handshake_timeout, self._too_slow)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where bytes may come."""
         return self.io.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come."""
         self.reader.receive(bytes(self.io.read_buffer[:nbytes]))
 
     def _process(self, frames: list[tuple[int, int, bytes]]) -> None:
@@ -161,7 +159,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         """The peer sends nothing further; that is its end."""
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """The socket is closed."""
         self.writer.lose()
         while list(self.gate.reasons) == [_NEXT_TURN]:
             self.gate.resume(_NEXT_TURN)  # what was read is done
@@ -183,7 +180,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._want_or_not()
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
         self.writer.caught_up()
         self._want_or_not()
         self.gate.resume("replies")
@@ -200,7 +196,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self.reader.is_in_the_middle or has_unread(self._transport)
 
     def _want_or_not(self) -> None:
-        """Have consumers served, but not while the peer reads slowly, or something is done in pieces."""
         want(self.sessions, not self.is_held_back)
 
     # -- what sessions ask for
@@ -212,11 +207,9 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_closed(self) -> bool:
-        """The server is closed."""
         return self.server.is_closed
 
     def new_session(self, number: int) -> Session:
-        """A session for a channel that the client opens."""
         most = self._channel_max  # open at a time: as RabbitMQ, with any numbers
         if len(self.sessions) >= most:
             opened = len(self.sessions)
@@ -253,7 +246,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._want_or_not()
 
     def forget(self, session: Served) -> None:
-        """A session is closed on both sides."""
         known = self.sessions.get(session.number)
         if known is not None and known is session:
             self._take_out(known)
@@ -264,11 +256,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.server.channel_closed(self.client.host.name, publishing.confirmed_count, publishing.returned)
 
     def status_json(self) -> bytes:
-        """The server's figures."""
         return self.server.status_json()
 
     def fail(self, session: Served | None, error: BaseException, method: bytes) -> None:
-        """Close what an error costs."""
         fail(self, session, error, method)
 
     def _pause(self, reason: object) -> None:
@@ -289,7 +279,6 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def holds_publishers(self) -> bool:
-        """An alarm holds a client that publishes."""
         return bool(self.server.alarms)
 
     def publishes(self) -> None:
@@ -338,7 +327,6 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- the handshake
 
     def start(self, major: int, minor: int) -> None:
-        """The protocol header has come, and is answered with this version."""
         self.machine.started()
         certificate = self._transport.get_extra_info("peercert")
         self._offered = ("PLAIN", "AMQPLAIN", "EXTERNAL") if certificate else ("PLAIN", "AMQPLAIN")
@@ -353,7 +341,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.flush()
 
     def call_connection(self, payload: bytes) -> None:
-        """A method of channel 0 may come now, and has."""
         method: Any = decode_method(payload)
         if isinstance(method, commands.Connection.StartOk):
             self._log_in(method)
@@ -390,7 +377,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._refuse(RefusedLogin(method.mechanism, f"user '{who.user}': too many wait for an answer"))
 
     def _verified(self, who: Claim, mechanism: str, is_right: bool) -> None:
-        """The password was hashed."""
         self._login = None
         if self.is_lost or self._transport.is_closing() or self.machine.state is not ConnectionState.TUNING:
             return  # the peer, or the server, has not waited for it
@@ -417,17 +403,14 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_newcomer(self) -> bool:
-        """It has not logged in."""
         return self._newcomer is not None
 
     def _arrived(self) -> None:
-        """It is no newcomer any more."""
         newcomer, self._newcomer = self._newcomer, None
         if newcomer is not None:
             self.server.newcomers.leave(newcomer)
 
     def cut_stranger(self) -> None:
-        """It says too much before its login."""
         self.server.strangers.warning("%s: cut, it says too much before its login", self.name)
         self._transport.abort()
 
@@ -525,13 +508,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         return hasattr(self, "client")
 
     def failed(self, error: BaseException) -> None:
-        """A fault of ours."""
         _log.error("%s: failed", self.name, exc_info=error, extra={"connection": self.name})
         self.fault(ConnectionFault(541, "an internal error; see the broker's log"))
         self.flush()
 
     def fault(self, error: AmqpError | BrokerError, method: bytes = b"\0\0\0\0") -> None:
-        """Close the connection for a fault of the client's, or of ours."""
         if self.is_lost or self.machine.state in (ConnectionState.CLOSING, ConnectionState.CLOSED):
             return
         if self.offloaded.is_under_way:  # its session is another thread's until it is back
@@ -558,19 +539,16 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.gate.open()  # reasons not to read no longer matter: only the answer does
 
     def shut_down(self) -> None:
-        """The server goes."""
         if self.is_running:
             self.close_by_operator("broker shut down")
         else:
             self.close_transport()
 
     def close_by_operator(self, why: str) -> None:
-        """An operator closes it."""
         self.fault(ConnectionFault(320, why))
         self.flush()
 
     def abort(self) -> None:
-        """Cut the connection."""
         self._transport.abort()
 
     def close_transport(self) -> None:
@@ -609,8 +587,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         return itertools.chain.from_iterable(endings)
 
     def finish(self) -> None:
-        """Nothing is left to do but to let go."""
-
         def end(_: Exception | None) -> None:
             steps = (
                 ("delete its exclusive queues", self._release_owner),

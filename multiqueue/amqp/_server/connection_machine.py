@@ -61,11 +61,9 @@ class ConnectionMachine:
         self.state: ConnectionState = _S.HEADER
 
     def started(self) -> None:
-        """The protocol header has come and start was sent."""
         self.state = _S.STARTING
 
     def expects(self, method: bytes) -> bool:
-        """Whether a method (its class and number) may come now, and is looked at."""
         return self._after(method) is not None
 
     def _after(self, method: bytes) -> ConnectionState | None:
@@ -113,7 +111,6 @@ class ConnectionMachine:
             raise ConnectionFault(505, f"a heartbeat on channel {channel}; it is channel 0's")
 
     def closed_by_server(self) -> None:
-        """A close was sent."""
         self.state = _S.CLOSING
 
 

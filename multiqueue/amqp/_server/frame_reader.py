@@ -67,7 +67,6 @@ class FrameReader:
         self._tail = b""
 
     def set_frame_max(self, frame_max: int) -> None:
-        """The size of frames that was negotiated."""
         self._splitter.frame_max = frame_max
 
     @property
@@ -77,7 +76,6 @@ class FrameReader:
         return is_half_here or self._splitter.pending_bytes > 0
 
     def receive(self, data: bytes) -> None:
-        """Bytes have come."""
         self._monitor.heard = True
         self.received_bytes += len(data)
         if self.is_deaf:

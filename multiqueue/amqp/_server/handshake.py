@@ -30,7 +30,6 @@ CAPABILITIES: Final[Mapping[str, bool]] = dict.fromkeys(
 
 
 def server_properties(version: str) -> dict[str, object]:
-    """What `connection.start` tells a client."""
     return {
         "product": "multiqueue",
         "version": version,

@@ -44,7 +44,6 @@ class IoThread:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
-        """Begin to run."""
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> None:
@@ -54,7 +53,6 @@ class IoThread:
 
     @property
     def is_current(self) -> bool:
-        """True on this very thread."""
         return self._thread.ident == threading.get_ident()
 
     def post(self, callback: Callable[..., object], *args: Any) -> None:

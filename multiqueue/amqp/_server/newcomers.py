@@ -85,7 +85,6 @@ class Newcomers:
             self._leave_locked(newcomer)
 
     def cut_one(self) -> None:
-        """Make room, as for one that comes."""
         with self._lock:
             goes = max(self._crowds.values(), key=len).first() if self._crowds else None
             if goes is not None:

@@ -53,8 +53,6 @@ class Offloaded:
         self.postponed: dict[Served, bytes] = {}  # methods that wait for commits
 
     def offload(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None:
-        """See `Effects.offload`."""
-
         def run() -> None:
             try:
                 result = work()
@@ -98,7 +96,6 @@ class Offloaded:
     def offload_long(
         self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes
     ) -> None:
-        """See `Effects.offload_long`."""
         reason = object()
         self._gate.pause(reason)
 
@@ -119,7 +116,6 @@ class Offloaded:
         connection.flush()
 
     def postpone(self, session: Served, payload: bytes, run: Run) -> None:
-        """See `Effects.postpone`. Nothing of the connection is read meanwhile."""
         self.postponed[session] = payload
         self._gate.pause(session)
         run.add_done_callback(lambda _: self._connection.post(self._committed, session))

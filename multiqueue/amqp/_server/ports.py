@@ -46,47 +46,34 @@ class ConnectionPort(Effects, Protocol):
     name: str
 
     @property
-    def is_lost(self) -> bool:
-        """The socket is closed."""
+    def is_lost(self) -> bool: ...
 
     @property
-    def is_running(self) -> bool:
-        """A virtual host is open, and no close was sent or received."""
+    def is_running(self) -> bool: ...
 
     @property
-    def holds_publishers(self) -> bool:
-        """An alarm holds a client that publishes."""
+    def holds_publishers(self) -> bool: ...
 
     @property
-    def is_newcomer(self) -> bool:
-        """It has not logged in."""
+    def is_newcomer(self) -> bool: ...
 
-    def fail(self, session: Served | None, error: BaseException, method: bytes) -> None:
-        """Close what an error costs."""
+    def fail(self, session: Served | None, error: BaseException, method: bytes) -> None: ...
 
-    def start(self, major: int, minor: int) -> None:
-        """The protocol header has come, and is answered with this version."""
+    def start(self, major: int, minor: int) -> None: ...
 
-    def call_connection(self, payload: bytes) -> None:
-        """A method of channel 0 may come now, and has."""
+    def call_connection(self, payload: bytes) -> None: ...
 
-    def new_session(self, number: int) -> Session:
-        """A session of a number that has none."""
+    def new_session(self, number: int) -> Session: ...
 
-    def hand_in(self) -> None:
-        """End a run of publishes: the store has it before anything that follows, and before the connection waits."""
+    def hand_in(self) -> None: ...
 
-    def end_turn(self) -> None:
-        """Let other connections have their turns; then what waits is dealt with."""
+    def end_turn(self) -> None: ...
 
-    def cut_stranger(self) -> None:
-        """It says too much before its login."""
+    def cut_stranger(self) -> None: ...
 
-    def close_transport(self) -> None:
-        """Write what is left, and close the socket."""
+    def close_transport(self) -> None: ...
 
-    def finish(self) -> None:
-        """Nothing is left to do but to let go."""
+    def finish(self) -> None: ...
 
 
 Sessions = Mapping[int, "Session"]

@@ -22,8 +22,6 @@ PERIOD: Final = 10.0
 
 @dataclass(slots=True)
 class _Period:
-    """What came of one kind."""
-
     began: float
     lines: int = 0
     last: tuple[object, ...] = ()

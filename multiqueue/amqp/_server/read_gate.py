@@ -42,11 +42,9 @@ class ReadGate:
         self._is_passing = False  # the soft reasons do not hold the frames that are dealt with now
 
     def read_from(self, transport: asyncio.Transport) -> None:
-        """From now on there is a socket."""
         self._transport = transport
 
     def lose(self) -> None:
-        """The socket is closed; what waits is dropped."""
         self._transport = None
         self._drop()
 
@@ -62,7 +60,6 @@ class ReadGate:
 
     @property
     def is_shut(self) -> bool:
-        """Frames have to wait."""
         return bool(self.reasons) and not (self._is_passing and self._is_soft)
 
     @property
@@ -75,7 +72,6 @@ class ReadGate:
         self._read_or_not()
 
     def resume(self, reason: object) -> None:
-        """A reason is gone. Without one, what waits is done."""
         if reason not in self.reasons:
             return
         del self.reasons[reason]

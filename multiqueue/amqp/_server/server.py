@@ -428,7 +428,6 @@ def _access(users: Iterable[User] | None, directory: Path | None) -> Access:
 
 
 def low_resources(settings: ServerSettings, data: Path | None) -> set[str]:
-    """What this process is low on, by the limits of the settings."""
     low: set[str] = set()
     if settings.memory_limit_bytes is not None and memory_used_bytes() > settings.memory_limit_bytes:
         low.add("memory")

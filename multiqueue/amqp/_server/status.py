@@ -49,8 +49,6 @@ def _address(url: str) -> tuple[SplitResult, int]:
 
 
 class _Conversation:
-    """Frames back and forth, one at a time."""
-
     def __init__(self, peer: socket.socket, where: str) -> None:
         self._peer = peer
         self._where = where

@@ -48,11 +48,9 @@ class FrameWriter:
         self._unread_bytes = 0  # written since `is_held_back`: replies, for no consumer wants anything then
 
     def write_to(self, transport: asyncio.Transport) -> None:
-        """From now on there is a socket."""
         self._transport = transport
 
     def lose(self) -> None:
-        """The socket is closed; what was to be written is dropped."""
         self._transport = None
         self.pieces.clear()
 
@@ -82,14 +80,12 @@ class FrameWriter:
             self._too_far_behind()
 
     def caught_up(self) -> None:
-        """The peer has read what waited."""
         self.is_held_back = False
         self._unread_bytes = 0
 
     # -- what sessions say
 
     def reply(self, number: int, method: Any, /, **fields: Any) -> None:
-        """A method without content."""
         self.send(encode_method(number, method, **fields))
 
     def deliver(
@@ -102,7 +98,6 @@ class FrameWriter:
         properties: bytes,
         body: bytes,
     ) -> None:
-        """A message for a consumer."""
         data = encode_deliver(number, consumer.prefix, tag, redelivered, names, properties, body, self.frame_max)
         self.pieces.append(data)  # as `send`, without a call for each message
         if len(data) > _LARGE:
@@ -111,15 +106,12 @@ class FrameWriter:
     def got(
         self, number: int, tag: int, redelivered: bool, names: bytes, left: int, properties: bytes, body: bytes
     ) -> None:
-        """A message that was asked for."""
         self.send(encode_get_ok(number, tag, redelivered, names, left, properties, body, self.frame_max))
 
     def returned(self, number: int, code: int, names: bytes, properties: bytes, body: bytes) -> None:
-        """A message goes back to its publisher."""
         self.send(encode_return(number, code, REPLY_NAMES[code], names, properties, body, self.frame_max))
 
     def confirm(self, confirms: Confirms) -> None:
-        """Tell what is to be told of these publishes."""
         number = confirms.number
         for each in confirms.take():
             self.pieces.append(encode_ack(number, *each) if isinstance(each, Ack) else encode_nack(number, *each))

@@ -29,13 +29,11 @@ class Confirms:
         self._nacked: list[int] = []
 
     def begin(self) -> int:
-        """A publish has come; its number."""
         self.published = number = self.published + 1
         self._open[number] = None
         return number
 
     def begin_all(self, count: int) -> None:
-        """So many publishes have come."""
         first = self.published + 1
         self.published += count
         self._open.update(dict.fromkeys(range(first, first + count)))
@@ -47,12 +45,10 @@ class Confirms:
 
     @property
     def unconfirmed(self) -> int:
-        """How many publishes are not done yet."""
         return len(self._open)
 
     @property
     def is_waiting(self) -> bool:
-        """True while something is to be told."""
         return bool(self._acked or self._nacked)
 
     def take(self) -> list[Ack | Nack]:

@@ -84,7 +84,6 @@ class SessionConsumer:
         self._effects.post(self._cancelled, self)
 
     def want(self, desired: bool) -> None:
-        """Be interested in work, or not."""
         self.queue.set_notify_work_desired(self.consumer, desired)
 
     def settled(self, count: int) -> bool:
@@ -104,7 +103,6 @@ class SessionConsumer:
                 reply_queues(host).close(self.queue)
 
     def figures(self) -> ConsumerFigures:
-        """The consumer in figures. Any thread."""
         window, mine = self.window, self.consumer
         return ConsumerFigures(
             tag=self.tag,

@@ -43,7 +43,6 @@ def _consume(session: Session, method: Any) -> None:
 
 
 def _unused_tag() -> str:
-    """A consumer tag that the client did not choose."""
     return "amq.ctag-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
 

@@ -56,7 +56,6 @@ class Deliveries:
     # -- delivering
 
     def deliver(self, consumer: SessionConsumer, entries: Sequence[Entry]) -> None:
-        """Deliver messages."""
         number, send, unacked = self._number, self._send, self.unacked
         owner = None if consumer.no_ack else consumer.consumer
         for entry in entries:
@@ -87,7 +86,6 @@ class Deliveries:
             consumer.settled(1)
 
     def next_tag(self, held: Held | None, *, redelivered: bool = False) -> int:
-        """The delivery tag of a message that was asked for, which is held, or not."""
         self.last_tag = tag = self.last_tag + 1
         self.redelivered += redelivered
         if held is not None:
@@ -104,7 +102,6 @@ class Deliveries:
     # -- settling
 
     def ack(self, ack: Ack, transaction: SessionTransaction | None) -> None:
-        """The client is done with messages."""
         if transaction is not None:
             self.settle_tag(ack.delivery_tag, accept, transaction)
             return
@@ -182,7 +179,6 @@ class Deliveries:
             self._settle(taken.values(), how)
 
     def _take_some(self, last: int, most: int) -> dict[int, Held]:
-        """Take out some of what is unacked up to a tag."""
         unacked = self.unacked
         taken = {each: unacked[each] for each in islice(takewhile(last.__ge__, unacked), most)}
         for each in taken:
@@ -190,7 +186,6 @@ class Deliveries:
         return taken
 
     def _settle(self, held: Iterable[Held], how: Settle) -> None:
-        """Settle messages, those of one consumer in one step of the queue."""
         stopped: SessionConsumer | None = None
         for (queue, owner), group in _by_owner(held).items():
             if how is not accept:

@@ -60,8 +60,7 @@ class Output(Protocol):
     confirming: dict[Confirms, None]
     """Confirms that are to be told before the turn ends."""
 
-    def reply(self, number: int, method: Any, /, **fields: Any) -> None:
-        """A method without content."""
+    def reply(self, number: int, method: Any, /, **fields: Any) -> None: ...
 
     def deliver(
         self,
@@ -72,19 +71,16 @@ class Output(Protocol):
         names: bytes,
         properties: bytes,
         body: bytes,
-    ) -> None:
-        """A message for a consumer."""
+    ) -> None: ...
 
     def got(
         self, number: int, tag: int, redelivered: bool, names: bytes, left: int, properties: bytes, body: bytes
-    ) -> None:
-        """A message that was asked for."""
+    ) -> None: ...
 
     def returned(self, number: int, code: int, names: bytes, properties: bytes, body: bytes) -> None:
         """A message goes back to its publisher."""
 
-    def confirm(self, confirms: Confirms) -> None:
-        """Tell what is to be told of these publishes."""
+    def confirm(self, confirms: Confirms) -> None: ...
 
 
 class Effects(Sender, Protocol):
@@ -104,11 +100,9 @@ class Effects(Sender, Protocol):
     def notify(self, consumer: Puller) -> None:
         """A consumer may have work. Any thread."""
 
-    def publishes(self) -> None:
-        """The client publishes."""
+    def publishes(self) -> None: ...
 
-    def throttle(self, queues: tuple[BrokerQueue, ...]) -> None:
-        """Queues ask their producers to wait for room."""
+    def throttle(self, queues: tuple[BrokerQueue, ...]) -> None: ...
 
     def postpone(self, session: Served, payload: bytes, run: Run) -> None:
         """Call a method when publishes before it are committed. Later steps of the session wait behind it."""
@@ -131,11 +125,8 @@ class Effects(Sender, Protocol):
         It is done to its end, also when the client goes. Nothing else of the client is done meanwhile.
         """
 
-    def forget(self, session: Served) -> None:
-        """The session is closed on both sides."""
+    def forget(self, session: Served) -> None: ...
 
-    def status_json(self) -> bytes:
-        """The server's figures."""
+    def status_json(self) -> bytes: ...
 
-    def fault(self, error: AmqpError | BrokerError, method: bytes = ...) -> None:
-        """Close the connection."""
+    def fault(self, error: AmqpError | BrokerError, method: bytes = ...) -> None: ...

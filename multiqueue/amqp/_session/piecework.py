@@ -29,7 +29,6 @@ class Piecework:
 
     @property
     def is_under_way(self) -> bool:
-        """True while something that was added is not done."""
         return bool(self._line)
 
     def add(self, work: Iterator[object], done: Done) -> None:
@@ -39,7 +38,6 @@ class Piecework:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Do pieces until one has another behind it."""
         while self._line:
             work, done = self._line[0]
             failure: Exception | None = None

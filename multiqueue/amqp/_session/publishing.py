@@ -47,7 +47,6 @@ class Publishing:
         self._address: tuple[str, str, bytes, bool, bool] = ("", "", b"", False, False)
 
     def publish(self, content: Content, transaction: SessionTransaction | None) -> None:
-        """Route a message and put it, now or at commit."""
         method, properties, body = content
         exchange, routing_key, names, mandatory, is_reply = self._address_of(method)
         client = self._client
@@ -115,7 +114,6 @@ class Publishing:
         return len(messages)
 
     def _publish_plainly(self, message: WireMessage, mandatory: bool) -> None:
-        """A publish that needs no second look."""
         self._effects.publishes()
         self.published += 1
         number = self.confirms.begin() if self.confirms is not None else 0
@@ -165,7 +163,6 @@ class Publishing:
             self.confirmed(number, refused=True)
 
     def _check_user(self, message: WireMessage) -> None:
-        """Check what the publisher says of itself."""
         user, actual = message.user_id, self._client.user
         if user is not None and user != actual:
             raise ChannelFault(406, f"user_id property set to '{user}' but authenticated user was '{actual}'")
@@ -189,7 +186,6 @@ class Publishing:
         self.confirmed(number)
 
     def send_return(self, message: Message) -> None:
-        """Give a message back to its publisher: no queue has it."""
         self.returned += 1
         self._out.returned(self._number, 312, names_of(message), properties_of(message), body_of(message))
 

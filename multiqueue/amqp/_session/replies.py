@@ -39,7 +39,6 @@ class ReplyQueues:
         return queue
 
     def find(self, address: str) -> BrokerQueue | None:
-        """The queue of this address; None when its consumer is gone."""
         with self._lock:
             return self._queues.get(address)
 
@@ -55,7 +54,6 @@ _hosts: WeakKeyDictionary[object, ReplyQueues] = WeakKeyDictionary()
 
 
 def reply_queues(host: object) -> ReplyQueues:
-    """The reply consumers of a virtual host."""
     with _hosts_lock:
         found = _hosts.get(host)
         if found is None:

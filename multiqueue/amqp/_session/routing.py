@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 class Router(Protocol):
-    """A virtual host, as far as routing needs it."""
-
     def route(self, message: Any, further_keys: Sequence[str] = ...) -> list[BrokerQueue]: ...
 
 
@@ -72,7 +70,6 @@ def _with_properties(message: WireMessage, block: bytes, digests: Digests, bcc: 
 
 
 def _keys(message: WireMessage, header: str) -> list[str]:
-    """The routing keys in a header."""
     if not isinstance(message.headers.get(header, []), list):
         raise ChannelFault(406, f"invalid value for header '{header}': a list of strings is needed")
     return keys_in(message, header)

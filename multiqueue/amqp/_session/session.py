@@ -130,16 +130,13 @@ class Session:
             handler(self, decode_method(payload))
 
     def reply(self, method: Any, **fields: Any) -> None:
-        """Send a method."""
         self.out.reply(self.number, method, **fields)
 
     @property
     def is_open(self) -> bool:
-        """True while methods and publishes are done."""
         return self.machine.state is ChannelState.OPEN
 
     def cancelled(self, consumer: SessionConsumer) -> None:
-        """The queue of a consumer was deleted."""
         if self.consumers.get(consumer.tag) is not consumer:
             return
         del self.consumers[consumer.tag]
@@ -148,7 +145,6 @@ class Session:
             self.effects.flush()
 
     def figures(self) -> ChannelFigures:
-        """The session in figures. Any thread."""
         publishing, deliveries, transaction = self.publishing, self.deliveries, self.transaction
         confirms = publishing.confirms
         unacked = len(deliveries.unacked)
@@ -233,8 +229,6 @@ HANDLERS: Final[dict[bytes, Handler]] = {}
 
 
 def handles(method: Any) -> Callable[[Handler], Handler]:
-    """Register a function for a method of `pamqp.commands`."""
-
     def register(handler: Handler) -> Handler:
         HANDLERS[method.index.to_bytes(4)] = handler
         return handler

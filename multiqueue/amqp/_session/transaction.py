@@ -24,17 +24,14 @@ Settle = Callable[["EntryQueue", "list[Entry]", object], object]
 
 
 def accept(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
-    """Be done with messages."""
     return queue.accept(entries, owner)
 
 
 def release(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
-    """Put messages back at their places."""
     return queue.release(entries, owner)
 
 
 def reject(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
-    """Dead-letter messages."""
     return queue.reject(entries, owner)
 
 
@@ -99,7 +96,6 @@ class SessionTransaction:
         self._transaction.publish_on(queues, message, mandatory=mandatory)
 
     def settle(self, taken: dict[int, Held], how: Settle) -> None:
-        """Settle at commit."""
         step: Callable[..., None] = getattr(self._transaction, how.__name__)
         step(*(Received(self._holder, _Delivery(held)) for held in taken.values()))
         self._settled.update(taken)

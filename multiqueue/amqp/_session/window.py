@@ -24,7 +24,6 @@ class ChannelWindow:
 
     @property
     def is_open(self) -> bool:
-        """True when one more may be taken."""
         return self.limit is None or self.taken < self.limit
 
 
@@ -41,12 +40,10 @@ class Window(Credit):
 
     @property
     def limit(self) -> int | None:
-        """How many messages may be outstanding at once by the consumer's own limit; None is unlimited."""
         return self._limit
 
     @property
     def is_open(self) -> bool:
-        """True when one more may be taken."""
         limit, channel = self._limit, self._channel
         return (limit is None or self.taken < limit) and (channel.limit is None or channel.taken < channel.limit)
 

@@ -221,7 +221,6 @@ def _pairs(table: bytes) -> dict[str, _Came]:
 
 
 def _elements(array: bytes) -> list[_Came]:
-    """The values of an encoded list, which is known to decode."""
     found: list[_Came] = []
     at = 4
     while at < len(array):

@@ -92,7 +92,6 @@ class FrameSplitter:
 
 
 def method_frame(channel: int, payload: bytes) -> bytes:
-    """A method frame around its payload."""
     return FRAME_HEAD.pack(FRAME_METHOD, channel, len(payload)) + payload + FRAME_END_BYTE
 
 

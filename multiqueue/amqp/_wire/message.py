@@ -203,7 +203,6 @@ def wire_message(
 
 
 def names_of(message: Message) -> bytes:
-    """Exchange and routing key, as on the wire."""
     if type(message) is WireMessage:
         try:
             return message.names
@@ -295,12 +294,10 @@ def content_of(message: Message) -> tuple[bytes, bytes, bytes]:
 
 
 def without_header(properties: bytes, name: str) -> bytes:
-    """The block without one of its headers."""
     headers = dict(decode_properties(properties).get("headers", _NO_HEADERS))
     headers.pop(name, None)
     return rewritten(properties, headers=headers)
 
 
 def with_reply_to(properties: bytes, reply_to: str) -> bytes:
-    """The block with another reply-to."""
     return rewritten(properties, reply_to=reply_to)

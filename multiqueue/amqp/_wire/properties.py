@@ -105,7 +105,6 @@ _FIELDS: Final[tuple[tuple[int, str, _Decode, _Encode], ...]] = (
 
 
 def property_flags(data: bytes) -> int:
-    """The flags of a block, without a look at the values."""
     return int.from_bytes(data[:2])
 
 

@@ -19,8 +19,6 @@ _HOST = re.compile(r"(?P<host>\[[^\]]+\]|[^:\[\]]+)(?::(?P<port>\d{1,5}))?")
 
 
 class Endpoint(NamedTuple):
-    """A host that may have the broker."""
-
     host: str
     port: int
 

@@ -11,8 +11,7 @@ class Closing(ABC):
     """Closed at the end of a `with` block, and of an `async with` block without blocking its loop."""
 
     @abstractmethod
-    def close(self) -> None:
-        """End it; a second time is harmless."""
+    def close(self) -> None: ...
 
     def __enter__(self) -> Self:
         return self

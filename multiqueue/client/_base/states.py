@@ -11,8 +11,6 @@ from typing import Final
 
 
 class State(Enum):
-    """Of a connection or a channel."""
-
     OPENING = "opening"
     OPEN = "open"
     INTERRUPTED = "interrupted"  # the connection is lost; recovery is under way
@@ -21,8 +19,6 @@ class State(Enum):
 
 
 class Happening(Enum):
-    """What changes a state."""
-
     OPENED = "opened"  # the server has agreed, at first or again
     LOST = "lost"  # the socket is gone, and we go on
     CLOSE = "close"  # we ask for the end

@@ -36,8 +36,6 @@ class ConsumerRequest:
 
 
 class Consumer:
-    """A consumer with a callback."""
-
     def __init__(
         self,
         inbound: Inbound,

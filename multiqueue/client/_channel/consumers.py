@@ -72,7 +72,6 @@ class Consumers:
             raise
 
     def resume(self, link: Link) -> None:
-        """Start the consumers again on a new link."""
         with self._lock:
             consumers = list(self._consumers.values())
         for consumer in consumers:
@@ -90,7 +89,6 @@ class Consumers:
         self._rpc.do(commands.Basic.Consume, fields, link=link)
 
     def cancel(self, consumer_tag: str) -> None:
-        """End a consumer."""
         self._rpc.do(commands.Basic.Cancel, {"consumer_tag": consumer_tag})
 
     def cancel_inbox(self, inbox: Inbox) -> None:
@@ -112,7 +110,6 @@ class Consumers:
     # ---- the server's methods ---------------------------------------------------------------------------------------
 
     def delivered(self, event: Event) -> None:
-        """A message for one of them."""
         _, (consumer_tag, wire_tag, redelivered, exchange, routing_key), block, body = event
         inbound = self._inbound
         with self._lock:
@@ -137,12 +134,10 @@ class Consumers:
             consumer.accept(message)
 
     def cancel_answered(self, event: Event) -> None:
-        """The server has ended one as we asked."""
         self._end(event.method.consumer_tag, None)
         self._rpc.answered(event)
 
     def cancelled(self, event: Event) -> None:
-        """The server has ended one by itself."""
         tag = event.method.consumer_tag
         self._end(tag, ConsumerCancelled(f"{self._life.label}: the server ended consumer {tag!r}"))
 

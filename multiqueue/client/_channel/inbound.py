@@ -62,7 +62,6 @@ class Inbound:
     # ---- on the way to the pool -------------------------------------------------------------------------------------
 
     def add_locked(self, consumer: Runner, message: Message) -> None:
-        """A delivery for a consumer with a callback."""
         self._batch.append((consumer, message))
         if len(self._batch) == 1:
             self._to_flush.append(self)
@@ -115,7 +114,6 @@ class Inbound:
                 pass  # it has gone back already
 
     def run_callback(self, callback: Callable[[Any], object], argument: Any) -> None:
-        """Call it; what it raises goes to the handler."""
         self.running_since = time.monotonic()
         try:
             callback(argument)

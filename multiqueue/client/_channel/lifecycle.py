@@ -61,7 +61,6 @@ class Lifecycle:
         return link
 
     def refusal_locked(self) -> Exception:
-        """Why nothing can be sent now."""
         if self.state is State.INTERRUPTED:
             return ConnectionInterrupted(
                 f"{self.label}: the connection was lost and is being recovered; try again", reply_code=320

@@ -41,16 +41,13 @@ class Publishing:
         self.stopped_at: float | None = None  # when the server stopped the flow; None while it goes on
 
     def __len__(self) -> int:
-        """How many messages are unconfirmed."""
         return 0 if self._unconfirmed is None else len(self._unconfirmed)
 
     @property
     def has_confirms(self) -> bool:
-        """Does the server answer for what is published?"""
         return self._unconfirmed is not None
 
     def begin_confirms_locked(self) -> None:
-        """The server was asked to answer for what is published from now on."""
         if self._unconfirmed is None:  # another thread may have been as fast
             self._unconfirmed = Unconfirmed()
 
@@ -75,7 +72,6 @@ class Publishing:
             raise life.lost()
 
     def _writable_link(self, timeout: float | None) -> Link:
-        """The link, when it has room and the flow goes on."""
         life = self._life
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -118,7 +114,6 @@ class Publishing:
     # ---- the server's methods ---------------------------------------------------------------------------------------
 
     def confirmed(self, event: Event) -> None:
-        """basic.ack or basic.nack from the server: it answers for published messages."""
         life, is_ack = self._life, isinstance(event.method, Ack)
         with self._lock:
             unconfirmed = self._unconfirmed
@@ -135,7 +130,6 @@ class Publishing:
                 message.confirm.set_exception(Nacked(f"{life.label}: the server could not take {message.label}"))
 
     def flow(self, event: Event) -> None:
-        """The server stops messages, or lets them go on."""
         with self._lock:
             self._is_flowing = event.method.active
             self.stopped_at = None if self._is_flowing else time.monotonic()
@@ -166,7 +160,6 @@ def _copied(body: object) -> bytes:
 
 
 def encoded(properties: Mapping[str, Any]) -> bytes:
-    """The properties as a block of the wire."""
     if not properties:
         return NO_PROPERTIES
     try:

@@ -49,7 +49,6 @@ class RecordedTopology:
                 recorder(self, Declaration(method, dict(fields)), name)
 
     def current_name(self, queue: str) -> str:
-        """What a queue is called now."""
         with self._lock:
             while queue in self._renamed:
                 queue = self._renamed[queue]

@@ -21,11 +21,9 @@ class DeliveryTags:
         self._ending: dict[int, None] = {}
 
     def __len__(self) -> int:
-        """How many are unsettled."""
         return len(self._unsettled)
 
     def __contains__(self, tag: int) -> bool:
-        """Is it unsettled?"""
         return tag in self._unsettled
 
     def deliver(self, wire_tag: int, is_unsettled: bool) -> int:
@@ -65,7 +63,6 @@ class DeliveryTags:
             self._pending.update(dict.fromkeys(tags))
 
     def begin_transactions(self) -> None:
-        """From now on what is settled waits for a commit."""
         self.is_transacted = True
 
     def end_transaction(self) -> None:
@@ -79,7 +76,6 @@ class DeliveryTags:
         self._ending = {}
 
     def clear(self) -> None:
-        """All that was unsettled has gone back to its queue."""
         self._unsettled.clear()
 
     def renew(self) -> None:

@@ -75,7 +75,6 @@ class Publication(NamedTuple):
 
     @property
     def label(self) -> str:
-        """How errors call it."""
         return f"the message of {len(self.body)} bytes to {self.exchange!r} {self.routing_key!r}"
 
 
@@ -91,7 +90,6 @@ class Unconfirmed:
         return len(self._open)
 
     def add(self, message: Publication) -> int:
-        """The number of the next message to go out."""
         number = self._next
         self._next += 1
         self._open[number] = message

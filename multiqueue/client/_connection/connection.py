@@ -170,7 +170,6 @@ class Connection(Closing):
             self.callbacks.announce()
 
     def _heard(self, link: Link, method: Any) -> None:
-        """A method on channel 0."""
         if isinstance(method, commands.Connection.Close):
             link.send(0, commands.Connection.CloseOk)
             text = f"{self!r} was closed by the server: {method.reply_text}"

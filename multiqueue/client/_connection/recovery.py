@@ -27,13 +27,10 @@ _log = logging.getLogger("multiqueue.client")
 
 
 def begin_recovery(connection: Connection) -> None:
-    """Recover a connection, on a thread of its own."""
     threading.Thread(target=Recovery(connection).run, name=f"{connection.name}-recovery", daemon=True).start()
 
 
 class Recovery:
-    """One recovery of one connection."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._scratch: Channel | None = None

@@ -27,7 +27,6 @@ def close_at_exit(connection: ClosesAtExit) -> None:
 
 
 def close_all() -> None:
-    """Close what is open."""
     with _lock:
         mine = [connection for connection, process in _open.items() if process == os.getpid()]
     for connection in mine:

@@ -58,7 +58,6 @@ class Callbacks:
         return lane
 
     def remove_lane(self, owner: Hashable) -> None:
-        """The last job of a lane."""
         self._work.remove_subqueue(owner)
         with self._lock:
             self._lanes -= 1
@@ -67,7 +66,6 @@ class Callbacks:
             self._lanes_left.set()
 
     def announce(self) -> None:
-        """Something was put into lanes: one announcement after many puts is enough."""
         self._pool.announce()
 
     # ---- callbacks --------------------------------------------------------------------------------------------------
@@ -88,7 +86,6 @@ class Callbacks:
             self.handle_failure(CallbackFailure(error, callback, argument, None))
 
     def handle_failure(self, failure: CallbackFailure) -> None:
-        """A callback raised."""
         try:
             self._settings.on_callback_error(failure)
         except Exception as error:  # noqa: BLE001  # the last resort
@@ -97,7 +94,6 @@ class Callbacks:
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Nothing more of the connection's own will be dispatched."""
         self._lane.put((self.remove_lane, self))
         self.announce()
 

@@ -41,7 +41,6 @@ class ReceiveBuffer:
         return self._is_stopped and not self._wanted
 
     def hold(self, size: int) -> None:
-        """The reader has queued a delivery."""
         with self._lock:
             self._held += size
             news = self._held >= self.limit and not self._is_stopped
@@ -57,7 +56,6 @@ class ReceiveBuffer:
             )
 
     def release(self, size: int) -> None:
-        """A callback has begun with a delivery, or it was dropped."""
         with self._lock:
             self._held -= size
             if self._is_stopped and self._held <= self.limit // 2:
@@ -86,7 +84,6 @@ class ReceiveBuffer:
                 self._wanted -= 1
 
     def nudge(self) -> None:
-        """A link is over: its reader should look."""
         with self._lock:
             self._may_read.notify_all()
 

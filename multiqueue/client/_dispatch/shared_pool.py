@@ -95,7 +95,6 @@ class SharedPool:
             return None
 
     def _run(self, lane: Lane, job: Job) -> None:
-        """What a thread of the executor does."""
         try:
             self._run_some(lane, job)
         finally:

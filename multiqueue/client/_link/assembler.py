@@ -46,7 +46,6 @@ class Assembler:
         self._contents: dict[int, _Content] = {}
 
     def set_frame_max(self, frame_max: int) -> None:
-        """What was negotiated."""
         self._splitter.frame_max = frame_max
 
     def feed(self, data: bytes) -> list[Event]:

@@ -99,7 +99,6 @@ class DirectLink:
     # ---- the link's thread ----------------------------------------------------------------------------------------
 
     def _post(self, step: Callable[..., object], *arguments: Any) -> None:
-        """Have something done on the link's thread. Any thread."""
         self._outbox.append(partial(step, *arguments) if arguments else step, 0)
 
     def _is_over(self) -> bool:

@@ -100,7 +100,6 @@ class DirectSessions:
     # ---- what the client asks for -----------------------------------------------------------------------------------
 
     def call(self, number: int, payload: bytes) -> None:
-        """A method of a channel, or of the connection."""
         if number == 0:
             if payload[:4] == _CLOSE:
                 self.close()
@@ -121,7 +120,6 @@ class DirectSessions:
             self._do(session, partial(session.receive_content, content), _BASIC)
 
     def settle(self, number: int, settled: Ack | Nack | Reject) -> None:
-        """A settlement of deliveries."""
         session = self._sessions.get(number)
         if session is not None and not self._waits(number, partial(self.settle, number, settled)):
             self._hand_in()
@@ -177,7 +175,6 @@ class DirectSessions:
         properties: bytes,
         body: bytes,
     ) -> None:
-        """A message for a consumer."""
         if self._receive_buffer.is_stopped:
             self._wait_for_buffer()
         self._events.append(Event(number, Deliver(consumer.tag, tag, redelivered, *_names(names)), properties, body))
@@ -195,21 +192,17 @@ class DirectSessions:
     def got(
         self, number: int, tag: int, redelivered: bool, names: bytes, left: int, properties: bytes, body: bytes
     ) -> None:
-        """A message that was asked for."""
         self._events.append(Event(number, GetOk(tag, redelivered, *_names(names), left), properties, body))
 
     def returned(self, number: int, code: int, names: bytes, properties: bytes, body: bytes) -> None:
-        """A message goes back to its publisher."""
         self._events.append(Event(number, Return(code, REPLY_NAMES[code], *_names(names)), properties, body))
 
     def confirm(self, confirms: Confirms) -> None:
-        """Tell what is to be told of these publishes."""
         self._events += [Event(confirms.number, each) for each in confirms.take()]
 
     # ---- what sessions ask for --------------------------------------------------------------------------------------
 
     def publishes(self) -> None:
-        """The client publishes: its publisher may have something to hand in."""
         self._has_published = True
 
     def throttle(self, queues: tuple[Any, ...]) -> None:
@@ -222,7 +215,6 @@ class DirectSessions:
             self.throttled = ()
 
     def postpone(self, session: Served, payload: bytes, run: Any) -> None:
-        """See `Effects.postpone`."""
         self._behind[session.number] = []
         run.add_done_callback(lambda _: self.post(self._committed, session, payload))
 
@@ -234,14 +226,12 @@ class DirectSessions:
             step()
 
     def offload(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None:
-        """See `Effects.offload`: at once, on the link's thread."""
         self.flush()
         then(work())
 
     def offload_long(
         self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes
     ) -> None:
-        """See `Effects.offload_long`: at once, on the link's thread."""
         self.offload(work, then, session)
 
     def do_in_pieces(
@@ -251,30 +241,25 @@ class DirectSessions:
         method: bytes,
         then: Callable[[], object] = lambda: None,
     ) -> None:
-        """See `Effects.do_in_pieces`: at once. A queue is held for one piece at a time."""
         for _ in work:
             pass
         then()
 
     def forget(self, session: Served) -> None:
-        """The session is closed on both sides."""
         self._sessions.pop(session.number, None)
 
     def status_json(self) -> bytes:
-        """The virtual host's figures, as a server has them of all."""
         host = self._client.host
         return json.dumps({"product": "multiqueue", "virtual_hosts": {host.name: host_figures(host)}}).encode()
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def failed(self, error: BaseException) -> None:
-        """A fault of ours."""
         _log.error("%r: failed", self, exc_info=error, extra={"connection": repr(self)})
         self.fault(ConnectionFault(541, "an internal error; see the log"))
         self.flush()
 
     def fault(self, error: Any, method: bytes = b"\0\0\0\0") -> None:
-        """Close the connection for a fault of the client's, or of ours."""
         if not self.is_closed:
             self.close()
             self.reply(

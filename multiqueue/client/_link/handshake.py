@@ -72,8 +72,6 @@ def shake_hands(stream: Stream, assembler: Assembler, address: Address, settings
 
 
 class _methods(Iterator[Any]):
-    """Methods on channel 0, as they arrive."""
-
     def __init__(self, stream: Stream, assembler: Assembler) -> None:
         self._stream = stream
         self._assembler = assembler
@@ -103,7 +101,6 @@ def _expect(methods: Iterator[Any], expected: type[Any]) -> Any:
 
 
 def _login(address: Address, settings: Settings, offered: list[bytes]) -> tuple[str, bytes]:
-    """Mechanism and response."""
     if settings.login == "external":
         return "EXTERNAL", b""
     if b"PLAIN" in offered:

@@ -24,8 +24,7 @@ class Listener(Protocol):
 
     @property
     def receive_buffer(self) -> ReceiveBuffer: ...
-    def arrived(self, link: Link, events: list[Event]) -> None:
-        """These events, in order."""
+    def arrived(self, link: Link, events: list[Event]) -> None: ...
 
     def lost(self, link: Link, error: Exception) -> None:
         """The link has ended, asked for or not. Called once."""
@@ -39,8 +38,7 @@ class Link(Protocol):
     heartbeat: float
     server_properties: dict[str, Any]
 
-    def start(self) -> None:
-        """Begin to read."""
+    def start(self) -> None: ...
 
     def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
         """Send a method without content, a class of `pamqp.commands`; False when the link has ended.
@@ -57,8 +55,7 @@ class Link(Protocol):
         """Send a message; False when the link has ended. Messages of one channel arrive in the order of the calls."""
 
     @property
-    def is_full(self) -> bool:
-        """Does it have no room for messages now?"""
+    def is_full(self) -> bool: ...
 
     def settle(self, number: int, verb: str, delivery_tag: int, multiple: bool, requeue: bool) -> None:
         """Send `ack`, `nack` or `reject`."""

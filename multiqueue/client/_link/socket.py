@@ -47,8 +47,6 @@ def open_stream(endpoint: Endpoint, timeout: float, tls: ssl.SSLContext | None) 
 
 
 class TlsSocket:
-    """A stream over TLS."""
-
     def __init__(self, wrapped: ssl.SSLSocket, timeout: float | None) -> None:
         self._socket = wrapped
         self._socket.setblocking(False)

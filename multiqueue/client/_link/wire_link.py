@@ -147,7 +147,6 @@ class WireLink:
     # ---- the threads --------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """The reader thread."""
         error: Exception
         listener, feed, monitor = self._listener, self._assembler.feed, self._monitor
         receive_buffer = listener.receive_buffer
@@ -172,7 +171,6 @@ class WireLink:
         self._finish()
 
     def _write(self) -> None:
-        """The writer thread."""
         try:
             while frames := self._outbox.take():
                 self._stream.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
@@ -181,7 +179,6 @@ class WireLink:
             self.end(ConnectionClosed(f"the connection to {self._label} was lost while writing: {cause}"))
 
     def _beat(self) -> None:
-        """The heartbeat thread."""
         while not self._over.wait(self.heartbeat / 2):
             sends, is_gone = self._monitor.tick(listening=not self._listener.receive_buffer.is_stopped)
             if is_gone:
