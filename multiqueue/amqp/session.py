@@ -8,6 +8,7 @@ from ._session.client import Client as Client
 from ._session.confirms import CommitReports as CommitReports
 from ._session.confirms import Confirms as Confirms
 from ._session.effects import Addressee as Addressee
+from ._session.effects import Content as Content
 from ._session.effects import Effects as Effects
 from ._session.effects import Output as Output
 from ._session.effects import Puller as Puller
@@ -19,4 +20,5 @@ from ._session.session import Session as Session
 from ._session.session import to_wait_for as to_wait_for
 from ._session.session import want as want
 from ._session.turns import Turns as Turns
+from ._wire.errors import reason as reason
 from ._wire.message import Digests as Digests

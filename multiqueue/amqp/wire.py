@@ -4,8 +4,8 @@ Promises that any bytes are either frames or one `ConnectionFault`. This door lo
 """
 
 from ._wire.delivery_splitter import DeliverySplitter, WholeDelivery
-from ._wire.errors import REPLY_NAMES, AmqpError, ChannelFault, ConnectionFault, FrameError, MalformedFrame
-from ._wire.fields import decode_short_string, decode_table, encode_short_string, encode_table, shortened
+from ._wire.errors import REPLY_NAMES, AmqpError, ChannelFault, ConnectionFault, FrameError, MalformedFrame, shortened
+from ._wire.fields import decode_short_string, decode_table, encode_short_string, encode_table
 from ._wire.frames import (
     DEFAULT_FRAME_MAX,
     FRAME_BODY,

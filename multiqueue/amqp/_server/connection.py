@@ -32,8 +32,7 @@ from .._session.faults import fail
 from .._session.figures import ConnectionFigures
 from .._session.piecework import Piecework
 from .._session.session import Session, to_wait_for, want
-from .._wire.errors import AmqpError, ConnectionFault
-from .._wire.fields import shortened
+from .._wire.errors import AmqpError, ConnectionFault, reason
 from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX
 from .._wire.heartbeat import HeartbeatMonitor
 from .._wire.hot import PUBLISH
@@ -102,6 +101,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.offload: Offload = self.offloaded.offload
         self.offload_long: OffloadLong = self.offloaded.offload_long
         self.postpone: Callable[[Served, bytes, Run], None] = self.offloaded.postpone
+        self.status_json: Callable[[], bytes] = server.status_json
         self.piecework: Piecework = Piecework(io.do_piece, self.flush)
         self.client_properties: dict[str, object] = {}
         self.is_lost: bool = False
@@ -235,7 +235,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                     raise error
                 then()
             except Exception as failure:  # noqa: BLE001  # every one ends a channel or a connection
-                self.fail(session, failure, method)
+                fail(self, session, failure, method)
             if work in self.gate.reasons:
                 self._want_or_not()
                 self.gate.resume(work)
@@ -254,12 +254,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         del self.sessions[session.number]
         publishing = session.publishing
         self.server.channel_closed(self.client.host.name, publishing.confirmed_count, publishing.returned)
-
-    def status_json(self) -> bytes:
-        return self.server.status_json()
-
-    def fail(self, session: Served | None, error: BaseException, method: bytes) -> None:
-        fail(self, session, error, method)
 
     def _pause(self, reason: object) -> None:
         self.gate.pause(reason)
@@ -317,7 +311,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self.gate.pause(run, softly=True)
                 run.add_done_callback(lambda _: self.post(self.gate.resume, run))
         except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
-            self.fail(None, error, PUBLISH)
+            fail(self, None, error, PUBLISH)
 
     def end_turn(self) -> None:
         """Very much was read at once: other connections have their turns before the rest is done."""
@@ -527,13 +521,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.piecework.add(self._end_sessions(), partial(self._say_close, error, method))
 
     def _say_close(self, error: AmqpError | BrokerError, method: bytes, _: Exception | None) -> None:
-        self._reply(
-            commands.Connection.Close,
-            reply_code=error.reply_code,
-            reply_text=shortened(error.reply_text),
-            class_id=int.from_bytes(method[:2]),
-            method_id=int.from_bytes(method[2:4]),
-        )
+        self._reply(commands.Connection.Close, **reason(error.reply_code, error.reply_text, method))
         if not self.is_lost:
             self._set_timer(self.settings.handshake_timeout, self._transport.abort)
         self.gate.open()  # reasons not to read no longer matter: only the answer does

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
+from .._session.faults import fail
 from .._session.machine import ChannelState
 from .._session.piecework import PIECE
 from .._session.session import Session
@@ -173,7 +174,7 @@ class FrameReader:
         try:
             session.acknowledge(tags)
         except Exception as error:  # noqa: BLE001  # as in _receive
-            self._connection.fail(session, error, ACK)
+            fail(self._connection, session, error, ACK)
         return len(tags)
 
     def _receive_contents(self, frames: list[Frame], at: int) -> int:
@@ -190,7 +191,7 @@ class FrameReader:
         try:
             return 3 * session.receive_contents(contents)
         except Exception as error:  # noqa: BLE001  # as in _receive
-            self._connection.fail(session, error, PUBLISH)
+            fail(self._connection, session, error, PUBLISH)
             return 3 * len(contents)
 
     def _open_session(self, number: int) -> Session | None:
@@ -223,4 +224,4 @@ class FrameReader:
             else:
                 self._machine.check_heartbeat(number, payload)
         except Exception as error:  # noqa: BLE001  # every one ends a channel or a connection
-            self._connection.fail(session, error, payload[:4] if kind == FRAME_METHOD else PUBLISH)
+            fail(self._connection, session, error, payload[:4] if kind == FRAME_METHOD else PUBLISH)

@@ -3,7 +3,7 @@
 Promise     There are `most` of them at the most, and half as many from one address. A new one is let in; when there
             are too many, another is cut: one that was refused already, else the one that came first. So a peer that
             logs in at once gets through, however many others from its address only sit there.
-State       `_lock` guards the tables; a leaf. Each newcomer is in one of the two tables of its address until it leaves.
+State       `_lock` guards the crowds; a leaf. Each newcomer is in that of its address until it leaves.
 Assumes     A login takes milliseconds, and a crowd of half of `most` takes longer to come.
 """
 
@@ -24,20 +24,12 @@ class Newcomer:
         self.cut: Callable[[], object] = cut  # ends it; any thread may call
 
 
-class _Crowd:
-    """Those of one address, each table in the order in which they came into it."""
+_Crowd = dict[Newcomer, bool]  # those of one address, in the order in which they came; True: refused
 
-    __slots__ = ("refused", "waiting")
 
-    def __init__(self) -> None:
-        self.waiting: dict[Newcomer, None] = {}
-        self.refused: dict[Newcomer, None] = {}
-
-    def __len__(self) -> int:
-        return len(self.waiting) + len(self.refused)
-
-    def first(self) -> Newcomer:
-        return next(iter(self.refused or self.waiting))
+def _first(crowd: _Crowd) -> Newcomer:
+    """Which of them goes: one that was refused, else the one that came first."""
+    return next((newcomer for newcomer, was_refused in crowd.items() if was_refused), next(iter(crowd)))
 
 
 class Newcomers:
@@ -47,7 +39,7 @@ class Newcomers:
         self.most = most
         self.most_of_one: int = max(1, most // 2)
         self._lock = threading.Lock()
-        self._crowds: dict[str, _Crowd] = {}
+        self._crowds: dict[str, _Crowd] = {}  # none is empty
         self._count = 0
 
     def __len__(self) -> int:
@@ -55,17 +47,14 @@ class Newcomers:
 
     def come(self, newcomer: Newcomer) -> Newcomer | None:
         """Take one in; the one that was cut for it, if that was necessary."""
+        goes: Newcomer | None = None
         with self._lock:
-            crowd = self._crowds.setdefault(newcomer.network, _Crowd())
-            goes: Newcomer | None = None
+            crowd = self._crowds.get(newcomer.network, {})
             if len(crowd) >= self.most_of_one:
-                goes = crowd.first()
+                goes = self._take_first_locked(crowd)
             elif self._count >= self.most:
-                goes = max(self._crowds.values(), key=len).first()
-            if goes is not None:
-                self._leave_locked(goes)
-            # After a crowd became empty it was forgotten.
-            self._crowds.setdefault(newcomer.network, crowd).waiting[newcomer] = None
+                goes = self._take_first_locked(max(self._crowds.values(), key=len))
+            self._crowds.setdefault(newcomer.network, {})[newcomer] = False
             self._count += 1
         if goes is not None:
             goes.cut()
@@ -74,10 +63,9 @@ class Newcomers:
     def refuse(self, newcomer: Newcomer) -> None:
         """Its login was wrong: it goes before others do."""
         with self._lock:
-            crowd = self._crowds.get(newcomer.network)
-            if crowd is not None and newcomer in crowd.waiting:
-                del crowd.waiting[newcomer]
-                crowd.refused[newcomer] = None
+            crowd = self._crowds.get(newcomer.network, {})
+            if newcomer in crowd:
+                crowd[newcomer] = True
 
     def leave(self, newcomer: Newcomer) -> None:
         """It has logged in, or is gone. Twice is harmless."""
@@ -86,22 +74,22 @@ class Newcomers:
 
     def cut_one(self) -> None:
         with self._lock:
-            goes = max(self._crowds.values(), key=len).first() if self._crowds else None
-            if goes is not None:
-                self._leave_locked(goes)
-        if goes is not None:
-            goes.cut()
+            if not self._crowds:
+                return
+            goes = self._take_first_locked(max(self._crowds.values(), key=len))
+        goes.cut()
+
+    def _take_first_locked(self, crowd: _Crowd) -> Newcomer:
+        goes = _first(crowd)
+        self._leave_locked(goes)
+        return goes
 
     def _leave_locked(self, newcomer: Newcomer) -> None:
-        crowd = self._crowds.get(newcomer.network)
-        if crowd is None:
-            return
-        for table in (crowd.waiting, crowd.refused):
-            if newcomer in table:
-                del table[newcomer]
-                self._count -= 1
-        if not len(crowd):
-            del self._crowds[newcomer.network]
+        crowd = self._crowds.get(newcomer.network, {})
+        if crowd.pop(newcomer, None) is not None:
+            self._count -= 1
+            if not crowd:
+                del self._crowds[newcomer.network]
 
 
 def network_of(address: str) -> str:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .._session.effects import Result, Served
+from .._session.faults import fail
 from .ports import ConnectionPort, ServerPort
 from .read_gate import ReadGate
 
@@ -91,7 +92,7 @@ class Offloaded:
         try:
             answer()
         except BaseException as failure:  # noqa: BLE001  # every one ends a channel or a connection
-            self._connection.fail(session, failure, method)
+            fail(self._connection, session, failure, method)
 
     def offload_long(
         self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .._session.effects import Effects, Served
+from .._session.effects import Effects
 
 if TYPE_CHECKING:
     from ...broker import VirtualHost
@@ -56,8 +56,6 @@ class ConnectionPort(Effects, Protocol):
 
     @property
     def is_newcomer(self) -> bool: ...
-
-    def fail(self, session: Served | None, error: BaseException, method: bytes) -> None: ...
 
     def start(self, major: int, minor: int) -> None: ...
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .._session.confirms import Confirms
-from .._session.effects import Addressee
+from .._session.effects import Addressee, Content
 from .._wire.errors import REPLY_NAMES
 from .._wire.heartbeat import HeartbeatMonitor
 from .._wire.hot import Ack, encode_ack, encode_deliver, encode_get_ok, encode_nack, encode_return
@@ -88,28 +88,19 @@ class FrameWriter:
     def reply(self, number: int, method: Any, /, **fields: Any) -> None:
         self.send(encode_method(number, method, **fields))
 
-    def deliver(
-        self,
-        number: int,
-        consumer: Addressee,
-        tag: int,
-        redelivered: bool,
-        names: bytes,
-        properties: bytes,
-        body: bytes,
-    ) -> None:
+    def deliver(self, number: int, consumer: Addressee, tag: int, redelivered: bool, content: Content) -> None:
+        names, properties, body = content
         data = encode_deliver(number, consumer.prefix, tag, redelivered, names, properties, body, self.frame_max)
         self.pieces.append(data)  # as `send`, without a call for each message
         if len(data) > _LARGE:
             self.flush()
 
-    def got(
-        self, number: int, tag: int, redelivered: bool, names: bytes, left: int, properties: bytes, body: bytes
-    ) -> None:
+    def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None:
+        names, properties, body = content
         self.send(encode_get_ok(number, tag, redelivered, names, left, properties, body, self.frame_max))
 
-    def returned(self, number: int, code: int, names: bytes, properties: bytes, body: bytes) -> None:
-        self.send(encode_return(number, code, REPLY_NAMES[code], names, properties, body, self.frame_max))
+    def returned(self, number: int, code: int, content: Content) -> None:
+        self.send(encode_return(number, code, REPLY_NAMES[code], *content, self.frame_max))
 
     def confirm(self, confirms: Confirms) -> None:
         number = confirms.number

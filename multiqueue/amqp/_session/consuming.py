@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ...broker import consumer_arguments
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.fields import encode_short_string
-from .._wire.message import body_of, names_of, properties_of
+from .._wire.message import content_of
 from .._wire.methods import commands
 from .._wire.properties import encode_properties
 from .consumer import Held, SessionConsumer
 from .declaring import queue_name
 from .replies import REPLY_TO, reply_queues
-from .session import Session, handles
+from .session import Session, answers, handles
 from .window import Window
 
 if TYPE_CHECKING:
@@ -88,15 +88,14 @@ def _reply_consumer(session: Session, tag: str, no_ack: bool) -> SessionConsumer
     return consumer
 
 
-@handles(commands.Basic.Cancel)
-def _cancel(session: Session, method: Any) -> None:
+@answers(commands.Basic.Cancel)
+def _cancel(session: Session, method: Any) -> dict[str, object]:
     consumer = session.consumers.pop(method.consumer_tag, None)
     if consumer is not None:
         consumer.stop(session.client.host)
         if consumer.is_reply:
             session.publishing.reply_address = None
-    if not method.nowait:
-        session.reply(commands.Basic.CancelOk, consumer_tag=method.consumer_tag)
+    return {"consumer_tag": method.consumer_tag}
 
 
 @handles(commands.Basic.Get)
@@ -118,25 +117,24 @@ def _get(session: Session, method: Any) -> None:
 
 
 def _send_got(session: Session, queue: BrokerQueue, entry: Entry, no_ack: bool) -> None:
-    message = entry.message
     try:
-        names, content = names_of(message), (properties_of(message), body_of(message))
+        content = content_of(entry.message)
     except ValueError as error:
         if not no_ack:
             queue.reject(entry, session)
         raise ChannelFault(541, f"a message of {queue.label} cannot go over a wire: {error}") from error
     tag = session.deliveries.next_tag(None if no_ack else Held(entry, session, None), redelivered=entry.redelivered)
-    session.out.got(session.number, tag, entry.redelivered, names, queue.statistics().available, *content)
+    session.out.got(session.number, tag, entry.redelivered, queue.statistics().available, content)
 
 
 def _answer_status(session: Session) -> None:
     names = encode_short_string("") + encode_short_string(STATUS_QUEUE)
     properties = encode_properties({"content_type": "application/json"})
-    body = session.effects.status_json()
-    session.out.got(session.number, session.deliveries.next_tag(None), False, names, 0, properties, body)
+    content = names, properties, session.effects.status_json()
+    session.out.got(session.number, session.deliveries.next_tag(None), False, 0, content)
 
 
-@handles(commands.Basic.Qos)
+@answers(commands.Basic.Qos)
 def _qos(session: Session, method: Any) -> None:
     if method.prefetch_size:
         raise ConnectionFault(540, f"prefetch_size!=0 ({method.prefetch_size})")
@@ -146,7 +144,6 @@ def _qos(session: Session, method: Any) -> None:
         session.deliveries.look_again()
     else:
         session.prefetch = limit
-    session.reply(commands.Basic.QosOk)
 
 
 @handles(commands.Basic.Recover)

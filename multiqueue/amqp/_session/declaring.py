@@ -10,13 +10,14 @@ from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.methods import commands
 from .confirms import Confirms
 from .replies import REPLY_PREFIX, REPLY_TO, reply_queues
-from .session import Session, handles
+from .session import Session, answers, handles
 from .transaction import Committed, SessionTransaction
 
 if TYPE_CHECKING:
     from ...broker import BrokerQueue
 
 
+Fields = dict[str, object]  # of an answer
 _FEW: Final = 256  # messages that are purged at once: half a millisecond, where a thread takes a tenth
 _NAP: Final = 0.0002  # seconds, between two slices of long work: a slice takes about as long
 _PURGE: Final = commands.Queue.Purge.index.to_bytes(4)
@@ -37,7 +38,7 @@ def queue_name(session: Session, name: str) -> str:
     return session.last_queue
 
 
-@handles(commands.Exchange.Declare)
+@answers(commands.Exchange.Declare)
 def _declare_exchange(session: Session, method: Any) -> None:
     client = session.client
     if not method.passive:
@@ -55,16 +56,12 @@ def _declare_exchange(session: Session, method: Any) -> None:
         passive=method.passive,
         arguments=method.arguments,
     )
-    if not method.nowait:
-        session.reply(commands.Exchange.DeclareOk)
 
 
-@handles(commands.Exchange.Delete)
+@answers(commands.Exchange.Delete)
 def _delete_exchange(session: Session, method: Any) -> None:
     session.client.rights.check("configure", "exchange", method.exchange)
     session.client.host.delete_exchange(method.exchange, if_unused=method.if_unused)
-    if not method.nowait:
-        session.reply(commands.Exchange.DeleteOk)
 
 
 def _checked_exchanges(session: Session, method: Any) -> tuple[str, str]:
@@ -74,38 +71,26 @@ def _checked_exchanges(session: Session, method: Any) -> tuple[str, str]:
     return method.source, method.destination
 
 
-@handles(commands.Exchange.Bind)
+@answers(commands.Exchange.Bind)
 def _bind_exchange(session: Session, method: Any) -> None:
     source, destination = _checked_exchanges(session, method)
     session.client.host.bind_exchange(destination, source, method.routing_key, method.arguments)
-    if not method.nowait:
-        session.reply(commands.Exchange.BindOk)
 
 
-@handles(commands.Exchange.Unbind)
+@answers(commands.Exchange.Unbind)
 def _unbind_exchange(session: Session, method: Any) -> None:
     source, destination = _checked_exchanges(session, method)
     session.client.host.unbind_exchange(destination, source, method.routing_key, method.arguments)
-    if not method.nowait:
-        session.reply(commands.Exchange.UnbindOk)
 
 
-@handles(commands.Queue.Declare)
-def _declare_queue(session: Session, method: Any) -> None:
+@answers(commands.Queue.Declare)
+def _declare_queue(session: Session, method: Any) -> Fields:
     if method.queue == REPLY_TO:  # as RabbitMQ: it is there without a declaration
-        if not method.nowait:
-            session.reply(commands.Queue.DeclareOk, queue=REPLY_TO, message_count=0, consumer_count=1)
-        return
+        return {"queue": REPLY_TO, "consumer_count": 1}
     queue = _declared(session, method)
     session.last_queue = queue.name
-    if not method.nowait:
-        now = queue.statistics()
-        session.reply(
-            commands.Queue.DeclareOk,
-            queue=queue.name,
-            message_count=now.available,
-            consumer_count=now.consumers,
-        )
+    now = queue.statistics()
+    return {"queue": queue.name, "message_count": now.available, "consumer_count": now.consumers}
 
 
 def _declared(session: Session, method: Any) -> BrokerQueue:
@@ -132,21 +117,18 @@ def _declared(session: Session, method: Any) -> BrokerQueue:
     )
 
 
-@handles(commands.Queue.Bind)
+@answers(commands.Queue.Bind)
 def _bind_queue(session: Session, method: Any) -> None:
     client = session.client
     name, key = _checked_queue(session, method)
     client.host.bind_queue(name, method.exchange, key, method.arguments, owner=client.owner)
-    if not method.nowait:
-        session.reply(commands.Queue.BindOk)
 
 
-@handles(commands.Queue.Unbind)
+@answers(commands.Queue.Unbind)
 def _unbind_queue(session: Session, method: Any) -> None:
     client = session.client
     name, key = _checked_queue(session, method)
     client.host.unbind_queue(name, method.exchange, key, method.arguments, owner=client.owner)
-    session.reply(commands.Queue.UnbindOk)
 
 
 def _checked_queue(session: Session, method: Any) -> tuple[str, str]:
@@ -180,43 +162,39 @@ def _purge_queue(session: Session, method: Any) -> None:
     effects.offload_long(lambda: queue.purge(is_to_stop), answer, session, _PURGE)
 
 
-@handles(commands.Queue.Delete)
-def _delete_queue(session: Session, method: Any) -> None:
+@answers(commands.Queue.Delete)
+def _delete_queue(session: Session, method: Any) -> Fields:
     client = session.client
     name = queue_name(session, method.queue)
     client.rights.check("configure", "queue", name)
     count = client.host.delete_queue(name, if_unused=method.if_unused, if_empty=method.if_empty, owner=client.owner)
-    if not method.nowait:
-        session.reply(commands.Queue.DeleteOk, message_count=count)
+    return {"message_count": count}
 
 
 # The channel itself
 
 
-@handles(commands.Channel.Flow)
-def _flow(session: Session, method: Any) -> None:
+@answers(commands.Channel.Flow)
+def _flow(session: Session, method: Any) -> Fields:
     if not method.active:
         raise ConnectionFault(540, "active=false")
-    session.reply(commands.Channel.FlowOk, active=True)
+    return {"active": True}
 
 
-@handles(commands.Confirm.Select)
+@answers(commands.Confirm.Select)
 def _select_confirms(session: Session, method: Any) -> None:
     if session.transaction is not None:
         raise ChannelFault(406, "cannot switch from tx to confirm mode")
     if session.publishing.confirms is None:
         session.publishing.confirms = Confirms(session.number)
-    if not method.nowait:
-        session.reply(commands.Confirm.SelectOk)
 
 
-@handles(commands.Tx.Select)
+@answers(commands.Tx.Select)
 def _select_transactions(session: Session, method: Any) -> None:
     if session.publishing.confirms is not None:
         raise ChannelFault(406, "cannot switch from confirm to tx mode")
     if session.transaction is None:
         session.transaction = SessionTransaction(session.client.host)
-    session.reply(commands.Tx.SelectOk)
 
 
 @handles(commands.Tx.Commit)

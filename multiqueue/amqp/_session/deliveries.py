@@ -10,7 +10,7 @@ State       The last delivery tag, `unacked`, and the window over all consumers.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Final
@@ -60,7 +60,7 @@ class Deliveries:
         owner = None if consumer.no_ack else consumer.consumer
         for entry in entries:
             try:
-                names, properties, body = content_of(entry.message)
+                content = content_of(entry.message)
             except ValueError as error:
                 self._cannot_deliver(consumer, entry, error)
                 continue
@@ -72,7 +72,7 @@ class Deliveries:
             redelivered = entry.redelivered
             if redelivered:
                 self.redelivered += 1
-            send(number, consumer, tag, redelivered, names, properties, body)
+            send(number, consumer, tag, redelivered, content)
 
     def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, error: ValueError) -> None:
         _log.error(
@@ -148,42 +148,32 @@ class Deliveries:
             raise _unknown_tag(tag)
         self._settle_taken({tag: held}, how, transaction)
 
-    def settle_all(self, tag: int, how: Settle, transaction: SessionTransaction | None) -> Iterator[None] | None:
-        """Settle everything up to a tag, 0 being everything; the iterator does the rest, a piece at each step.
+    def settle_all(self, tag: int, how: Settle, transaction: SessionTransaction | None) -> Iterator[None]:
+        """Settle everything up to a tag, 0 being everything, a piece at each step.
 
         Raises:
             ChannelFault: nothing unacked has this tag.
         """
         if tag and tag not in self.unacked:
             raise _unknown_tag(tag)
-        last = tag or self.last_tag
-        return self._settling(last, how, transaction) if self._settle_some(last, how, transaction) else None
+        return self._take_out(tag or self.last_tag, how, lambda taken: self._settle_taken(taken, how, transaction))
 
-    def _settling(self, last: int, how: Settle, transaction: SessionTransaction | None) -> Iterator[None]:
-        """Settle what is left up to a tag, a piece at each step but the first."""
-        yield
-        while self._settle_some(last, how, transaction):
+    def _take_out(self, last: int, how: Settle, then: Callable[[dict[int, Held]], None]) -> Iterator[None]:
+        """Take out what is unacked up to a tag, a piece of the size of `how` at each step, and do `then` with it."""
+        unacked, size = self.unacked, _SIZES[how]
+        while taken := {each: unacked[each] for each in islice(takewhile(last.__ge__, unacked), size)}:
+            for each in taken:
+                del unacked[each]
+            then(taken)
+            if len(taken) < size:
+                return
             yield
-
-    def _settle_some(self, last: int, how: Settle, transaction: SessionTransaction | None) -> bool:
-        """Settle a piece of what is unacked up to a tag; True when there may be more."""
-        size = _SIZES[how]
-        taken = self._take_some(last, size)
-        self._settle_taken(taken, how, transaction)
-        return len(taken) == size
 
     def _settle_taken(self, taken: dict[int, Held], how: Settle, transaction: SessionTransaction | None) -> None:
         if transaction is not None:
             transaction.settle(taken, how)
         else:
             self._settle(taken.values(), how)
-
-    def _take_some(self, last: int, most: int) -> dict[int, Held]:
-        unacked = self.unacked
-        taken = {each: unacked[each] for each in islice(takewhile(last.__ge__, unacked), most)}
-        for each in taken:
-            del unacked[each]
-        return taken
 
     def _settle(self, held: Iterable[Held], how: Settle) -> None:
         stopped: SessionConsumer | None = None
@@ -211,12 +201,7 @@ class Deliveries:
 
     def recovering(self) -> Iterator[None]:
         """Everything unacked goes back, a piece at each step."""
-        last, size = self.last_tag, _SIZES[release]
-        while taken := self._take_some(last, size):
-            self._settle(taken.values(), release)
-            if len(taken) < size:
-                return
-            yield
+        return self._take_out(self.last_tag, release, lambda taken: self._settle(taken.values(), release))
 
     # -- transactions
 
@@ -249,15 +234,10 @@ class Deliveries:
 
         A message that cannot go back keeps no other from it; those that the session has no more are left alone.
         """
-        size = _SIZES[release]
-        while taken := self._take_some(self.last_tag, size):
-            self._give_back_each(taken.values())
-            if len(taken) < size:
-                return
-            yield
+        return self._take_out(self.last_tag, release, self._give_back_each)
 
-    def _give_back_each(self, held: Iterable[Held]) -> None:
-        for (queue, owner), group in _by_owner(held).items():
+    def _give_back_each(self, taken: dict[int, Held]) -> None:
+        for (queue, owner), group in _by_owner(taken.values()).items():
             entries = [each.entry for each in group]
             self._went_back += len(group)
             try:

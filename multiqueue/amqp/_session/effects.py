@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .._wire.errors import AmqpError
 
 Result = TypeVar("Result")
+Content = tuple[bytes, bytes, bytes]
+"""Exchange and routing key as on the wire, the block of properties, the body: as `content_of` gives them."""
 
 
 class Addressee(Protocol):
@@ -55,29 +57,18 @@ class Served(Protocol):
 
 
 class Output(Protocol):
-    """Methods and contents for a client. `names` are exchange and routing key as they stand on a wire."""
+    """Methods and contents for a client."""
 
     confirming: dict[Confirms, None]
     """Confirms that are to be told before the turn ends."""
 
     def reply(self, number: int, method: Any, /, **fields: Any) -> None: ...
 
-    def deliver(
-        self,
-        number: int,
-        consumer: Addressee,
-        tag: int,
-        redelivered: bool,
-        names: bytes,
-        properties: bytes,
-        body: bytes,
-    ) -> None: ...
+    def deliver(self, number: int, consumer: Addressee, tag: int, redelivered: bool, content: Content) -> None: ...
 
-    def got(
-        self, number: int, tag: int, redelivered: bool, names: bytes, left: int, properties: bytes, body: bytes
-    ) -> None: ...
+    def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None: ...
 
-    def returned(self, number: int, code: int, names: bytes, properties: bytes, body: bytes) -> None:
+    def returned(self, number: int, code: int, content: Content) -> None:
         """A message goes back to its publisher."""
 
     def confirm(self, confirms: Confirms) -> None: ...

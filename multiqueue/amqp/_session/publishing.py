@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...broker import MessageRefused, Unroutable
 from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
 from .._wire.hot import Content, decode_hot
-from .._wire.message import WireMessage, body_of, names_of, properties_of, wire_message
+from .._wire.message import WireMessage, content_of, wire_message
 from .client import Client
 from .confirms import Confirms
 from .effects import Effects, Output
@@ -187,7 +187,7 @@ class Publishing:
 
     def send_return(self, message: Message) -> None:
         self.returned += 1
-        self._out.returned(self._number, 312, names_of(message), properties_of(message), body_of(message))
+        self._out.returned(self._number, 312, content_of(message))
 
     @property
     def confirmed_count(self) -> int:

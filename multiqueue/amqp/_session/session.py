@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from .._wire.errors import ConnectionFault
-from .._wire.fields import shortened
+from .._wire.errors import ConnectionFault, reason
 from .._wire.hot import ACK, NACK, REJECT, Ack, Content, Nack, Reject, decode_hot
 from .._wire.methods import commands, decode_method, method_name
 from .client import Client
@@ -100,9 +99,8 @@ class Session:
     def _settle(self, settled: Ack | Nack | Reject) -> None:
         if not isinstance(settled, Reject) and settled.multiple:
             how = accept if isinstance(settled, Ack) else release if settled.requeue else reject
-            rest = self.deliveries.settle_all(settled.delivery_tag, how, self.transaction)
-            if rest is not None:
-                self.effects.do_in_pieces(rest, self, ACK if isinstance(settled, Ack) else NACK)
+            work = self.deliveries.settle_all(settled.delivery_tag, how, self.transaction)
+            self.effects.do_in_pieces(work, self, ACK if isinstance(settled, Ack) else NACK)
         elif isinstance(settled, Ack):
             self.deliveries.ack(settled, self.transaction)
         else:
@@ -178,14 +176,7 @@ class Session:
         """Close the channel for a fault of the client's, and say so when it has ended."""
         ending = self.end()
         self.machine.close()
-        close = partial(
-            self.reply,
-            commands.Channel.Close,
-            reply_code=code,
-            reply_text=shortened(text),
-            class_id=int.from_bytes(method[:2]),
-            method_id=int.from_bytes(method[2:4]),
-        )
+        close = partial(self.reply, commands.Channel.Close, **reason(code, text, method))
         self.effects.do_in_pieces(ending, self, method, close)
 
     def end(self) -> Iterator[None]:
@@ -221,7 +212,7 @@ class Session:
         return f"<channel {self.number} of {self.effects!r}>"
 
 
-Handler = Callable[[Session, Any], None]
+Handler = Callable[[Session, Any], Mapping[str, Any] | None]
 _OWN: Final = frozenset({CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK})
 SETTLING: Final = frozenset({ACK, NACK, REJECT})
 # The other methods a client may call on a channel, by class and number; filled by the modules that know them.
@@ -232,6 +223,22 @@ def handles(method: Any) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
         HANDLERS[method.index.to_bytes(4)] = handler
         return handler
+
+    return register
+
+
+def answers(method: Any) -> Callable[[Handler], Handler]:
+    """As `handles`; the method is answered, unless by `nowait`, with the fields that the function returns."""
+    group, _, name = method.valid_responses[0].partition(".")
+    answer = getattr(getattr(commands, group), name)
+
+    def register(handler: Handler) -> Handler:
+        def answered(session: Session, called: Any) -> None:
+            fields = handler(session, called)
+            if not getattr(called, "nowait", False):
+                session.reply(answer, **(fields or {}))
+
+        return handles(method)(answered)
 
     return register
 

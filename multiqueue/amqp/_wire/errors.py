@@ -34,6 +34,17 @@ REPLY_NAMES: Final[dict[int, str]] = {
 }
 
 
+def shortened(text: str) -> str:
+    """As much of a text as a short string holds."""
+    return text.encode()[:255].decode(errors="ignore")
+
+
+def reason(code: int, text: str, method: bytes) -> dict[str, int | str]:
+    """The fields of a close that is about this method, its class and number first."""
+    class_id, method_id = int.from_bytes(method[:2]), int.from_bytes(method[2:4])
+    return {"reply_code": code, "reply_text": shortened(text), "class_id": class_id, "method_id": method_id}
+
+
 class AmqpError(MultiQueueError):
     """The root of what goes wrong on a wire. `reply_code` and `reply_text` are what the peer is told."""
 

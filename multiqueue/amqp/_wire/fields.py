@@ -183,11 +183,6 @@ def encode_short_string(text: str) -> bytes:
     return bytes((len(raw),)) + raw
 
 
-def shortened(text: str) -> str:
-    """As much of a text as a short string holds."""
-    return text.encode()[:255].decode(errors="ignore")
-
-
 class Long(int):
     """An integer that is written as `l`, however small."""
 
@@ -280,10 +275,7 @@ def _encode_value(value: object, depth: int) -> bytes:
     if isinstance(value, Mapping):
         return b"F" + _encode_table(value, depth - 1, {})
     if isinstance(value, list | tuple):
-        if depth <= 1:
-            raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
-        raw = b"".join(_encode_value(each, depth - 1) for each in value)
-        return b"A" + _LONG.pack(len(raw)) + raw
+        return _encode_list(value, depth, [])
     if isinstance(value, datetime):
         return b"T" + _LONGLONG.pack(max(int(value.timestamp()), 0))
     if isinstance(value, Decimal):

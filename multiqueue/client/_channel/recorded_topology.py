@@ -4,15 +4,13 @@ Promise     `replay` gives what was declared and not deleted, in an order that w
             queue that the server named, and that went with the connection, gets a new name, which takes the old
             one's place in bindings and `current_name`.
 State       `_lock` guards the three registries and the renamings. It is a leaf.
-Membership  Deleting a queue or exchange deletes its bindings with it. What others delete is not seen; declaring it
-            again does no harm then.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from pamqp import commands
 
@@ -36,17 +34,38 @@ class RecordedTopology:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._exchanges: dict[str, Declaration] = {}
+        # By the name that a queue has now. One that the server is to name anew is declared with an empty name.
         self._queues: dict[str, Declaration] = {}
-        self._named_by_server: set[str] = set()
         self._bindings: dict[_Key, Declaration] = {}
         self._renamed: dict[str, str] = {}
 
     def record(self, method: type[Any], fields: dict[str, Any], name: str = "") -> None:
         """The server agreed to this method. `name` is what it called a queue that was declared without one."""
-        recorder = self._RECORDERS.get(method)
-        if recorder is not None:
-            with self._lock:
-                recorder(self, Declaration(method, dict(fields)), name)
+        done = Declaration(method, dict(fields))
+        with self._lock:
+            if method is commands.Exchange.Declare:
+                self._exchanges[fields["exchange"]] = done
+            elif method is commands.Exchange.Delete:
+                exchange = fields["exchange"]
+                self._exchanges.pop(exchange, None)
+                self._drop_bindings_locked(("exchange", "source", "destination"), exchange)
+            elif method is commands.Queue.Declare:
+                if fields["queue"] == "" and not (fields["exclusive"] or fields["auto_delete"]):
+                    # It outlives the connection, and only the server may declare such a name: look for it.
+                    done.fields.update(queue=name, passive=True)
+                self._queues[name] = done
+            elif method is commands.Queue.Delete:
+                self._queues.pop(fields["queue"], None)
+                self._drop_bindings_locked(("queue",), fields["queue"])
+            elif method in (commands.Exchange.Bind, commands.Queue.Bind):
+                self._bindings[_binding_key(done)] = done
+            elif method in (commands.Exchange.Unbind, commands.Queue.Unbind):
+                self._bindings.pop(_binding_key(done), None)
+
+    def _drop_bindings_locked(self, ends: tuple[str, ...], name: str) -> None:
+        for key, binding in list(self._bindings.items()):
+            if name in [binding.fields.get(end) for end in ends]:
+                del self._bindings[key]
 
     def current_name(self, queue: str) -> str:
         with self._lock:
@@ -60,94 +79,38 @@ class RecordedTopology:
         Called by one thread at a time, under no lock.
         """
         failures: list[tuple[Declaration, Exception]] = []
-        for declaration in self._in_order():
-            try:
-                name = declare(declaration)
-            except Exception as error:  # noqa: BLE001  # reported; one refusal must not cost the rest
-                failures.append((declaration, error))
-                continue
-            if declaration.method is commands.Queue.Declare and declaration.fields["queue"] == "":
-                self._renew_name(declaration, name)
-        return failures
-
-    def _in_order(self) -> Iterator[Declaration]:
         with self._lock:
-            exchanges = list(self._exchanges.values())
-            queues = [
-                Declaration(each.method, each.fields | {"queue": ""}) if name in self._named_by_server else each
-                for name, each in self._queues.items()
-            ]
-            self._old_names = [name for name in self._queues if name in self._named_by_server]
-        yield from exchanges
-        yield from queues
+            exchanges, queues = list(self._exchanges.values()), list(self._queues.items())
+        for old, declaration in [*(("", each) for each in exchanges), *queues]:
+            name = _declared(declare, declaration, failures)
+            if name is not None and declaration.fields.get("queue") == "":
+                self._rename(old, name)
         with self._lock:
             bindings = list(self._bindings.values())
-        yield from bindings
+        for binding in bindings:
+            _declared(declare, binding, failures)
+        return failures
 
-    def _renew_name(self, declaration: Declaration, name: str) -> None:
+    def _rename(self, old: str, name: str) -> None:
         with self._lock:
-            old = self._old_names.pop(0)
             self._renamed[old] = name
             self._queues[name] = self._queues.pop(old)
-            self._named_by_server.discard(old)
-            self._named_by_server.add(name)
             for key, binding in list(self._bindings.items()):
                 if binding.fields.get("queue") == old:
                     del self._bindings[key]
-                    renewed = Declaration(binding.method, binding.fields | {"queue": name})
-                    self._bindings[_binding_key(renewed)] = renewed
-
-    # ---- recorders, with the lock held --------------------------------------------------------------------------
-
-    def _declare_exchange(self, declared: Declaration, name: str) -> None:
-        self._exchanges[declared.fields["exchange"]] = declared
-
-    def _delete_exchange(self, deleted: Declaration, name: str) -> None:
-        exchange = deleted.fields["exchange"]
-        self._exchanges.pop(exchange, None)
-        self._drop_bindings(lambda fields: exchange in (fields.get("exchange"), *_ends(fields)))
-
-    def _declare_queue(self, declared: Declaration, name: str) -> None:
-        if declared.fields["queue"] == "":
-            if declared.fields["exclusive"] or declared.fields["auto_delete"]:
-                self._named_by_server.add(name)
-            else:  # it outlives the connection, and only the server may declare such a name: look for it
-                declared = Declaration(declared.method, declared.fields | {"queue": name, "passive": True})
-        self._queues[name] = declared
-
-    def _delete_queue(self, deleted: Declaration, name: str) -> None:
-        self._drop_queue(deleted.fields["queue"])
-
-    def _drop_queue(self, name: str) -> None:
-        self._queues.pop(name, None)
-        self._named_by_server.discard(name)
-        self._drop_bindings(lambda fields: fields.get("queue") == name)
-
-    def _bind(self, bound: Declaration, name: str) -> None:
-        self._bindings[_binding_key(bound)] = bound
-
-    def _unbind(self, unbound: Declaration, name: str) -> None:
-        self._bindings.pop(_binding_key(unbound), None)
-
-    def _drop_bindings(self, matches: Callable[[dict[str, Any]], bool]) -> None:
-        for key, binding in list(self._bindings.items()):
-            if matches(binding.fields):
-                del self._bindings[key]
-
-    _RECORDERS: ClassVar[dict[type[Any], Callable[[RecordedTopology, Declaration, str], None]]] = {
-        commands.Exchange.Declare: _declare_exchange,
-        commands.Exchange.Delete: _delete_exchange,
-        commands.Exchange.Bind: _bind,
-        commands.Exchange.Unbind: _unbind,
-        commands.Queue.Declare: _declare_queue,
-        commands.Queue.Delete: _delete_queue,
-        commands.Queue.Bind: _bind,
-        commands.Queue.Unbind: _unbind,
-    }
+                    binding.fields["queue"] = name
+                    self._bindings[_binding_key(binding)] = binding
 
 
-def _ends(fields: dict[str, Any]) -> tuple[Any, Any]:
-    return fields.get("source"), fields.get("destination")
+def _declared(
+    declare: Callable[[Declaration], str], declaration: Declaration, failures: list[tuple[Declaration, Exception]]
+) -> str | None:
+    """The name of a queue; None for what failed, which costs nothing else."""
+    try:
+        return declare(declaration)
+    except Exception as error:  # noqa: BLE001  # reported
+        failures.append((declaration, error))
+        return None
 
 
 def _binding_key(binding: Declaration) -> _Key:

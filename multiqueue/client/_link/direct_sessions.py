@@ -23,6 +23,7 @@ from ...amqp.session import (
     Client,
     CommitReports,
     Confirms,
+    Content,
     Digests,
     Served,
     Session,
@@ -30,6 +31,7 @@ from ...amqp.session import (
     end_each,
     fail,
     host_figures,
+    reason,
     to_wait_for,
     want,
 )
@@ -44,7 +46,6 @@ from ...amqp.wire import (
     Reject,
     Return,
     decode_short_string,
-    shortened,
 )
 from .._dispatch.receive_buffer import ReceiveBuffer
 from .link import Event
@@ -57,7 +58,6 @@ _CLOSE = commands.Connection.Close.index.to_bytes(4)
 _BASIC = b"\x00\x3c\x00\x00"  # where a fault is about a publish or a settlement: its class
 
 Result = TypeVar("Result")
-Content = tuple[bytes, bytes, bytes]
 
 
 class DirectSessions:
@@ -113,7 +113,7 @@ class DirectSessions:
             session = self._sessions[number] = Session(number, self._client, self, self)
         self._do(session, partial(session.receive, FRAME_METHOD, payload), payload[:4])
 
-    def publish(self, number: int, content: Content) -> None:
+    def publish(self, number: int, content: tuple[bytes, bytes, bytes]) -> None:
         """A publish: the payload of the method, the block of properties, the body."""
         session = self._sessions.get(number)
         if session is not None and not self._waits(number, partial(self.publish, number, content)):
@@ -165,16 +165,8 @@ class DirectSessions:
             setattr(made, name, fields.get(name))
         self._events.append(Event(number, made))
 
-    def deliver(
-        self,
-        number: int,
-        consumer: Addressee,
-        tag: int,
-        redelivered: bool,
-        names: bytes,
-        properties: bytes,
-        body: bytes,
-    ) -> None:
+    def deliver(self, number: int, consumer: Addressee, tag: int, redelivered: bool, content: Content) -> None:
+        names, properties, body = content
         if self._receive_buffer.is_stopped:
             self._wait_for_buffer()
         self._events.append(Event(number, Deliver(consumer.tag, tag, redelivered, *_names(names)), properties, body))
@@ -189,12 +181,13 @@ class DirectSessions:
         self.is_held_back = False
         want(self._sessions, True)
 
-    def got(
-        self, number: int, tag: int, redelivered: bool, names: bytes, left: int, properties: bytes, body: bytes
-    ) -> None:
-        self._events.append(Event(number, GetOk(tag, redelivered, *_names(names), left), properties, body))
+    def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None:
+        names, properties, body = content
+        exchange, routing_key = _names(names)
+        self._events.append(Event(number, GetOk(tag, redelivered, exchange, routing_key, left), properties, body))
 
-    def returned(self, number: int, code: int, names: bytes, properties: bytes, body: bytes) -> None:
+    def returned(self, number: int, code: int, content: Content) -> None:
+        names, properties, body = content
         self._events.append(Event(number, Return(code, REPLY_NAMES[code], *_names(names)), properties, body))
 
     def confirm(self, confirms: Confirms) -> None:
@@ -262,14 +255,7 @@ class DirectSessions:
     def fault(self, error: Any, method: bytes = b"\0\0\0\0") -> None:
         if not self.is_closed:
             self.close()
-            self.reply(
-                0,
-                commands.Connection.Close,
-                reply_code=error.reply_code,
-                reply_text=shortened(error.reply_text),
-                class_id=int.from_bytes(method[:2]),
-                method_id=int.from_bytes(method[2:4]),
-            )
+            self.reply(0, commands.Connection.Close, **reason(error.reply_code, error.reply_text, method))
 
     def close(self) -> None:
         """End all sessions; exclusive queues go. Twice is harmless."""
