@@ -1,10 +1,8 @@
 """Standard output, and how much of what was written to it its reader has taken.
 
 Promise     `taken` counts bytes that may be forgotten here: those that went into a file or a terminal, and of a pipe
-            those that its reader has read. What stands in a pipe when its reader ends is lost, and is not counted.
-            The first thousand pieces are given to a waiting reader one at a time, so that one which ends soon
-            (`head`) has read no further than it needed.
-State       Used by one thread. `_is_behind`: the reader does something else, so nothing waits for it.
+            those that its reader has read. The first thousand pieces are given to a waiting reader one at a time, so
+            that one which ends soon (`head`) has read no further than it needed.
 Assumes     A pipe's FIONREAD, asked at its writing end, is what stands in it, as on Linux. Where it is not, all that
             was written counts as taken.
 """

@@ -1,14 +1,10 @@
 """Who may come in, and what they may touch.
 
-Promise     A password is kept as a scrypt hash, and compared in constant time. For `verify` a name that is not
-            known costs as much as a wrong password. What is not permitted is refused with RabbitMQ's words.
-State       `_right` has the password behind a hash, once it was verified or hashed here, as a digest with a key that
-            this process made up: scrypt costs 50 ms by design, and a later login is right or wrong at once.
-            `_wrong` has those that were wrong while the right one was not known. `_lock` guards both; a leaf.
-            docs/decisions/0881-a-password-is-hashed-once.md
-            The users are one dictionary that is replaced, never changed. `_changing` is held by those who replace it,
-            over the write of the users' file too: no other thread waits for it.
-Who runs    `verify` takes its time and runs on a thread of its own; everything else is a look-up.
+Promise     A password is kept as a scrypt hash, and compared in constant time. For `verify` a name that is not known
+            costs as much as a wrong password. What is not permitted is refused with RabbitMQ's words.
+State       `_lock`, a leaf, guards the passwords that were found right and wrong: docs/decisions/0881. The users are
+            one dictionary that is replaced, never changed, by one thread at a time (`_changing`), the file of users
+            too.
 """
 
 from __future__ import annotations

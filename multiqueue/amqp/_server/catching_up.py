@@ -1,10 +1,8 @@
 """Waiting until the server has read what its clients have sent: for tests, which look right after a publish.
 
-Promise     What stands in a connection's socket when `catch_up` is called, and the rest of a message whose begin has
-            come, is read and done before it returns, or that connection is among those that it returns.
-            A connection that the server itself holds back, at a full queue or an alarm, counts as read.
-State       Per I/O thread, `left`: its connections that were not yet seen without anything to read.
-Waiting     The caller waits for the I/O threads, which look again every millisecond, or for its timeout.
+What stands in a connection's socket when `catch_up` is called, and the rest of a message that has begun to come, is
+read and done before it returns. A connection that the server itself holds back, at a full queue or an alarm, counts as
+read. The caller waits for the I/O threads, which look again every millisecond, or for its timeout.
 """
 
 from __future__ import annotations

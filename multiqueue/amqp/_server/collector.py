@@ -1,10 +1,7 @@
 """The garbage collector of a process that is a broker and nothing else.
 
-Promise     Cyclic garbage is still found, a little later: the young after some ten thousand objects more, the old after
-            some million.
-State       The interpreter's own thresholds, as before when the block ends, and what it has frozen: nothing then.
-Why         A message on a queue is five objects in no cycle. By default the collector looks at all of them again when
-            they have grown by a quarter: a third of what a durable message cost. docs/decisions/0861 has the figures.
+A message on a queue is five objects in no cycle. By default the collector looks at all of them again when they have
+grown by a quarter: a third of what a durable message cost. docs/decisions/0861 has the figures.
 """
 
 from __future__ import annotations

@@ -1,17 +1,11 @@
 """A connection of the server, from its first byte to its last.
 
-Promise     A peer, by what it sends or fails to send, ends at most its own connection, cleanly: everything it had goes
-            back to its queues. A peer that reads slowly has a bounded amount waiting, one that publishes too fast
-            is not read from.
 Parts       `reader` makes frames of bytes, `gate` says when it may, `writer` writes, `offloaded` is what other threads
             work for it, `sessions` are its channels. Here are the handshake, the transport's word, time, and the end.
 State       All of a connection belongs to its I/O thread. Other threads come in through `post`.
-Ending      `fault` sends a close and ends the sessions; reasons not to read no longer matter, for only the answer does.
-            `connection_lost` is the one way out. It ends the sessions, then the exclusive queues, then the server
-            forgets; each of them even if another raises. While a commit is under way, its session and the exclusive
-            queues end when it is done: a client that gets an exclusive name next sees its commits done or undone, and
-            none comes later (leases of the Spark source rest on this). Where much is unacked an end takes many turns
-            (`piecework`).
+Ending      docs/design/amqp.md. While a commit is under way, its session and the exclusive queues end when it is done:
+            a client that gets an exclusive name next sees its commits done or undone, and none comes later (leases of
+            the Spark source rest on this).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """A connection's protocol as a table: the handshake, the running, the closing. No I/O, no threads, no broker.
 
-Promise     A method that the table does not allow in a state raises, in RabbitMQ's words, and changes nothing. While
-            a connection is closing, everything but the end of it is dropped.
-State       `state`; `receive` moves it by what the peer sent, `closed_by_server` by what we did.
-Source      AMQP 0-9-1, section 2.2.4; h11 for the shape.
+A method that the table does not allow in a state raises, in RabbitMQ's words, and changes nothing. While a connection
+is closing, everything but the end of it is dropped. Source: AMQP 0-9-1, section 2.2.4; h11 for the shape.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """From bytes to frames, and from frames to sessions.
 
-Promise     No bytes of a peer end more than its own connection. Bytes that cannot be frames end it once what came
-            before them is done.
+Promise     Bytes that cannot be frames end the connection once what came before them is done.
 Runs        Publishes that stand next to each other go to a store together. Any other frame, and the end of the
-            frames that are there, hands them in first: nothing of this connection overtakes them, and they wait for
-            no later frame. docs/decisions/0875-publishes-in-runs.md
-State       The bytes of a frame that is not whole, and whether what comes is read as frames at all. They belong to the
-            connection's I/O thread.
+            frames that are there, hands them in first. docs/decisions/0875-publishes-in-runs.md
+State       It belongs to the connection's I/O thread.
 """
 
 from __future__ import annotations

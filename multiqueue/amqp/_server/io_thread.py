@@ -1,8 +1,7 @@
 """An I/O thread: an event loop for many connections, and the turns of their consumers.
 
-Promise     Posted callbacks run on the thread, in order. A consumer that has work is served on it: see `Turns`. Of long
-            work one piece is done between two looks at the sockets, however many connections have some.
-Waiting     The loop waits for sockets, timers and `post`.
+Posted callbacks run on the thread, in order. Of long work one piece is done between two looks at the sockets, however
+many connections have some.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Who hashes passwords: one thread, in fair turns by address and user, with a bound to what waits.
 
-Promise     A password that is known, right or wrong, needs no hash (`Access.look`). For the others one thread is all
-            that strangers get. Every user at every address has its turn, so a crowd that guesses the password of one
-            delays the login of another by one hash. Of one user at one address 16 wait, of all 256; more are refused.
-            A login whose peer has left is dropped.
+Promise     Every user at every address has its turn, so a crowd that guesses the password of one delays the login of
+            another by one hash. Of one user at one address 16 wait, of all 256; more are refused. A login whose peer
+            has left is dropped.
 State       `_lanes` counts what waits or runs by address and user, under `_lock`, which is held while the executor's
             locks are taken, never the other way around.
 Waiting     No call waits here: `told` is called on the thread that hashes, and passes the word on.

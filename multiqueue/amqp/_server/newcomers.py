@@ -4,7 +4,6 @@ Promise     There are `most` of them at the most, and half as many from one addr
             are too many, another is cut: one that was refused already, else the one that came first. So a peer that
             logs in at once gets through, however many others from its address only sit there.
 State       `_lock` guards the crowds; a leaf. Each newcomer is in that of its address until it leaves.
-Assumes     A login takes milliseconds, and a crowd of half of `most` takes longer to come.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The work that other threads do for a connection: a commit, a long purge, the storing of publishes.
 
-Promise     Offloaded work ends by itself all that must not be undone. Its follow-up on the I/O thread answers, and is
-            left out when the connection has ended meanwhile. A fault that comes while a commit is under way waits for
-            it: the session of that commit is another thread's until then.
-State       Whether a commit is under way and for which session, the fault that waits for it, and the methods that
-            wait for commits. All of it belongs to the connection's I/O thread.
+Offloaded work ends by itself all that must not be undone. Its follow-up on the I/O thread answers, and is left out when
+the connection has ended meanwhile. A fault that comes while a commit is under way waits for it: the session of that
+commit is another thread's until then. All fields belong to the connection's I/O thread.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Log lines that strangers cause: so many of each kind in a while, and then how many were left out.
 
-Promise     Peers that have not logged in cost the log `LINES` lines of each kind in `PERIOD`
-            seconds, and one that counts the rest.
-State       `_lock` guards the counts; a leaf, nothing is logged with it held. Kinds are the format strings of lines, so
-            there are few.
-Who runs    Any thread. `flush` is called now and then by the server, so that a count is told though nothing follows.
+Peers that have not logged in cost the log `LINES` lines of each kind in `PERIOD` seconds, and one that counts the rest.
+Any thread may call; the server calls `flush` now and then. `_lock` is a leaf. Kinds are format strings, so there are
+few.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Why a connection is not read from, and what waits meanwhile.
 
 Promise     While a reason stands, frames that came before it wait in order, and none is lost when it ends.
-State       `reasons`, the frames that wait, and whether the transport is read from. All of it belongs to the
-            connection's I/O thread. The reasons are: work that was offloaded (a password, a commit, a purge), a method
-            that waits for commits, a queue without room, an alarm, replies that are not fetched. The part that pauses
-            reading for a reason also resumes it.
+State       All of it belongs to the connection's I/O thread. The part that pauses reading for a reason also resumes it.
 Softly      Reasons that are about publishing (a queue without room, an alarm), and those before the login, let us read
             on until 64 KiB wait: so a peer that leaves is noticed, and a close or cancel among them is done, with what
             stands before it. The frames behind it wait on.

@@ -1,14 +1,8 @@
 """The server: its listening sockets, I/O threads, and the connections that come in.
 
-Promise     `serve` returns when clients can connect. `close` tells every client, gives back what it had, and returns
-            when no thread of the server's is left.
 State       `_lock` guards the connections, the alarms and the counters. It is a leaf: no queue, socket or callback
             is called with it held.
-Threads     `multiqueue-amqp-N` run the event loops; N = 0 also accepts, and looks at the alarms. Up to eight of
-            `multiqueue-amqp-commits` wait for commits of transactions, two of `multiqueue-amqp-long` purge, one of
-            `multiqueue-amqp-logins` hashes passwords: none ever waits for another. `newcomers`, `logins` and
-            `strangers` bound what strangers may have.
-Waiting     `close` waits for connections to be gone, which each one reports; then it cuts those that are not.
+Threads     docs/design/amqp.md. I/O thread 0 also accepts, and looks at the alarms.
 Membership  A connection is registered before its first byte is read and forgotten after its channels have ended. One
             that is accepted while the server closes is cut at once.
 """

@@ -1,7 +1,6 @@
 """Users that were made or changed while the server ran, kept in the data directory.
 
-Promise     A change that was answered is in the file, whole, after any crash: it is written beside, synced and renamed.
-            A file that cannot be read is an error that names it, never an empty list of users.
+A change that was answered is in the file, whole, after any crash. A file that cannot be read is an error that names it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The way out of a connection: frames are collected until a turn ends, and written at once.
 
-Promise     The bytes that wait for a slow reader are bounded: its consumers want nothing while it is behind, and when
-            its replies are more than four times the write buffer, nothing further is read from it either.
-State       The pieces to be written, the confirms to be told, and what was written since the reader fell behind. All of
-            it belongs to the connection's I/O thread.
+The bytes that wait for a slow reader are bounded: its consumers want nothing while it is behind, and when its replies
+are more than four times the write buffer, nothing further is read from it. All of it belongs to the connection's I/O
+thread.
 """
 
 from __future__ import annotations

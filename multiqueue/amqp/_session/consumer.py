@@ -1,7 +1,6 @@
 """A consumer of a session: what stands between a broker queue and the deliveries of a client.
 
-Who runs    `deliver` and everything that changes it: the thread of its session. `on_work` and `on_cancelled` are
-            called by the queue, on any thread, and only pass the word on.
+`on_work` and `on_cancelled` are called by the queue, on any thread; all else runs on the thread of its session.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """The messages that a session has delivered, until they are settled.
 
-Promise     A message that was delivered and not acked stands in `unacked` under its delivery tag, in order of delivery,
-            and is settled once. Those of one consumer are settled in one step of their queue, but for very many: they
-            are settled in order, piece by piece (`piecework`), and nothing of the client is done in between.
-State       The last delivery tag, `unacked`, and the window over all consumers. One thread uses them; any thread may
-            read the counters.
+Promise     A message that was delivered and not acked stands in `unacked` under its delivery tag, in order of delivery.
+            Those of one consumer are settled in one step of their queue; very many are settled piece by piece
+            (`piecework`), in order, and nothing of the client is done in between.
+State       One thread uses it; any thread may read the counters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Ending in steps: each step is done once, even if another raises.
-
-Promise     A step that raises is logged with what it was, and the steps behind it run. So a consumer that cannot be
-            removed keeps no message, no exclusive queue and no other consumer from ending.
-"""
+"""Ending in steps: one that raises is logged, and keeps no message, queue or consumer behind it from ending."""
 
 from __future__ import annotations
 

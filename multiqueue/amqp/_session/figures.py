@@ -1,9 +1,7 @@
 """A server's connections, channels and consumers in figures, for monitoring.
 
-Who runs    Any thread may read. The I/O thread of a connection goes on meanwhile: each figure is of a moment of its
-            own, and a connection that ends in between is left out or shown as it was.
-Cost        For the sake of these figures a publish, a redelivery, a delivery without acks and a get are counted on
-            their channel, by an addition each, and bytes once a turn of the I/O loop. All else follows from the rest.
+Any thread may read while the I/O thread goes on: each figure is of a moment of its own, and a connection that ends in
+between is left out or shown as it was.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 Promise     A frame that the table does not allow raises, in RabbitMQ's words, and changes nothing. What comes
             on a channel that the server is closing is dropped until the close is answered.
-State       `state`, and the content that is being put together: one body at a time, never larger than its
-            header said, and the header never more than `max_message_bytes`.
-Content     A publish is method, header, and body frames until the header's size is reached; an empty body has none.
+State       `state`, and the content that is being put together: never larger than its header said, and the header never
+            more than `max_message_bytes`. A publish is method, header, and body frames; an empty body has none.
 Source      AMQP 0-9-1, sections 2.2 and 4.2; h11 for the shape.
 """
 

@@ -1,10 +1,8 @@
 """Work of one connection that may be long, done piece by piece on its I/O thread.
 
-Promise     Work that is added is done to its end, in order, also when the connection ends meanwhile. Other connections
-            of the thread have their turns between two pieces. Work of one piece is done at once.
-State       Everything belongs to the I/O thread.
-Who runs    The first piece: the call of `add`, if nothing is before it. The others: the I/O thread, one piece, of one
-            connection, each time it has looked at its sockets.
+Work that is added is done to its end, in order, also when the connection ends meanwhile. The first piece is done by
+`add`, if nothing is before it; the others when the I/O thread has looked at its sockets, one piece of one connection
+each time.
 """
 
 from __future__ import annotations

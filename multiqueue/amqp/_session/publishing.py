@@ -2,8 +2,7 @@
 
 Promise     A publish is confirmed after the broker has answered for it, and never before its `basic.return`. One that
             needs no second look (no transaction, user-id, reply-to, CC or BCC) is neither decoded nor routed twice.
-State       The publish of before, the confirms, the last run of publishes, the address of direct answers. One thread
-            uses them; any thread may read the counters.
+State       One thread uses it; any thread may read the counters.
 """
 
 from __future__ import annotations

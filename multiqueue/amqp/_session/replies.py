@@ -2,8 +2,7 @@
 
 Promise     The address of a reply consumer is known to those who got one of its requests, and leads to it from every
             connection to the same virtual host, over a wire or in the process. When it ends, answers are unroutable.
-State       `_lock` guards the queues of a virtual host, `_hosts_lock` what is known of hosts; both are leaves. A host
-            that is gone takes its entry with it.
+State       `_lock` guards the queues of a virtual host, `_hosts_lock` what is known of hosts; both are leaves.
 Source      RabbitMQ's direct reply-to.
 """
 

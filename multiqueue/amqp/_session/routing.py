@@ -1,10 +1,7 @@
 """Where a message goes that asks for more than its routing key: CC, BCC, direct reply-to.
 
-Promise     A queue gets one copy, however many keys lead to it. BCC is taken out of what is delivered, CC stays. The
-            address of an answer is written into a request in the place of the name that asked for it. Every other
-            property leaves in the bytes that it came in.
-Used by     The publishing part of a session.
-Source      RabbitMQ's sender-selected distribution and direct reply-to.
+A queue gets one copy, however many keys lead to it. BCC is taken out of what is delivered, CC stays; the address of an
+answer takes the place of the name that asked for it. Source: RabbitMQ's sender-selected distribution.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """A session: one AMQP channel over a virtual host. Frames or methods go in, answers and deliveries to `Output`.
 
-Promise     A message that was delivered and not acked goes back to its place, flagged, when the session ends for any
-            reason. No part of an end depends on another: see `ending`.
 State       Everything of a session belongs to one thread, which is that of its connection. Other threads
             post to it (a commit, a deleted queue). No socket and no thread is its own.
 Parts       `publishing` and `deliveries` are the two directions; `declaring` and `consuming` register the methods
             that are called by `HANDLERS`.
-Membership  `end` is the one way out. 1. Consumers want nothing further, so that nothing comes back to a session that
-            ends.  2. Unacked messages go back, in order of delivery.  3. Consumers leave their queues: the next single
-            active or exclusive consumer finds everything at its place.
+Membership  `end` is the one way out; docs/design/amqp.md has its steps.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """A session in transaction mode: its publishes and settlements, put off until commit.
 
-Promise     As the broker's `Transaction`, which does the work. Messages that were settled and not committed are the
-            session's again after a rollback, under their old delivery tags. Where a queue refused a message at commit,
-            everything else is done and the channel is closed, as RabbitMQ does it: 406, partial tx completion. A
-            mandatory message that no queue has is returned at commit, before its answer, and never after a rollback.
-Waiting     A commit may wait for a disk, so a server runs it on a thread of its own; the connection reads nothing
-            further until it is done.
+Promise     As the broker's `Transaction`, which does the work. Where a queue refused a message at commit, everything
+            else is done and the channel is closed, as RabbitMQ does it: 406, partial tx completion. A mandatory message
+            that no queue has is returned at commit, before its answer, and never after a rollback.
+Waiting     A commit may wait for a disk: a server runs it on a thread of its own, and reads nothing of the connection.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Whose turn it is: the consumers that may have work, and how many messages each gets.
 
-Promise     A consumer with work is served on its session's thread until it has none: publishers never write to a
-            socket of somebody else's. While several of one queue have work, each gets one message in turn; one that is
-            alone at its queue, runs.
+Promise     A consumer with work is served on its session's thread until it has none. While several of one queue have
+            work, each gets one message in turn; one that is alone at its queue, runs.
 State       `_lock` guards the set of ready consumers and `_scheduled`. It is a leaf: nothing is called under it.
-Waiting     A queue's notification puts its consumer into the set; the one that finds no turn scheduled schedules one.
-            A turn takes the whole set out, and clears the flag with it, before it pulls: what is notified meanwhile
-            schedules the next. Consumers that a turn leaves at its limit go back into the set.
-Membership  A consumer that was cancelled is pulled once more at most, and its queue gives it nothing.
+Waiting     The notification that finds no turn scheduled schedules one. A turn takes the whole set out, and clears the
+            flag with it, before it pulls: what is notified meanwhile schedules the next.
 Source      "Consumer-Queue Interactions": the publisher's thread notifies, the consumer's thread pulls.
 """
 

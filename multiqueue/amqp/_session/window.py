@@ -1,9 +1,8 @@
 """Prefetch: how many deliveries a consumer, and its channel as a whole, may have unacknowledged.
 
-Promise     As `Credit`, in messages: a consumer's own limit and its channel's both hold.
-Assumes     that everything which changes a window runs on the I/O thread of its connection: a pull takes, an ack gives
-            back. So there is no lock. A publisher's thread that looks at `is_open` meanwhile may see the value of
-            before; the thread that changed it then tells the queue, which looks again under its own lock.
+Everything which changes a window runs on the thread of its session, so there is no lock. A publisher's thread that
+looks at `is_open` meanwhile may see the value of before; the session then tells the queue, which looks again under its
+own lock.
 """
 
 from __future__ import annotations

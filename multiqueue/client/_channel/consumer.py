@@ -1,11 +1,7 @@
 """A consumer: from its deliveries on the reader thread to the application.
 
-Promise     1. The reader is never made to wait.
-            2. Every delivery is handed on once, or dropped because its connection is gone and the
-               server will deliver it again.
-            3. `ended` comes after the last delivery, once.
-Who runs    `accept` and `ended` are called by the reader; `run` and its callback on the work pool, in the lane of the
-            channel; any thread takes from an inbox.
+`accept` and `ended` are called by the reader, which never waits here; `run` and its callback run on the work pool, in
+the lane of the channel; any thread takes from an inbox. `ended` comes once, after the last delivery.
 """
 
 from __future__ import annotations

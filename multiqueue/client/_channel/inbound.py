@@ -1,7 +1,5 @@
 """The lane of a channel: deliveries and callbacks on their way from the reader to the work pool.
 
-Promise     Jobs of the lane run one at a time, in the order in which they were put, deliveries included. Nothing here
-            makes the reader wait, and it runs no code of the user's.
 State       The channel's lock guards `queued` and `_batch`, deliveries that the lane does not have yet; the channel is
             in `to_flush` while there are any. The lane is put to with the lock held, so that the end of a consumer
             comes behind its deliveries. The thread that runs a callback writes `running_since`.

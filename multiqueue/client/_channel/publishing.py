@@ -1,8 +1,7 @@
 """Publishing on a channel, and the server's answers for what was published.
 
-Promise     A message that is refused here was not sent. One that was sent is either on its way or, with confirms, among
-            the unconfirmed until the server has answered for it; their order is the order of the wire.
-State       The channel's lock guards all fields. It is held while a message gets its number and joins the link.
+State       The channel's lock guards all fields. It is held while a message gets its number and joins the link, so that
+            the order of the unconfirmed is the order of the wire.
 Waiting     A publisher waits for the flow, which `changed` tells, then for room in the link; both within one deadline.
             A thread that waits for confirms is woken by the last answer and by the end.
 Who runs    `confirmed` and `flow` on the reader thread; `republish` on the thread of recovery; the rest on any thread.

@@ -1,9 +1,8 @@
 """What an application declared over a connection, to be declared again after a recovery.
 
-Promise     `replay` gives what was declared and not deleted, in an order that works: exchanges, queues, bindings. A
-            queue that the server named, and that went with the connection, gets a new name, which takes the old
-            one's place in bindings and `current_name`.
-State       `_lock` guards the three registries and the renamings. It is a leaf.
+`replay` gives what was declared and not deleted, in an order that works: exchanges, queues, bindings. A queue that the
+server named, and that went with the connection, gets a new name, which takes the old one's place. `_lock`, a leaf,
+guards it all.
 """
 
 from __future__ import annotations

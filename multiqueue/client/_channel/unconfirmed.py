@@ -1,9 +1,7 @@
 """Publisher confirms: which messages the server has not answered for yet.
 
-Promise     Messages are numbered from 1 in the order they go out. An answer settles one number, or with `multiple` all
-            up to it, each once. A `Confirm` runs no callback on the thread that reads the answers.
-State       The lock of the channel guards an `Unconfirmed`; it is also held while the message is handed to the link:
-            number and order on the wire cannot differ.
+Messages are numbered from 1 in the order they go out: the lock of the channel guards an `Unconfirmed`, and is held
+while the message is handed to the link. A `Confirm` runs no callback on the thread that reads the answers.
 """
 
 from __future__ import annotations

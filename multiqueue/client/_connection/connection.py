@@ -1,13 +1,9 @@
 """A connection: channels over a link, from the first handshake to the end, links that are lost in between included.
 
-Promise     1. The link's reader thread tells us what arrived; nothing that it calls here waits or runs user code.
-            2. `close` and loss reach every channel, and every thread that waits on one of them, once.
-            3. A connection that was lost without our asking is recovered until it is closed: see `recovery`.
 State       `_lock` guards all fields that change. States are those of `states`.
 Lock order  `_lock` -> the locks of `callbacks` and of the pool's multi-queue, when a channel is made. Otherwise not
             held while a channel, the link or the pool is called.
-Waiting     `_ended` is set when the last link is gone for good; `_changed` is notified at every change of state. For
-            callbacks see `callbacks`.
+Waiting     `_ended` is set when the last link is gone for good; `_changed` is notified at every change of state.
 Who runs    `arrived` and `lost` on the reader thread; recovery on a thread of its own; everything else on any.
 Membership  A channel leaves `_channels` when it has finished. Its number is used again, the lowest first.
 """

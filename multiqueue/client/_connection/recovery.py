@@ -1,14 +1,8 @@
-"""Recovery: from a lost link to a connection that is as it was.
+"""Recovery: from a lost link to a connection that is as it was, on a thread of its own.
 
-Promise     In this order: wait, connect (again and again, until it succeeds or the connection is closed), channels with
-            their numbers, quality of service and modes, then exchanges, queues, bindings, then consumers, then the
-            messages that the server had not answered for, and only then is anybody else let in. Those messages may
-            arrive twice: the server may have had them.
-            What cannot be restored is logged and costs nothing else. A link that is lost meanwhile begins it anew.
-Who runs    A thread of its own, one per interruption.
-Waiting     Between attempts, for `recovery_interval` seconds; `Connection.close` ends that wait. A call of recovery
-            ends like any other: with its answer, its timeout, or the link.
-Source      AutorecoveringConnection of RabbitMQ's Java client, republishing aside.
+What cannot be restored is logged and costs nothing else. A link that is lost meanwhile begins it anew. The order, and
+what is published again, is promise 9 of docs/design/client.md. Source: AutorecoveringConnection of RabbitMQ's Java
+client.
 """
 
 from __future__ import annotations

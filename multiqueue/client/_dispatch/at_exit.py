@@ -1,10 +1,7 @@
-"""Connections that are still open when the program ends are closed then, so that what was published leaves first.
+"""Connections that are still open when the program ends are closed then: docs/decisions/0877-closed-at-exit.md.
 
-Promise     A program that publishes and ends without `close` has sent everything, as far as `close_timeout` allows.
-State       `_lock` guards `_open`; a leaf, not held while a connection is closed.
-Who runs    `close_all` runs where `atexit` does: on the main thread, after threads that are no daemons have ended,
-            and before the daemon threads of the connections are stopped.
-Assumes     A forked child has none of the threads, so connections that its parent made are not its to close.
+`close_all` runs where `atexit` does: on the main thread, after threads that are no daemons have ended, and before the
+daemon threads of the connections are stopped. `_lock` guards `_open`; a leaf, not held while a connection is closed.
 """
 
 from __future__ import annotations

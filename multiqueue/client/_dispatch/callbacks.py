@@ -1,10 +1,6 @@
 """Who runs the callbacks of one connection: its lanes in the work pool, and the executor beneath.
 
-Promise     1. What is dispatched runs once: in the order of its lane, or at once when the pool has ended.
-            2. An exception of a callback reaches the handler in the settings, and costs nothing else.
-            3. An executor of ours ends with the connection; one that was given is left alone.
-State       `_lock` guards `_lanes`. A lane counts from `add_lane` until its last job, which is `remove_lane`.
-Lock order  `_lock` is a leaf.
+State       `_lock`, a leaf, guards `_lanes`. A lane counts from `add_lane` until its last job, which is `remove_lane`.
 Waiting     `_lanes_left` is set by the last lane that leaves; `leave` waits for it, `close_timeout` seconds at most.
 Membership  The connection's own lane is the first to come, and leaves when `end` has put its last job.
 """

@@ -1,12 +1,10 @@
 """What is on its way out: any thread appends, one thread sends. Frames for a socket, steps for a broker in process.
 
-Promise     Pieces leave in the order they were appended, each append in one piece. Appending waits for no socket.
 State       `_lock` guards all fields.
 Waiting     The writer waits on `has_pieces`: appending to an empty outbox notifies, so does `close`. Publishers
             wait on `has_room`: the writer notifies whenever it has taken everything out, so does `close`.
             Acknowledgements and calls never wait for room: they are small, and bounded by what the server sent.
-Batches     The writer takes all there is at once. Under load it is given the interpreter rarely, and sends hundreds of
-            frames with one system call; without load it is woken by the first.
+Batches     The writer takes all there is at once. Under load it sends hundreds of frames with one system call.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """How many bytes of deliveries wait in the client, and whether the reader may go on.
 
-Promise     At `limit` bytes the reader stops before it reads further, so memory is bounded by the limit and what one
-            read brings. It goes on when half is left, and at once while somebody waits for an answer of the server: the
-            answer stands behind the deliveries, and a callback that waits for it can take none of them.
-State       `_lock` guards all fields.
-Waiting     `may_read` is waited for by the reader alone. `release` notifies at half, `answer_wanted` at the first who
-            waits, `nudge` when a link ends.
+At `limit` bytes the reader stops before it reads further; it goes on when half is left, and at once while a thread
+waits for an answer, which stands behind the deliveries. docs/decisions/0822-a-full-buffer.md. `_lock` guards all
+fields. The reader waits on `may_read`: `release` notifies at half, `answer_wanted` when the first waits, `nudge` when a
+link ends.
 """
 
 from __future__ import annotations

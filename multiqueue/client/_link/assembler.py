@@ -1,8 +1,7 @@
 """Bytes to events: whole methods, each with its content. No I/O; one thread uses an assembler.
 
-Promise     However the bytes were cut, the same events come out, in the order in which they were complete.
-State       A machine per channel: no content under way, waiting for the header, waiting for so many bytes of body.
-            A frame that does not fit raises `ConnectionFault` 505; heartbeats are no events.
+However the bytes were cut, the same events come out, in the order in which they were complete. A frame that does not
+fit raises `ConnectionFault` 505; heartbeats are no events.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """A link to a broker in this process: no sockets and no frames, one thread in the place of reader and server.
 
-Promise     As over a wire: the broker's side of each channel is the server's own `Session`. The requests of a
-            channel are done in order, answers come in order, a refusal closes the channel or the connection, and the
-            end of the link gives unsettled messages back.
 State       `_sessions` belongs to the link's thread, which does everything. `_lock` guards `_error`.
 Waiting     The thread waits on the outbox, to which the client appends its requests and the broker's threads their
             reports; and for the receive buffer when that is full (`direct_sessions`). `end` closes the one and nudges

@@ -1,6 +1,5 @@
 """The sessions of one direct link: what a server's connection is to its sessions, without a socket.
 
-Promise     The client is told everything in order, at the latest when a turn of the link's thread ends.
 State       Everything belongs to the link's thread, but for `throttled`, which publishers read.
 Waiting     A call behind publishes whose commit is under way waits for it, and what its channel sends after it waits
             behind it; other channels go on. A commit and a purge are done on the link's thread, which waits for the

@@ -1,14 +1,11 @@
 """A link over a socket: a reader thread, a writer thread, and one for heartbeats.
 
-Promise     1. The reader runs no code of the user's, so nothing that the user does keeps it from reading, the buffer's
-               limit aside. Heartbeats go on in any case.
-            2. When the link ends, by the socket or by a call, `Listener.lost` is called once, by the reader, after both
-               other threads have ended and the socket is closed.
 State       `_lock` guards `_error`, why the link ends; it is a leaf. The socket is read by the reader and written by
-            the writer alone; anybody may shut it down.
+            the writer alone; any thread may shut it down.
 Waiting     The reader waits for the socket, and for the receive buffer: `end` shuts the one down and nudges the other.
             The writer waits for the outbox, which `end` closes, or in `sendall`, which the shut-down ends. The
-            heartbeat thread waits on `_over`. A peer that neither reads nor writes is found dead by that thread.
+            heartbeat thread waits on `_over`, and finds a peer dead that neither reads nor writes.
+Membership  The reader calls `Listener.lost` once, after both other threads have ended and the socket is closed.
 """
 
 from __future__ import annotations
