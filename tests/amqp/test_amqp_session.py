@@ -41,14 +41,14 @@ class Paper:
     def reply(self, number: int, method: Any, /, **fields: Any) -> None:
         self.told.append((number, method.name, fields))
 
-    def deliver(self, number: int, consumer: Any, tag: int, redelivered: bool, names: bytes, *content: bytes) -> None:
-        self.told.append((number, consumer.tag, tag, redelivered, content[1]))
+    def deliver(self, number: int, consumer: Any, tag: int, redelivered: bool, content: Any) -> None:
+        self.told.append((number, consumer.tag, tag, redelivered, content[2]))
 
     def confirm(self, confirms: Confirms) -> None:
         self.told += [(confirms.number, each) for each in confirms.take()]
 
-    def returned(self, number: int, code: int, names: bytes, properties: bytes, body: bytes) -> None:
-        self.told.append((number, code, body))
+    def returned(self, number: int, code: int, content: Any) -> None:
+        self.told.append((number, code, content[2]))
 
     def do_in_pieces(
         self, work: Iterator[object], session: Any, method: bytes, then: Callable[[], object] = lambda: None

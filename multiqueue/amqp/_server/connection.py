@@ -39,14 +39,14 @@ from .frame_reader import FrameReader
 from .handshake import Claim, RefusedLogin, claim, common_name
 from .io_thread import IoThread
 from .newcomers import Newcomer, network_of
-from .offloaded import Offload, Offloaded, OffloadLong
+from .offloaded import Offloaded
 from .ports import ServerPort
 from .read_gate import ReadGate
 from .writer import FrameWriter
 
 if TYPE_CHECKING:
     from ...broker import BrokerError, BrokerQueue, Run
-    from .._session.effects import Puller, Served
+    from .._session.effects import Puller, Served, Work
 
 _log = logging.getLogger("multiqueue.amqp")
 _numbers = itertools.count(1)
@@ -92,8 +92,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.gate: ReadGate = ReadGate(self.sessions, self._process, self.writer.flush)
         self.reader: FrameReader = FrameReader(self, self.machine, self.gate, self.writer, self._monitor)
         self.offloaded: Offloaded = Offloaded(server, self, self.gate)
-        self.offload: Offload = self.offloaded.offload
-        self.offload_long: OffloadLong = self.offloaded.offload_long
+        self.offload: Callable[[Work, Served], None] = self.offloaded.offload
+        self.offload_long: Callable[[Work, Served, bytes], None] = self.offloaded.offload_long
         self.postpone: Callable[[Served, bytes, Run], None] = self.offloaded.postpone
         self.status_json: Callable[[], bytes] = server.status_json
         self.piecework: Piecework = Piecework(io.do_piece, self.flush)
@@ -212,11 +212,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return Session(number, self.client, self.writer, self)
 
     def do_in_pieces(
-        self,
-        work: Iterator[object],
-        session: Served,
-        method: bytes,
-        then: Callable[[], object] = lambda: None,
+        self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = lambda: None
     ) -> None:
         """See `Effects.do_in_pieces`. Other connections have their turns between the pieces.
 

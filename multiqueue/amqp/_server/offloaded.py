@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
-from .._session.effects import Result, Served
+from .._session.effects import Served, Work
 from .._session.faults import fail
 from .ports import ConnectionPort, ServerPort
 from .read_gate import ReadGate
@@ -23,20 +23,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("multiqueue.amqp")
 _COMMIT = "commit"
-
-
-class Offload(Protocol):
-    """The type of `Offloaded.offload`, which keeps how `work` and `then` fit."""
-
-    def __call__(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None: ...
-
-
-class OffloadLong(Protocol):
-    """The type of `Offloaded.offload_long`."""
-
-    def __call__(
-        self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes
-    ) -> None: ...
 
 
 class Offloaded:
@@ -51,14 +37,13 @@ class Offloaded:
         self.fault: tuple[AmqpError | BrokerError, bytes] | None = None  # waits for the commit
         self.postponed: dict[Served, bytes] = {}  # methods that wait for commits
 
-    def offload(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None:
+    def offload(self, work: Work, session: Served) -> None:
         def run() -> None:
             try:
-                result = work()
-            except BaseException as error:  # noqa: BLE001  # belongs to the connection
-                self._connection.post(self._came_back, partial(_raise, error), error)
-            else:
-                self._connection.post(self._came_back, partial(then, result), None)
+                answer, error = work(), None
+            except BaseException as failure:  # noqa: BLE001  # belongs to the connection
+                answer, error = partial(_raise, failure), failure
+            self._connection.post(self._came_back, answer, error)
 
         self._server.offload(run)  # raises when no thread can be had; then nothing is under way
         self.is_under_way, self.session = True, session
@@ -70,12 +55,8 @@ class Offloaded:
         connection = self._connection
         if connection.is_lost:
             if error is not None:
-                _log.warning(
-                    "%r: what it asked for last failed after its end: %s",
-                    connection,
-                    error,
-                    extra={"connection": connection.name},
-                )
+                extra = {"connection": connection.name}
+                _log.warning("%r: what it asked for last failed after its end: %s", connection, error, extra=extra)
             connection.finish()
             return
         if self.fault is not None:
@@ -92,15 +73,13 @@ class Offloaded:
         except BaseException as failure:  # noqa: BLE001  # every one ends a channel or a connection
             fail(self._connection, session, failure, method)
 
-    def offload_long(
-        self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes
-    ) -> None:
+    def offload_long(self, work: Work, session: Served, method: bytes) -> None:
         reason = object()
         self._gate.pause(reason)
 
         def run() -> None:
             try:
-                answer: Callable[[], Any] = partial(then, work())
+                answer = work()
             except BaseException as error:  # noqa: BLE001  # belongs to the channel
                 answer = partial(_raise, error)
             self._connection.post(self._long_ended, reason, answer, session, method)

@@ -146,20 +146,20 @@ def _purge_queue(session: Session, method: Any) -> None:
     client.rights.check("read", "queue", name)
     queue = client.host.queue(name, owner=client.owner)
 
-    def answer(count: int) -> None:
-        if not method.nowait:
-            session.reply(commands.Queue.PurgeOk, message_count=count)
-
-    if len(queue) <= _FEW:
-        answer(queue.purge())
-        return
     effects = session.effects
 
     def is_to_stop() -> bool:
         time.sleep(_NAP)  # so that the I/O thread need not ask for the interpreter's lock, and wait 5 ms for it
         return effects.is_closed
 
-    effects.offload_long(lambda: queue.purge(is_to_stop), answer, session, _PURGE)
+    def answer(count: int) -> None:
+        if not method.nowait:
+            session.reply(commands.Queue.PurgeOk, message_count=count)
+
+    if len(queue) <= _FEW:
+        answer(queue.purge())
+    else:
+        effects.offload_long(lambda: partial(answer, queue.purge(is_to_stop)), session, _PURGE)
 
 
 @answers(commands.Queue.Delete)
@@ -212,7 +212,7 @@ def _commit(session: Session, method: Any) -> None:
         opening = session.deliveries.opening(transaction.take_committed())
         session.effects.do_in_pieces(opening, session, _COMMIT, partial(answer, outcome))
 
-    session.effects.offload(transaction.commit, committed, session)
+    session.effects.offload(lambda: partial(committed, transaction.commit()), session)
 
 
 @handles(commands.Tx.Rollback)

@@ -7,7 +7,7 @@ on the session's thread, `post` and `notify` on any. Nothing here is called with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .confirms import Confirms
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ...broker import BrokerError, BrokerQueue, Run
     from .._wire.errors import AmqpError
 
-Result = TypeVar("Result")
+Work = Callable[[], Callable[[], object]]
+"""Something for another thread; it returns what follows on the session's."""
 Content = tuple[bytes, bytes, bytes]
 """Exchange and routing key as on the wire, the block of properties, the body: as `content_of` gives them."""
 
@@ -98,15 +99,13 @@ class Effects(Sender, Protocol):
     def postpone(self, session: Served, payload: bytes, run: Run) -> None:
         """Call a method when publishes before it are committed. Later steps of the session wait behind it."""
 
-    def offload(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None:
-        """Run `work`, which may wait for a disk, then `then` on the session's thread. Nothing else of it is done
-        meanwhile. `then` answers, and is left out when the client is gone; `work` leaves the session fit to be ended.
+    def offload(self, work: Work, session: Served) -> None:
+        """Run `work`, which may wait for a disk, then what it returns, on the session's thread. Nothing else of it is
+        done meanwhile. `work` leaves the session fit to be ended: where the client is gone, the rest is left out.
         """
 
-    def offload_long(
-        self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes
-    ) -> None:
-        """Run `work`, which may take any time and touches nothing of the session's, then `then`, to answer `method`."""
+    def offload_long(self, work: Work, session: Served, method: bytes) -> None:
+        """As `offload`, for `work` that may take any time and touches nothing of the session's, to answer `method`."""
 
     def do_in_pieces(
         self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = ...

@@ -89,6 +89,7 @@ class Channel(Closing):
     def __init__(self, connection: Host, number: int) -> None:
         self.connection = connection
         self.number = number
+        self._log = logging.LoggerAdapter(_log, {"connection": repr(connection)})
         settings, buffer = connection.settings, connection.receive_buffer
         self._current_name = connection.topology.current_name
         self._life = life = Lifecycle(repr(self), number, recovers=settings.recover)
@@ -430,9 +431,7 @@ class Channel(Closing):
         names, reason = (method.exchange, method.routing_key), (method.reply_code, method.reply_text)
         returned = Returned(self, event.body, event.properties, *names, *reason)
         if self.on_returned is None:
-            _log.warning(
-                "%r: %r came back: %s", self, returned, method.reply_text, extra={"connection": repr(self.connection)}
-            )
+            self._log.warning("%r: %r came back: %s", self, returned, method.reply_text)
         else:
             self.inbound.dispatch(self.on_returned, returned)
 
@@ -508,11 +507,7 @@ class Channel(Closing):
         with self.connection.receive_buffer.answer_wanted():
             if self._life.ended.wait(self.connection.settings.close_timeout):
                 return
-        _log.warning(
-            "%r: the server did not answer channel.close; closed without",
-            self,
-            extra={"connection": repr(self.connection)},
-        )
+        self._log.warning("%r: the server did not answer channel.close; closed without", self)
         self.finish(None)
 
     def finish(self, error: Exception | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted
+from .._base.errors import ClientError, ConnectionClosed
 from .._base.states import State
 from .._channel.channel import Channel
 from .._channel.recorded_topology import Declaration
@@ -27,6 +27,7 @@ def begin_recovery(connection: Connection) -> None:
 class Recovery:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._log = logging.LoggerAdapter(_log, {"connection": repr(connection)})
         self._scratch: Channel | None = None
 
     def run(self) -> None:
@@ -36,15 +37,10 @@ class Recovery:
             try:
                 link = connection.connect_again()
             except ClientError as error:
-                _log.warning("%r: %s; trying again", connection, error, extra={"connection": repr(connection)})
+                self._log.warning("%r: %s; trying again", connection, error)
                 continue
             except Exception as error:  # noqa: BLE001  # no error here gives the connection up
-                _log.error(
-                    "%r: connecting failed; trying again",
-                    connection,
-                    exc_info=error,
-                    extra={"connection": repr(connection)},
-                )
+                self._log.error("%r: connecting failed; trying again", connection, exc_info=error)
                 continue
             if not connection.adopt(link):
                 return
@@ -64,16 +60,11 @@ class Recovery:
                 self._each(channel, lambda channel: channel.resume_consumers(link))
             messages = sum(channel.republish(link) for channel in channels if channel.state is State.INTERRUPTED)
         except ConnectionClosed as error:
-            _log.warning("%s; beginning anew", error, extra={"connection": repr(self._connection)})
+            self._log.warning("%s; beginning anew", error)
             link.end(error)  # or a live one would be forgotten, with what the server keeps for it
             return False
         except Exception as error:  # noqa: BLE001  # a defect of ours must not leave half a connection
-            _log.error(
-                "%r: recovery failed; beginning anew",
-                connection,
-                exc_info=error,
-                extra={"connection": repr(connection)},
-            )
+            self._log.error("%r: recovery failed; beginning anew", connection, exc_info=error)
             link.end(ConnectionClosed(f"recovery failed: {error!r}"))
             link.join(None)
             return False
@@ -81,13 +72,8 @@ class Recovery:
             return connection.is_closed
         for channel in channels:
             channel.opened(link)
-        _log.info(
-            "%r is recovered: %d channels, %d messages published again",
-            connection,
-            len(channels),
-            messages,
-            extra={"connection": repr(connection)},
-        )
+        figures = f"{len(channels)} channels, {messages} messages published again"
+        self._log.info("%r is recovered: %s", connection, figures)
         connection.tell_recovered()
         return True
 
@@ -97,24 +83,18 @@ class Recovery:
             return  # closed meanwhile, or by the step before
         try:
             step(channel)  # type: ignore[operator]
-        except (ConnectionClosed, ConnectionInterrupted):
+        except ConnectionClosed:
             raise
         except ClientError as error:
             if getattr(error, "reply_code", 0) != 200:  # else it was closed by the application meanwhile
-                _log.error("%r could not be restored: %s", channel, error, extra={"connection": repr(self._connection)})
+                self._log.error("%r could not be restored: %s", channel, error)
 
     def _restore_topology(self, link: Link) -> None:
         failures = self._connection.topology.replay(lambda declaration: self._declare(link, declaration))
         for declaration, error in failures:
             if isinstance(error, ConnectionClosed):
                 raise error
-            _log.error(
-                "%r: could not restore %s: %s",
-                self._connection,
-                declaration,
-                error,
-                extra={"connection": repr(self._connection)},
-            )
+            self._log.error("%r: could not restore %s: %s", self._connection, declaration, error)
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None

@@ -12,7 +12,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import Any
 
 from pamqp import commands
 
@@ -27,6 +27,7 @@ from ...amqp.session import (
     Served,
     Session,
     Turns,
+    Work,
     end_each,
     fail,
     host_figures,
@@ -55,8 +56,6 @@ _EVENTS = 16  # that are told together; the client has the deliveries of such a 
 _USER = "guest"  # the user that a client in the broker's own process is
 _CLOSE = commands.Connection.Close.index.to_bytes(4)
 _BASIC = b"\x00\x3c\x00\x00"  # where a fault is about a publish or a settlement: its class
-
-Result = TypeVar("Result")
 
 
 class DirectSessions:
@@ -217,21 +216,15 @@ class DirectSessions:
         for step in behind:  # one that has to wait again has those after it behind itself
             step()
 
-    def offload(self, work: Callable[[], Result], then: Callable[[Result], object], session: Served) -> None:
+    def offload(self, work: Work, session: Served) -> None:
         self.flush()
-        then(work())
+        work()()
 
-    def offload_long(
-        self, work: Callable[[], Result], then: Callable[[Result], object], session: Served, method: bytes
-    ) -> None:
-        self.offload(work, then, session)
+    def offload_long(self, work: Work, session: Served, method: bytes) -> None:
+        self.offload(work, session)
 
     def do_in_pieces(
-        self,
-        work: Iterator[object],
-        session: Served,
-        method: bytes,
-        then: Callable[[], object] = lambda: None,
+        self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = lambda: None
     ) -> None:
         for _ in work:
             pass
