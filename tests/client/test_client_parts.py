@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from types import SimpleNamespace
 from typing import Any
@@ -331,6 +331,28 @@ def test_a_queue_that_the_server_named_is_renamed_everywhere() -> None:
         assert (failed.fields["queue"], type(error)) == ("broken", LookupError)
     assert bound == ["amq.gen-2", "amq.gen-3"]
     assert topology.current_name("amq.gen-1") == "amq.gen-3"
+
+
+def test_a_refused_queue_costs_the_next_one_nothing() -> None:
+    """Of two queues that the server named, one cannot be declared again: the other's bindings are its own still."""
+    topology = RecordedTopology()
+    for name in ("amq.gen-1", "amq.gen-2"):
+        _declare(topology, "", name, exclusive=True)
+        topology.record(commands.Queue.Bind, {"queue": name, "exchange": "x", "routing_key": name, "arguments": {}})
+    answers: Iterator[str | None] = iter([None, "amq.gen-3"])
+    bound: list[tuple[str, str]] = []
+
+    def declare(declaration: Declaration) -> str:
+        if declaration.method is commands.Queue.Bind:
+            bound.append((declaration.fields["queue"], declaration.fields["routing_key"]))
+            return ""
+        name = next(answers)
+        if name is None:
+            raise LookupError
+        return name
+
+    assert len(topology.replay(declare)) == 1
+    assert bound == [("amq.gen-1", "amq.gen-1"), ("amq.gen-3", "amq.gen-2")]
 
 
 # ---- messages between client and broker
