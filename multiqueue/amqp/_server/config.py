@@ -136,10 +136,8 @@ class BrokerConfig:
         return None if directory is None else self.base / directory
 
     def settings(self) -> ServerSettings:
-        """The limits; without one for memory, 40 % of the machine's, as RabbitMQ has it.
-
-        Without one for the disk, RabbitMQ's 50 MB, or an eighth of a small disk: it would be low for ever.
-        """
+        """The limits; without one for memory, 40 % of the machine's, as RabbitMQ has it. Without one for the disk,
+        RabbitMQ's 50 MB, or an eighth of a small disk: it would be low for ever."""
         values = self.file.limits.model_dump()
         if values["memory_limit_bytes"] is None:
             values["memory_limit_bytes"] = memory_of_machine() * 2 // 5 or None
@@ -163,11 +161,7 @@ class BrokerConfig:
         ]
 
     def tls(self) -> ssl.SSLContext | None:
-        """The server's TLS, None without a section for it.
-
-        Raises:
-            ServerError: a file cannot be used.
-        """
+        """The server's TLS, None without a section for it. Raises ServerError: a file cannot be used."""
         section = self.file.tls
         if section is None:
             return None
@@ -177,11 +171,8 @@ class BrokerConfig:
 
 
 def load_config(path: Path | None) -> BrokerConfig:
-    """Read a configuration; without a file, the defaults.
-
-    Raises:
-        ConfigError: it cannot be read, is no TOML, or does not fit; a sentence per mistake.
-    """
+    """Read a configuration; without a file, the defaults. Raises ConfigError: it cannot be read, is no TOML, or does
+    not fit; a sentence per mistake."""
     if path is None:
         return BrokerConfig(ConfigFile(), Path.cwd())
     try:

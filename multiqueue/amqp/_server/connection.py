@@ -214,10 +214,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def do_in_pieces(
         self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = lambda: None
     ) -> None:
-        """See `Effects.do_in_pieces`. Other connections have their turns between the pieces.
-
-        Nothing is read or delivered meanwhile, so that no consumer of this connection sees half of it.
-        """
+        """See `Effects.do_in_pieces`. Other connections have their turns between the pieces. Nothing is read or
+        delivered meanwhile, so that no consumer of this connection sees half of it."""
 
         def done(error: Exception | None) -> None:
             try:
@@ -249,10 +247,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.gate.pause(reason)
 
     def throttle(self, queues: tuple[BrokerQueue, ...]) -> None:
-        """Queues ask their producers to wait for room. Nothing is read until they have it.
-
-        Where this connection's own acks may make the room, it waits for no more than the queue's way to its store.
-        """
+        """Queues ask their producers to wait for room. Nothing is read until they have it. Where this connection's own
+        acks may make the room, it waits for no more than the queue's way to its store."""
         others = to_wait_for(self.sessions, queues)
         for queue in queues:
             if queue in self.gate.reasons:
@@ -266,10 +262,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         return bool(self.server.alarms)
 
     def publishes(self) -> None:
-        """The client publishes. While there is an alarm, this was the last that is read of it.
-
-        A client that only consumes is never held: its acks are what makes room.
-        """
+        """The client publishes. While there is an alarm, this was the last that is read of it. A client that only
+        consumes is never held: its acks are what makes room."""
         self._has_published = True
         alarms = self.server.alarms
         if not alarms or _ALARM in self.gate.reasons or self.is_lost:
@@ -548,10 +542,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.piecework.add(self._end_sessions(), close)
 
     def _end_sessions(self) -> Iterator[None]:
-        """Deliver nothing further; what is returned ends the sessions, a piece at each step.
-
-        But for one that is another thread's: it ends later.
-        """
+        """Deliver nothing further; what is returned ends the sessions, a piece at each step. But for one that is
+        another thread's: it ends later."""
         endings: list[Iterator[None]] = []
         steps: list[Step] = []
         for session in list(self.sessions.values()):

@@ -70,11 +70,8 @@ class ConnectionMachine:
         return MOVES[self.state].get(method)
 
     def receive(self, method: bytes) -> bool:
-        """A method (its class and number) has come; False when it is to be dropped.
-
-        Raises:
-            ConnectionFault: it may not come now.
-        """
+        """A method (its class and number) has come; False when it is to be dropped. Raises ConnectionFault: it may not
+        come now."""
         to = self._after(method)
         if to is not None:
             self.state = to
@@ -84,11 +81,8 @@ class ConnectionMachine:
         raise ConnectionFault(504, f"unexpected method in connection state {self.state.value}")
 
     def check_channel_frame(self) -> bool:
-        """Whether a frame of another channel is to be looked at now.
-
-        Raises:
-            ConnectionFault: the connection is not open yet.
-        """
+        """Whether a frame of another channel is to be looked at now. Raises ConnectionFault: the connection is not open
+        yet."""
         if self.state is _S.RUNNING:
             return True
         if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
@@ -96,11 +90,8 @@ class ConnectionMachine:
         raise ConnectionFault(505, f"unexpected frame in connection state {self.state.value}")
 
     def check_heartbeat(self, channel: int, payload: bytes) -> None:
-        """A heartbeat has come, or what has its type.
-
-        Raises:
-            ConnectionFault: it is another channel's, or says something.
-        """
+        """A heartbeat has come, or what has its type. Raises ConnectionFault: it is another channel's, or says
+        something."""
         if self.state in DROPS_WHAT_IT_DOES_NOT_KNOW:
             return
         if payload:
@@ -122,11 +113,8 @@ class Tuning:
 
 
 def tuned(offered: Tuning, answered: Tuning, least_frame: int) -> Tuning:
-    """What the answer to an offer settles: the peer may lower a limit, and choose its heartbeat.
-
-    Raises:
-        ConnectionFault: it raised a limit, or cannot take the least frame.
-    """
+    """What the answer to an offer settles: the peer may lower a limit, and choose its heartbeat. Raises
+    ConnectionFault: it raised a limit, or cannot take the least frame."""
     for name, ours, theirs in (
         ("channel_max", offered.channel_max, answered.channel_max),
         ("frame_max", offered.frame_max, answered.frame_max),

@@ -158,10 +158,8 @@ class FrameReader:
         return []
 
     def _receive_acks(self, frames: list[Frame], at: int) -> int:
-        """Deal with the acks of single messages that begin at `at`, all at once; how many frames that were.
-
-        None, when there is one alone, or something else about it: that is for `_receive`.
-        """
+        """Deal with the acks of single messages that begin at `at`, all at once; how many frames that were. None, when
+        there is one alone, or something else about it: that is for `_receive`."""
         session = self._open_session(frames[at][1])
         if session is None:
             return 0
@@ -176,9 +174,7 @@ class FrameReader:
 
     def _receive_contents(self, frames: list[Frame], at: int) -> int:
         """Deal with the whole publishes that begin at `at`, all at once; how many frames that were. None: as above.
-
-        While an alarm holds publishers, nothing is done behind a publish: so each comes by itself.
-        """
+        While an alarm holds publishers, nothing is done behind a publish: so each comes by itself."""
         session = None if self._connection.holds_publishers else self._open_session(frames[at][1])
         if session is None:
             return 0

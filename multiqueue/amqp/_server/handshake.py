@@ -58,11 +58,8 @@ class RefusedLogin(ConnectionFault):
 
 
 def claim(mechanism: str, response: bytes, offered: Iterable[str], certified: str | None) -> Claim:
-    """Who the response of a mechanism says the client is; `certified` is the name in its certificate.
-
-    Raises:
-        ConnectionFault: the mechanism is not offered, or the response is none.
-    """
+    """Who the response of a mechanism says the client is; `certified` is the name in its certificate. Raises
+    ConnectionFault: the mechanism is not offered, or the response is none."""
     if mechanism not in offered:
         raise RefusedLogin(mechanism[:40], "the mechanism is not offered")
     if mechanism == "EXTERNAL":

@@ -103,11 +103,9 @@ class ReadGate:
         self._read_or_not()
 
     def _let_close(self, start: int) -> None:
-        """Do what waits up to the last end in it, where nothing but publishing is held. No end is before `start`.
-
-        The publishes before it are done too, though there is no room: they are few, and a client that closes a
-        channel or a connection has a right to know that they are done.
-        """
+        """Do what waits up to the last end in it, where nothing but publishing is held. No end is before `start`. The
+        publishes before it are done too, though there is no room: they are few, and a client that closes a channel or a
+        connection has a right to know that they are done."""
         if not self._is_soft:
             return
         ends = [at for at in range(start, len(self._pending)) if self._ends_something(self._pending[at])]
@@ -121,10 +119,8 @@ class ReadGate:
             self.pending_bytes = _size(self._pending)
 
     def _ends_something(self, frame: Frame) -> bool:
-        """Whether the client closes the connection or an open channel, or cancels a consumer that is there.
-
-        A client cannot begin anew what it has ended while the connection is held, so no publish gets past an alarm.
-        """
+        """Whether the client closes the connection or an open channel, or cancels a consumer that is there. A client
+        cannot begin anew what it has ended while the connection is held, so no publish gets past an alarm."""
         kind, number, payload = frame
         if kind != FRAME_METHOD:
             return False

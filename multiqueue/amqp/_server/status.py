@@ -19,11 +19,8 @@ _PATIENCE = 10.0  # seconds
 
 
 def fetch_status(url: str) -> dict[str, Any]:
-    """`Server.status` of the server at an AMQP URL.
-
-    Raises:
-        ServerError: no server listens there, the login is refused, or it is another broker.
-    """
+    """`Server.status` of the server at an AMQP URL. Raises ServerError: no server listens there, the login is refused,
+    or it is another broker."""
     parts, port = _address(url)
     where = f"{parts.hostname}:{port}"
     try:

@@ -25,11 +25,8 @@ class UsersFile:
         self.path = Path(directory) / NAME
 
     def load(self) -> list[User] | None:
-        """The users in the file; None where there is no file.
-
-        Raises:
-            ServerError: it cannot be read, or is no such file.
-        """
+        """The users in the file; None where there is no file. Raises ServerError: it cannot be read, or is no such
+        file."""
         try:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -45,11 +42,7 @@ class UsersFile:
             raise ServerError(f"{self.path} is no file of users: {error}; restore it, or remove it") from error
 
     def save(self, users: Iterable[User]) -> None:
-        """Replace what is in the file.
-
-        Raises:
-            OSError: it cannot be written; the file is as it was.
-        """
+        """Replace what is in the file. Raises OSError: it cannot be written; the file is as it was."""
         text = json.dumps({"version": _VERSION, "users": [_view(user) for user in users]}, indent=1)
         beside = self.path.with_suffix(".json.new")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -26,11 +26,8 @@ _ROLLBACK: Final = commands.Tx.Rollback.index.to_bytes(4)
 
 
 def queue_name(session: Session, name: str) -> str:
-    """The name, or that of the queue the channel declared last where it is empty.
-
-    Raises:
-        ChannelFault: it declared none.
-    """
+    """The name, or that of the queue the channel declared last where it is empty. Raises ChannelFault: it declared
+    none."""
     if name:
         return name
     if not session.last_queue:

@@ -117,11 +117,8 @@ class Deliveries:
             self.look_again(consumer)
 
     def ack_each(self, tags: Sequence[int], transaction: SessionTransaction | None) -> None:
-        """Acks of single messages that have come in a row: those of one consumer are settled in one step.
-
-        Raises:
-            ChannelFault: nothing unacked has one of the tags. Those before it are settled.
-        """
+        """Acks of single messages that have come in a row: those of one consumer are settled in one step. Raises
+        ChannelFault: nothing unacked has one of the tags. Those before it are settled."""
         if transaction is not None:
             for tag in tags:
                 self.settle_tag(tag, accept, transaction)
@@ -137,22 +134,15 @@ class Deliveries:
             self._settle(taken, accept)
 
     def settle_tag(self, tag: int, how: Settle, transaction: SessionTransaction | None) -> None:
-        """Settle one message.
-
-        Raises:
-            ChannelFault: nothing unacked has this tag.
-        """
+        """Settle one message. Raises ChannelFault: nothing unacked has this tag."""
         held = self.unacked.pop(tag, None)
         if held is None:
             raise _unknown_tag(tag)
         self._settle_taken({tag: held}, how, transaction)
 
     def settle_all(self, tag: int, how: Settle, transaction: SessionTransaction | None) -> Iterator[None]:
-        """Settle everything up to a tag, 0 being everything, a piece at each step.
-
-        Raises:
-            ChannelFault: nothing unacked has this tag.
-        """
+        """Settle everything up to a tag, 0 being everything, a piece at each step. Raises ChannelFault: nothing unacked
+        has this tag."""
         if tag and tag not in self.unacked:
             raise _unknown_tag(tag)
         return self._take_out(tag or self.last_tag, how, lambda taken: self._settle_taken(taken, how, transaction))
@@ -229,10 +219,8 @@ class Deliveries:
     # -- the end
 
     def give_back(self) -> Iterator[None]:
-        """Everything unacked goes back, as the session ends, a piece at each step.
-
-        A message that cannot go back keeps no other from it; those that the session has no more are left alone.
-        """
+        """Everything unacked goes back, as the session ends, a piece at each step. A message that cannot go back keeps
+        no other from it; those that the session has no more are left alone."""
         return self._take_out(self.last_tag, release, self._give_back_each)
 
     def _give_back_each(self, taken: dict[int, Held]) -> None:

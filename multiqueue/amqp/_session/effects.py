@@ -101,8 +101,7 @@ class Effects(Sender, Protocol):
 
     def offload(self, work: Work, session: Served) -> None:
         """Run `work`, which may wait for a disk, then what it returns, on the session's thread. Nothing else of it is
-        done meanwhile. `work` leaves the session fit to be ended: where the client is gone, the rest is left out.
-        """
+        done meanwhile. `work` leaves the session fit to be ended: where the client is gone, the rest is left out."""
 
     def offload_long(self, work: Work, session: Served, method: bytes) -> None:
         """As `offload`, for `work` that may take any time and touches nothing of the session's, to answer `method`."""
@@ -110,10 +109,8 @@ class Effects(Sender, Protocol):
     def do_in_pieces(
         self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = ...
     ) -> None:
-        """Do what `method` asks for, a piece at each step of `work`, on the session's thread, then call `then`.
-
-        It is done to its end, also when the client goes. Nothing else of the client is done meanwhile.
-        """
+        """Do what `method` asks for, a piece at each step of `work`, on the session's thread, then call `then`. It is
+        done to its end, also when the client goes. Nothing else of the client is done meanwhile."""
 
     def forget(self, session: Served) -> None: ...
 

@@ -128,10 +128,8 @@ class ChannelMachine:
         return payload
 
     def takes(self, size: int) -> bool:
-        """Whether a whole publish with a body of this size may come now; False while everything is dropped.
-
-        Raises: as `receive`.
-        """
+        """Whether a whole publish with a body of this size may come now; False while everything is dropped. Raises as
+        `receive`."""
         if self.state is _S.CLOSING:
             return False
         if self.state is not _S.OPEN:

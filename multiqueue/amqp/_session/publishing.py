@@ -61,9 +61,8 @@ class Publishing:
 
     def publish_all(self, contents: Sequence[Content]) -> int:
         """`publish`, outside a transaction, of messages that have come in a row: those with one address go together.
-
-        Returns how many are published: not all of them where a queue asks for time. Those before one that raises are.
-        """
+        Returns how many are published: not all of them where a queue asks for time. Those before one that raises
+        are."""
         done = 0
         self._must_wait = False
         while done < len(contents) and not self._must_wait:

@@ -23,11 +23,8 @@ class Router(Protocol):
 
 
 def with_reply_address(message: WireMessage, address: str | None, digests: Digests) -> WireMessage:
-    """The message with the address of its channel's reply consumer, where it asks for one.
-
-    Raises:
-        ChannelFault: the channel has none.
-    """
+    """The message with the address of its channel's reply consumer, where it asks for one. Raises ChannelFault: the
+    channel has none."""
     if message.reply_to != REPLY_TO:
         return message
     if address is None:
@@ -36,11 +33,8 @@ def with_reply_address(message: WireMessage, address: str | None, digests: Diges
 
 
 def routed(host: Router, message: WireMessage, digests: Digests) -> tuple[list[BrokerQueue], WireMessage]:
-    """All queues that routing key, CC and BCC lead to, each once; and the message without BCC.
-
-    Raises:
-        ChannelFault: CC or BCC is no list.  BrokerError: what the broker says of the exchange.
-    """
+    """All queues that routing key, CC and BCC lead to, each once; and the message without BCC. Raises ChannelFault: CC
+    or BCC is no list. BrokerError: what the broker says of the exchange."""
     if not message.exchange and message.routing_key.startswith(REPLY_PREFIX):
         queue = reply_queues(host).find(message.routing_key)
         return [] if queue is None else [queue], message

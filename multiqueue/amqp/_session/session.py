@@ -50,11 +50,7 @@ class Session:
     # -- what comes in
 
     def receive(self, kind: int, payload: bytes) -> None:
-        """A frame has come.
-
-        Raises:
-            AmqpError, BrokerError: it cannot be done; `faults.fail` knows what that costs.
-        """
+        """A frame has come. Raises AmqpError, BrokerError: it cannot be done; `faults.fail` knows what that costs."""
         effect = self.machine.receive(kind, payload)
         if effect is None:
             return
@@ -176,10 +172,8 @@ class Session:
         self.effects.do_in_pieces(ending, self, method, close)
 
     def end(self) -> Iterator[None]:
-        """Deliver nothing further; the iterator ends the session, a piece at each step. Twice is harmless.
-
-        Publishes that are done are confirmed before it.
-        """
+        """Deliver nothing further; the iterator ends the session, a piece at each step. Twice is harmless. Publishes
+        that are done are confirmed before it."""
         consumers = list(self.consumers.values())
         self.consumers.clear()
         self.publishing.reply_address = None

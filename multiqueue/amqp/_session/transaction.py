@@ -99,10 +99,8 @@ class SessionTransaction:
         self._settled.update(taken)
 
     def commit(self) -> Committed:
-        """Do everything. May block.
-
-        When it returns, nothing of it can be rolled back, whether or not somebody is there to be told.
-        """
+        """Do everything. May block. When it returns, nothing of it can be rolled back, whether or not somebody is there
+        to be told."""
         returned: list[Message] = []
         is_complete = True
         try:

@@ -80,10 +80,8 @@ class DeliverySplitter(FrameSplitter):
         return found
 
     def _content(self, data: bytes, header: int, end: int, channel: int) -> tuple[int, int]:
-        """Where the body frame begins and ends whose header frame begins at `header`.
-
-        It ends at `_NOT_YET` when more must come to say so, at 0 when it is not as simple as that.
-        """
+        """Where the body frame begins and ends whose header frame begins at `header`. It ends at `_NOT_YET` when more
+        must come to say so, at 0 when it is not as simple as that."""
         if end - header < 19:
             return 0, _NOT_YET
         kind, header_channel, size = FRAME_HEAD.unpack_from(data, header)

@@ -127,12 +127,8 @@ class Digest(NamedTuple):
 
 
 def digest(properties: bytes) -> Digest:
-    """Validate a block, and tell what publishing has to know of it.
-
-    Raises:
-        MalformedFrame: it does not decode.  ChannelFault: its expiration is no number of milliseconds, or its
-            delivery mode neither 1 nor 2.
-    """
+    """Validate a block, and tell what publishing has to know of it. Raises MalformedFrame: it does not decode.
+    ChannelFault: its expiration is no number of milliseconds, or its delivery mode neither 1 nor 2."""
     found = decode_properties(properties)
     mode = found.get("delivery_mode", 1)
     if mode not in (1, 2):
@@ -265,11 +261,7 @@ def _keep(found: dict[str, object], message: Message, block: bytes) -> None:
 
 
 def body_of(message: Message) -> bytes:
-    """The body as bytes.
-
-    Raises:
-        ValueError: it is an object of this process, not bytes and no text.
-    """
+    """The body as bytes. Raises ValueError: it is an object of this process, not bytes and no text."""
     body = message.body
     if type(body) is bytes:
         return body

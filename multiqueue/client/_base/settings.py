@@ -52,12 +52,8 @@ class Settings:
 
 
 def settings_for(address: Address | None, options: Mapping[str, Any]) -> Settings:
-    """Defaults, over them what the address asks for, over that the options of the call.
-
-    Raises:
-        TypeError: there is no such option.
-        BadAddress: a value does not fit; it says which and what would.
-    """
+    """Defaults, over them what the address asks for, over that the options of the call. Raises TypeError: there is no
+    such option. BadAddress: a value does not fit; it says which and what would."""
     unknown = options.keys() - {each.name for each in fields(Settings)}
     if unknown:
         known = ", ".join(each.name for each in fields(Settings))

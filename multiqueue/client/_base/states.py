@@ -64,11 +64,7 @@ class IllegalHappening(AssertionError):
 
 
 def after(state: State, happening: Happening) -> State:
-    """The state that follows.
-
-    Raises:
-        IllegalHappening: the table has no such step.
-    """
+    """The state that follows. Raises IllegalHappening: the table has no such step."""
     try:
         return TABLE[state][happening]
     except KeyError:

@@ -53,11 +53,8 @@ class Consumers:
         return len(self._consumers)
 
     def start(self, consumer: Consumer | Inbox) -> None:
-        """Register a consumer and ask the server to serve it.
-
-        Raises:
-            ValueError: the channel has one with that tag.  As a call.
-        """
+        """Register a consumer and ask the server to serve it. Raises ValueError: the channel has one with that tag. As
+        a call."""
         life, tag = self._life, consumer.request.tag
         with self._lock:
             life.link_locked()

@@ -40,21 +40,16 @@ class Lifecycle:
         self.changed.notify_all()
 
     def link_locked(self) -> Link:
-        """The link of an open channel.
-
-        Raises:
-            ConnectionInterrupted, ChannelClosed, ConnectionClosed: the channel is not open; it says why.
-        """
+        """The link of an open channel. Raises ConnectionInterrupted, ChannelClosed, ConnectionClosed: the channel is
+        not open; it says why."""
         if self.state is not State.OPEN or self.link is None:
             raise self.refusal_locked()
         return self.link
 
     def new_link_locked(self, link: Link) -> Link:
-        """The link on which the channel is being opened, ours from this call on.
-
-        A channel that was closed meanwhile, perhaps before anything was sent on this link, sends nothing on it: the
-        answer would reach no caller, and its number may be another channel's.
-        """
+        """The link on which the channel is being opened, ours from this call on. A channel that was closed meanwhile,
+        perhaps before anything was sent on this link, sends nothing on it: the answer would reach no caller, and its
+        number may be another channel's."""
         if self.state in ENDING:
             raise self.refusal_locked()
         self.link = link

@@ -73,10 +73,8 @@ class RecordedTopology:
             return queue
 
     def replay(self, declare: Callable[[Declaration], str]) -> list[tuple[Declaration, Exception]]:
-        """Declare everything again; `declare` returns the name of a queue. Returns what failed, with the errors.
-
-        Called by one thread at a time, under no lock.
-        """
+        """Declare everything again; `declare` returns the name of a queue. Returns what failed, with the errors. Called
+        by one thread at a time, under no lock."""
         failures: list[tuple[Declaration, Exception]] = []
         with self._lock:
             exchanges, queues = list(self._exchanges.values()), list(self._queues.items())

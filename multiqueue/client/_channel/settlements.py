@@ -38,13 +38,9 @@ class DeliveryTags:
         return tag <= self._offset
 
     def settle(self, tag: int, multiple: bool) -> int | None:
-        """The server's tag to settle, 0 for all that there are; None when the message is back in its queue.
-
-        With `multiple`, `tag` and all below it are meant, or all when it is 0.
-
-        Raises:
-            KeyError: there is no such unsettled message.
-        """
+        """The server's tag to settle, 0 for all that there are; None when the message is back in its queue. With
+        `multiple`, `tag` and all below it are meant, or all when it is 0. Raises KeyError: there is no such unsettled
+        message."""
         unsettled = self._unsettled
         if multiple and tag == 0:
             self._take(list(unsettled))

@@ -94,10 +94,8 @@ class Callbacks:
         self.announce()
 
     def leave(self) -> None:
-        """Wait until every lane has run its last job, unless the caller is a job itself, and let our threads go.
-
-        Where the executor was shut down before, this thread runs them.
-        """
+        """Wait until every lane has run its last job, unless the caller is a job itself, and let our threads go. Where
+        the executor was shut down before, this thread runs them."""
         is_job = is_inside()
         self._work.shutdown()
         if not is_job:

@@ -28,9 +28,7 @@ TURNS = 16  # jobs of a lane before the executor has its thread back
 
 class SharedPool:
     """Runs the jobs in the lanes of `work`, on an executor that others use too; the same calls as `WorkPool`'s.
-
-    `on_broken(error)` is called when the executor accepts nothing any more.
-    """
+    `on_broken(error)` is called when the executor accepts nothing any more."""
 
     def __init__(self, work: Work, executor: Executor, parallel: int, on_broken: Callable[[Exception], object]) -> None:
         self._work = work

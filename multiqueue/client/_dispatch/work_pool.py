@@ -34,9 +34,7 @@ _inside = threading.local()
 
 class WorkPool:
     """Runs the jobs in the lanes of `work` on `parallel` threads of `executor`, which none else uses.
-
-    `on_broken(error)` is called when the executor accepts nothing any more.
-    """
+    `on_broken(error)` is called when the executor accepts nothing any more."""
 
     def __init__(
         self,

@@ -48,11 +48,8 @@ class Assembler:
         self._splitter.frame_max = frame_max
 
     def feed(self, data: bytes) -> list[Event]:
-        """The events that are complete now.
-
-        Raises:
-            AmqpError: the bytes are no frames, a frame does not decode, or does not fit where it stands.
-        """
+        """The events that are complete now. Raises AmqpError: the bytes are no frames, a frame does not decode, or does
+        not fit where it stands."""
         events: list[Event] = []
         contents = self._contents
         for item in self._splitter.feed_deliveries(data):

@@ -29,11 +29,8 @@ class Stream(Protocol):
 
 
 def open_stream(endpoint: Endpoint, timeout: float, tls: ssl.SSLContext | None) -> Stream:
-    """A connected stream; every operation on it takes `timeout` seconds at most until another limit is set.
-
-    Raises:
-        OSError: it cannot be reached, or its certificate is not trusted.
-    """
+    """A connected stream; every operation on it takes `timeout` seconds at most until another limit is set. Raises
+    OSError: it cannot be reached, or its certificate is not trusted."""
     plain = socket.create_connection(endpoint, timeout)
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

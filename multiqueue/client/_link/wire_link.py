@@ -39,11 +39,8 @@ READ_BYTES = 65536  # about sixty messages of 1 KiB; larger buffers are mapped a
 
 
 def open_wire(address: Address, settings: Settings, listener: Listener) -> WireLink:
-    """A link to the first endpoint that agrees, not started yet.
-
-    Raises:
-        ConnectionFailed: none did; the message has the reason of each.
-    """
+    """A link to the first endpoint that agrees, not started yet. Raises ConnectionFailed: none did; the message has the
+    reason of each."""
     reasons = []
     for endpoint in address.endpoints:
         try:
