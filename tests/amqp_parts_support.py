@@ -24,7 +24,6 @@ from multiqueue.amqp._server.quiet_log import PERIOD as PERIOD
 from multiqueue.amqp._server.quiet_log import QuietLog as QuietLog
 from multiqueue.amqp._server.read_gate import ReadGate as ReadGate
 from multiqueue.amqp._server.settings import RANGES as RANGES
-from multiqueue.amqp._server.status import fetch_status as fetch_status
 from multiqueue.amqp._server.users_file import UsersFile as UsersFile
 from multiqueue.amqp._session import deliveries as deliveries
 from multiqueue.amqp._session import machine as machine
@@ -49,3 +48,4 @@ from multiqueue.amqp._wire.message import digest as digest
 from multiqueue.amqp._wire.message import names_of as names_of
 from multiqueue.amqp._wire.message import with_reply_to as with_reply_to
 from multiqueue.amqp._wire.message import without_header as without_header
+from multiqueue.amqp.cli import fetch_status as fetch_status

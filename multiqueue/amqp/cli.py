@@ -8,6 +8,7 @@ Waiting     On a socket that the interpreter writes to when a signal comes. Of a
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import signal
@@ -30,10 +31,11 @@ from ._server.access import hash_password
 from ._server.collector import patient_collector
 from ._server.config import BrokerConfig, HttpSection, load_config
 from ._server.server import Server, serve
-from ._server.status import fetch_status
+from ._session.consuming import STATUS_QUEUE
 from ._wire.errors import ServerError
 
 _FILES: Final = 65536
+_PATIENCE: Final = 10.0  # seconds, with a broker that is asked for its status
 
 
 @click.group(invoke_without_command=True)
@@ -216,6 +218,22 @@ def status(url: str, as_json: bool) -> None:
     ]
     for row in _table([("vhost", "queue", "ready", "unacked", "consumers"), *rows]):
         click.echo(row)
+
+
+def fetch_status(url: str) -> dict[str, Any]:
+    """`Server.status` of the server at an AMQP URL: a message from a queue that it answers itself.
+
+    Raises:
+        ServerError: it is another broker.  ClientError: no server listens there, or the login is refused.
+    """
+    client = importlib.import_module("multiqueue.client")  # the command may use the room above its own
+    with client.connect(url, recover=False, call_timeout=_PATIENCE, name="multiqueue broker status") as connection:
+        product = connection.server_properties.get("product")
+        if product != "multiqueue":
+            raise ServerError(f"{client.parse_address(url)} is {product}; only multiqueue tells its status so")
+        with connection.channel() as channel:
+            status: dict[str, Any] = json.loads(channel.basic_get(STATUS_QUEUE, auto_ack=True).body)
+            return status
 
 
 def _table(rows: list[tuple[Any, ...]]) -> list[str]:

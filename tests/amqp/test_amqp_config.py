@@ -26,6 +26,7 @@ from multiqueue import amqp
 from multiqueue.amqp import ConfigError, Permissions, ServerError, ServerSettings, hash_password
 from multiqueue.amqp.cli import broker as command
 from multiqueue.broker import Broker
+from multiqueue.client import ClientError
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "broker-toml.md"
 
@@ -268,12 +269,12 @@ def test_status(broker: Broker, url: str) -> None:
 
 def test_status_of_nobody(url: str) -> None:
     """Nobody there, a wrong password, no URL: one sentence each."""
-    with pytest.raises(ServerError, match=r"no answer from 127\.0\.0\.1:1: Connection refused"):
+    with pytest.raises(ClientError, match=r"cannot connect to .*127\.0\.0\.1:1: .*Connection refused"):
         fetch_status("amqp://127.0.0.1:1")
-    with pytest.raises(ServerError, match="does not tell: ACCESS_REFUSED"):
+    with pytest.raises(ClientError, match="the server refused: ACCESS_REFUSED"):
         fetch_status(url.replace("guest:guest", "guest:wrong"))
     for wrong in ("http://127.0.0.1", "amqp://localhost:99999", "amqp://localhost:port", "amqp://[::1/", ""):
-        with pytest.raises(ServerError, match="no AMQP URL"):
+        with pytest.raises(ClientError, match=r"is no (address of a broker|host with a port)"):
             fetch_status(wrong)
 
 
@@ -289,7 +290,7 @@ def test_status_of_something_else() -> None:
 
         answering = threading.Thread(target=answer)
         answering.start()
-        with pytest.raises(ServerError, match="is no AMQP 0-9-1 broker: FRAME_ERROR"):
+        with pytest.raises(ClientError, match=r"cannot connect to .*FRAME_ERROR"):
             fetch_status(f"amqp://127.0.0.1:{listener.getsockname()[1]}")
         answering.join()
 

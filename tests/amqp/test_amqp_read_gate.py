@@ -37,7 +37,7 @@ class Way:
         self.done: list[Frame] = []
         self.socket: Any = Socket()
         self.gate = ReadGate(sessions, self.come, lambda: None)
-        self.gate.read_from(self.socket)
+        self.gate.transport = self.socket
 
     def come(self, frames: list[Frame]) -> None:
         if self.gate.is_shut:

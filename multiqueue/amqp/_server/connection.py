@@ -84,12 +84,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.machine: ConnectionMachine = ConnectionMachine()
         self._monitor = HeartbeatMonitor()
         self.sessions: dict[int, Session] = {}
-        behind = partial(self._pause, "replies")
+        self.gate: ReadGate = ReadGate(self.sessions, lambda frames: self.reader.process(frames), lambda: self.flush())
         self.writer: FrameWriter = FrameWriter(
-            self, settings.frame_max, settings.write_buffer_bytes, self._monitor, behind
+            self, settings.frame_max, settings.write_buffer_bytes, self._monitor, partial(self.gate.pause, "replies")
         )
         self.flush: Callable[[], None] = self.writer.flush
-        self.gate: ReadGate = ReadGate(self.sessions, self._process, self.writer.flush)
         self.reader: FrameReader = FrameReader(self, self.machine, self.gate, self.writer, self._monitor)
         self.offloaded: Offloaded = Offloaded(server, self, self.gate)
         self.offload: Callable[[Work, Served], None] = self.offloaded.offload
@@ -101,7 +100,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.is_lost: bool = False
         self._has_published = False  # something that the publisher may not have handed in yet
         self._transport = cast(asyncio.Transport, None)  # until connection_made
-        self._newcomer = newcomer  # until it has logged in
+        self.newcomer: Newcomer | None = newcomer  # until it has logged in
         self._login: Future[None] | None = None  # its password is being hashed
         self._heartbeat = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -121,8 +120,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer is there; it has some seconds to open the connection."""
         self._transport = cast(asyncio.Transport, transport)
-        self.writer.write_to(self._transport)
-        self.gate.read_from(self._transport)
+        self.writer.transport = self.gate.transport = self._transport
         peer, here = (transport.get_extra_info(key) or ("", 0) for key in ("peername", "sockname"))
         self._peer, self._here = (str(peer[0]), int(peer[1])), (str(here[0]), int(here[1]))
         cipher = transport.get_extra_info("cipher")
@@ -130,8 +128,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.name = self.owner.name = f"{peer[0]}:{peer[1]} -> {here[0]}:{here[1]}"
         high = self.settings.write_buffer_bytes
         self._transport.set_write_buffer_limits(high=high, low=high // 4)
-        if self._newcomer is not None:
-            self._newcomer.cut = lambda: self.post(self.abort)
+        if self.newcomer is not None:
+            self.newcomer.cut = lambda: self.post(self.abort)
         if not self.server.admit(self):
             if not self.server.is_closed:
                 most = self.settings.max_connections
@@ -145,9 +143,6 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.reader.receive(bytes(self.io.read_buffer[:nbytes]))
-
-    def _process(self, frames: list[tuple[int, int, bytes]]) -> None:
-        self.reader.process(frames)
 
     def eof_received(self) -> None:
         """The peer sends nothing further; that is its end."""
@@ -243,9 +238,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         publishing = session.publishing
         self.server.channel_closed(self.client.host.name, publishing.confirmed_count, publishing.returned)
 
-    def _pause(self, reason: object) -> None:
-        self.gate.pause(reason)
-
     def throttle(self, queues: tuple[BrokerQueue, ...]) -> None:
         """Queues ask their producers to wait for room. Nothing is read until they have it. Where this connection's own
         acks may make the room, it waits for no more than the queue's way to its store."""
@@ -256,10 +248,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             when = queue.when_room if queue in others else queue.when_caught_up
             if when(partial(self.post, self.gate.resume, queue)):
                 self.gate.pause(queue, softly=True)
-
-    @property
-    def holds_publishers(self) -> bool:
-        return bool(self.server.alarms)
 
     def publishes(self) -> None:
         """The client publishes. While there is an alarm, this was the last that is read of it. A client that only
@@ -379,12 +367,8 @@ class ServerConnection(asyncio.BufferedProtocol):
                 heartbeat=offer.heartbeat,
             )
 
-    @property
-    def is_newcomer(self) -> bool:
-        return self._newcomer is not None
-
     def _arrived(self) -> None:
-        newcomer, self._newcomer = self._newcomer, None
+        newcomer, self.newcomer = self.newcomer, None
         if newcomer is not None:
             self.server.newcomers.leave(newcomer)
 
@@ -396,8 +380,8 @@ class ServerConnection(asyncio.BufferedProtocol):
         """Say no, `REFUSED_AFTER` seconds after it asked: a stranger must not learn how long the check took."""
         kind = refused.detail.split(" mechanism ")[-1].split(".")[0]
         self.server.strangers.warning("%s: %s login refused: %s", self.name, kind, refused.reason)
-        if self._newcomer is not None:
-            self.server.newcomers.refuse(self._newcomer)
+        if self.newcomer is not None:
+            self.server.newcomers.refuse(self.newcomer)
         self.gate.pause("refused", softly=True)
         left = self._asked_at + REFUSED_AFTER - self.io.loop.time()
         self._set_timer(max(0.0, min(left, self.settings.handshake_timeout)), partial(self._say_no, refused))
@@ -415,7 +399,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         both = tuned(offer, Tuning(method.channel_max, method.frame_max, method.heartbeat), MIN_FRAME_MAX)
         self._channel_max = both.channel_max or self.settings.channel_max
         self.writer.frame_max = both.frame_max or self.settings.frame_max
-        self.reader.set_frame_max(self.writer.frame_max)
+        self.reader.splitter.frame_max = self.writer.frame_max
         self._heartbeat = both.heartbeat
 
     def _open(self, method: Any) -> None:
@@ -476,11 +460,6 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- the end
 
     @property
-    def is_running(self) -> bool:
-        """A virtual host is open, and no close was sent or received."""
-        return self.machine.state is ConnectionState.RUNNING
-
-    @property
     def is_open(self) -> bool:
         """True once the client has opened a virtual host."""
         return hasattr(self, "client")
@@ -496,7 +475,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self.offloaded.is_under_way:  # its session is another thread's until it is back
             self.offloaded.fault = error, method
             return
-        if self._newcomer is not None:
+        if self.newcomer is not None:
             self.server.strangers.warning("%s: closed before its login: %s", self.name, error)
         else:
             level = logging.INFO if error.reply_code == 320 else logging.WARNING
@@ -511,7 +490,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.gate.open()  # reasons not to read no longer matter: only the answer does
 
     def shut_down(self) -> None:
-        if self.is_running:
+        if self.machine.is_running:
             self.close_by_operator("broker shut down")
         else:
             self.close_transport()

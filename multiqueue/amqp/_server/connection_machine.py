@@ -61,6 +61,11 @@ class ConnectionMachine:
     def started(self) -> None:
         self.state = _S.STARTING
 
+    @property
+    def is_running(self) -> bool:
+        """A virtual host is open, and no close was sent or received."""
+        return self.state is _S.RUNNING
+
     def expects(self, method: bytes) -> bool:
         return self._after(method) is not None
 

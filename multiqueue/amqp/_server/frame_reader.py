@@ -60,18 +60,15 @@ class FrameReader:
         self._sessions = connection.sessions
         self.received_bytes: int = 0
         self.is_deaf: bool = False  # what comes from now on cannot be read as frames
-        self._splitter = FrameSplitter(MIN_FRAME_MAX)
+        self.splitter: FrameSplitter = FrameSplitter(MIN_FRAME_MAX)
         self._beginning: bytes | None = b""  # of the protocol header; None once it has come
         self._tail = b""
-
-    def set_frame_max(self, frame_max: int) -> None:
-        self._splitter.frame_max = frame_max
 
     @property
     def is_in_the_middle(self) -> bool:
         """Whether a frame, or a message, has come in part."""
         is_half_here = any(each.machine.state in _IN_A_MESSAGE for each in self._sessions.values())
-        return is_half_here or self._splitter.pending_bytes > 0
+        return is_half_here or self.splitter.pending_bytes > 0
 
     def receive(self, data: bytes) -> None:
         self._monitor.heard = True
@@ -85,7 +82,7 @@ class FrameReader:
                 return
             data = rest
         try:
-            frames = self._splitter.feed(data)
+            frames = self.splitter.feed(data)
         except FrameError as error:
             self.process(error.frames)
             self.is_deaf = True
@@ -125,7 +122,7 @@ class FrameReader:
                 self._connection.hand_in()
         if left:
             self._gate.keep(left)
-            if self._connection.is_newcomer and self._gate.pending_bytes > _MOST_OF_A_STRANGER:
+            if self._connection.newcomer is not None and self._gate.pending_bytes > _MOST_OF_A_STRANGER:
                 self._connection.cut_stranger()
 
     def _receive_each(self, frames: list[Frame]) -> list[Frame]:
@@ -175,7 +172,7 @@ class FrameReader:
     def _receive_contents(self, frames: list[Frame], at: int) -> int:
         """Deal with the whole publishes that begin at `at`, all at once; how many frames that were. None: as above.
         While an alarm holds publishers, nothing is done behind a publish: so each comes by itself."""
-        session = None if self._connection.holds_publishers else self._open_session(frames[at][1])
+        session = None if self._connection.server.alarms else self._open_session(frames[at][1])
         if session is None:
             return 0
         contents = contents_in_a_row(frames, at, _RUN)

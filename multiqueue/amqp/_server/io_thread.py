@@ -50,10 +50,6 @@ class IoThread:
         self.post(self.loop.stop)
         self._thread.join(timeout)
 
-    @property
-    def is_current(self) -> bool:
-        return self._thread.ident == threading.get_ident()
-
     def post(self, callback: Callable[..., object], *args: Any) -> None:
         """Run `callback(*args)` on this thread, soon. Any thread; without effect once the loop is closed."""
         try:
@@ -81,7 +77,7 @@ class IoThread:
                 self.loop.call_soon(self._do_first_piece)
 
     def _schedule(self, callback: Callable[[], None]) -> None:
-        if self.is_current:
+        if self._thread.ident == threading.get_ident():
             self.loop.call_soon(callback)
         else:
             self.post(callback)

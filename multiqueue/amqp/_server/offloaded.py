@@ -88,7 +88,7 @@ class Offloaded:
 
     def _long_ended(self, reason: object, answer: Callable[[], object], session: Served, method: bytes) -> None:
         connection = self._connection
-        if connection.is_running and session.is_open and not connection.is_lost:
+        if connection.machine.is_running and session.is_open and not connection.is_lost:
             self._answer(answer, session, method)
         self._gate.resume(reason)
         connection.flush()
@@ -101,7 +101,7 @@ class Offloaded:
     def _committed(self, session: Served) -> None:
         connection = self._connection
         payload = self.postponed.pop(session, None)
-        if payload is None or connection.is_lost or not connection.is_running:
+        if payload is None or connection.is_lost or not connection.machine.is_running:
             return
         self._answer(partial(session.call, payload), session, payload[:4])
         self._gate.resume(session)

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from ...broker import VirtualHost
     from .._session.session import Session
     from .access import Access
+    from .connection_machine import ConnectionMachine
     from .logins import Logins
-    from .newcomers import Newcomers
+    from .newcomers import Newcomer, Newcomers
     from .quiet_log import QuietLog
     from .settings import ServerSettings
 
@@ -45,32 +46,18 @@ class ConnectionPort(Effects, Protocol):
     sessions: dict[int, Session]
     name: str
 
-    @property
-    def is_lost(self) -> bool: ...
-
-    @property
-    def is_running(self) -> bool: ...
-
-    @property
-    def holds_publishers(self) -> bool: ...
-
-    @property
-    def is_newcomer(self) -> bool: ...
+    is_lost: bool
+    machine: ConnectionMachine
+    newcomer: Newcomer | None
+    server: ServerPort
 
     def start(self, major: int, minor: int) -> None: ...
-
     def call_connection(self, payload: bytes) -> None: ...
-
     def new_session(self, number: int) -> Session: ...
-
     def hand_in(self) -> None: ...
-
     def end_turn(self) -> None: ...
-
     def cut_stranger(self) -> None: ...
-
     def close_transport(self) -> None: ...
-
     def finish(self) -> None: ...
 
 

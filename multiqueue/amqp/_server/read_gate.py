@@ -31,18 +31,15 @@ class ReadGate:
         self._sessions = sessions
         self._process = process
         self._flush = flush
-        self._transport: asyncio.Transport | None = None  # while there is one to read from
+        self.transport: asyncio.Transport | None = None  # while there is one to read from
         self.reasons: dict[object, bool] = {}  # to do nothing further; True: but to read on for a while
         self.pending_bytes: int = 0  # of frames that wait, about
         self._pending: deque[Frame] = deque()
         self._is_reading = True
         self._is_passing = False  # the soft reasons do not hold the frames that are dealt with now
 
-    def read_from(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-
     def lose(self) -> None:
-        self._transport = None
+        self.transport = None
         self._drop()
 
     def open(self) -> None:
@@ -72,7 +69,7 @@ class ReadGate:
         if reason not in self.reasons:
             return
         del self.reasons[reason]
-        if self._transport is None:
+        if self.transport is None:
             return
         if self.reasons:
             self._let_close(0)
@@ -85,7 +82,7 @@ class ReadGate:
 
     def _read_or_not(self) -> None:
         """Read while there is no reason not to; with soft ones alone, until there is enough that waits."""
-        transport = self._transport
+        transport = self.transport
         reads = not self.reasons or (self._is_soft and self.pending_bytes < _READ_AHEAD)
         if transport is not None and reads is not self._is_reading and not transport.is_closing():
             self._is_reading = reads

@@ -39,18 +39,15 @@ class FrameWriter:
         self.confirming: dict[Confirms, None] = {}
         self.is_held_back: bool = False  # the peer reads too slowly: its consumers want nothing
         self.sent_bytes: int = 0
-        self._transport: asyncio.Transport | None = None  # while there is one to write to
+        self.transport: asyncio.Transport | None = None  # while there is one to write to
         self._most_unread_bytes = _REPLIES * buffer_bytes
         self._monitor = monitor
         self._too_far_behind = too_far_behind
         self._of = of
         self._unread_bytes = 0  # written since `is_held_back`: replies, for no consumer wants anything then
 
-    def write_to(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-
     def lose(self) -> None:
-        self._transport = None
+        self.transport = None
         self.pieces.clear()
 
     def send(self, data: bytes) -> None:
@@ -63,14 +60,14 @@ class FrameWriter:
         """Write what there is to write. A turn on the I/O thread ends with this."""
         while self.confirming:
             self.confirm(self.confirming.popitem()[0])
-        if self.pieces and self._transport is not None:
+        if self.pieces and self.transport is not None:
             data = b"".join(self.pieces)
             self.pieces.clear()
             self._monitor.said = True
             self.sent_bytes += len(data)
             if self.is_held_back:
                 self._count_unread(len(data))
-            self._transport.write(data)
+            self.transport.write(data)
 
     def _count_unread(self, size: int) -> None:
         """A peer that asks and asks and does not read is not read from, until it does."""

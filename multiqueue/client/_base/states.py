@@ -25,34 +25,14 @@ class Happening(Enum):
     ENDED = "ended"  # the answer came, the server ended it, or nothing can be hoped for
 
 
+_AT_ANY_TIME: Final = {Happening.CLOSE: State.CLOSING, Happening.ENDED: State.CLOSED}
+
 TABLE: Final[dict[State, dict[Happening, State]]] = {
-    State.OPENING: {
-        Happening.OPENED: State.OPEN,
-        Happening.LOST: State.CLOSED,
-        Happening.CLOSE: State.CLOSING,
-        Happening.ENDED: State.CLOSED,
-    },
-    State.OPEN: {
-        Happening.LOST: State.INTERRUPTED,
-        Happening.CLOSE: State.CLOSING,
-        Happening.ENDED: State.CLOSED,
-    },
-    State.INTERRUPTED: {
-        Happening.OPENED: State.OPEN,
-        Happening.LOST: State.INTERRUPTED,
-        Happening.CLOSE: State.CLOSING,
-        Happening.ENDED: State.CLOSED,
-    },
-    State.CLOSING: {
-        Happening.LOST: State.CLOSED,
-        Happening.CLOSE: State.CLOSING,
-        Happening.ENDED: State.CLOSED,
-    },
-    State.CLOSED: {
-        Happening.LOST: State.CLOSED,
-        Happening.CLOSE: State.CLOSED,
-        Happening.ENDED: State.CLOSED,
-    },
+    State.OPENING: {**_AT_ANY_TIME, Happening.OPENED: State.OPEN, Happening.LOST: State.CLOSED},
+    State.OPEN: {**_AT_ANY_TIME, Happening.LOST: State.INTERRUPTED},
+    State.INTERRUPTED: {**_AT_ANY_TIME, Happening.OPENED: State.OPEN, Happening.LOST: State.INTERRUPTED},
+    State.CLOSING: {**_AT_ANY_TIME, Happening.LOST: State.CLOSED},
+    State.CLOSED: dict.fromkeys((Happening.LOST, Happening.CLOSE, Happening.ENDED), State.CLOSED),
 }
 
 

@@ -41,18 +41,15 @@ class Assembler:
     """Makes events of what a server sends."""
 
     def __init__(self, frame_max: int) -> None:
-        self._splitter = DeliverySplitter(frame_max)
+        self.splitter: DeliverySplitter = DeliverySplitter(frame_max)
         self._contents: dict[int, _Content] = {}
-
-    def set_frame_max(self, frame_max: int) -> None:
-        self._splitter.frame_max = frame_max
 
     def feed(self, data: bytes) -> list[Event]:
         """The events that are complete now. Raises AmqpError: the bytes are no frames, a frame does not decode, or does
         not fit where it stands."""
         events: list[Event] = []
         contents = self._contents
-        for item in self._splitter.feed_deliveries(data):
+        for item in self.splitter.feed_deliveries(data):
             if len(item) == 4:
                 if item[0] in contents:
                     raise ConnectionFault(505, f"a method on channel {item[0]} in the middle of a content")
