@@ -83,7 +83,7 @@ def _unbind_exchange(session: Session, method: Any) -> None:
 @answers(commands.Queue.Declare)
 def _declare_queue(session: Session, method: Any) -> Fields:
     if method.queue == REPLY_TO:  # as RabbitMQ: it is there without a declaration
-        return {"queue": REPLY_TO, "consumer_count": 1}
+        return {"queue": REPLY_TO, "message_count": 0, "consumer_count": 1}
     queue = _declared(session, method)
     session.last_queue = queue.name
     now = queue.statistics()
