@@ -213,7 +213,7 @@ def test_every_publish_is_confirmed_once(ends: list[tuple[int, bool]], at_once: 
         open_.append(confirms.begin())
         number = open_.pop(min(index, len(open_) - 1))
         if index:
-            confirms.end(number, refused=refused)
+            confirms.end((number,), refused=refused)
             expected[number] = not refused
         else:
             open_.append(number)
@@ -222,7 +222,7 @@ def test_every_publish_is_confirmed_once(ends: list[tuple[int, bool]], at_once: 
             take()
     for number in open_[:]:
         open_.remove(number)
-        confirms.end(number)
+        confirms.end((number,))
         expected[number] = True
     take()
     assert told == expected
@@ -233,7 +233,7 @@ def test_acks_of_a_burst_are_one_frame() -> None:
     """A hundred publishes that are done in order are confirmed by one ack."""
     confirms = Confirms(1)
     for _ in range(100):
-        confirms.end(confirms.begin())
+        confirms.end((confirms.begin(),))
     assert confirms.take() == [amqp.Ack(100, True)]
 
 

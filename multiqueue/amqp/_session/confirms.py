@@ -7,7 +7,7 @@ it may be open. One thread uses a tracker; what a store's thread reports is post
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._wire.hot import Ack, Nack
@@ -36,10 +36,11 @@ class Confirms:
         self.published += count
         self._open.update(dict.fromkeys(range(first, first + count)))
 
-    def end(self, number: int, *, refused: bool = False) -> None:
-        """A publish is where it should be, or was refused."""
-        del self._open[number]
-        (self._nacked if refused else self._acked).append(number)
+    def end(self, numbers: Sequence[int], *, refused: bool = False) -> None:
+        """Publishes are where they should be, or were refused."""
+        for number in numbers:
+            del self._open[number]
+        (self._nacked if refused else self._acked).extend(numbers)
 
     @property
     def unconfirmed(self) -> int:
@@ -84,6 +85,12 @@ class CommitReports:
     def _take(self) -> None:
         with self._lock:
             reports, self._reports = self._reports, []
+        stored: dict[Any, list[int]] = {}
         for (publishing, number), refused in reports:
-            publishing.confirmed(number, refused=refused)
+            if refused:
+                publishing.confirmed((number,), refused=True)
+            else:
+                stored.setdefault(publishing, []).append(number)
+        for publishing, numbers in stored.items():
+            publishing.confirmed(numbers)
         self._flush()

@@ -120,7 +120,7 @@ class Publishing:
         except Unroutable:
             self._unroutable(message, number)
         except MessageRefused:
-            self.confirmed(number, refused=True)
+            self.confirmed((number,), refused=True)
         else:
             self._sent(sent, (number,))
 
@@ -158,7 +158,7 @@ class Publishing:
         except Unroutable:
             self._unroutable(message, number)
         except MessageRefused:
-            self.confirmed(number, refused=True)
+            self.confirmed((number,), refused=True)
 
     def _check_user(self, message: WireMessage) -> None:
         user, actual = message.user_id, self._client.user
@@ -171,8 +171,7 @@ class Publishing:
 
     def _sent(self, sent: Sent, numbers: Sequence[int]) -> None:
         if sent.run is None:
-            for number in numbers:
-                self.confirmed(number)
+            self.confirmed(numbers)
         else:
             self.last_run = sent.run
         if sent.throttled:
@@ -181,7 +180,7 @@ class Publishing:
 
     def _unroutable(self, message: WireMessage, number: int) -> None:
         self.send_return(message)
-        self.confirmed(number)
+        self.confirmed((number,))
 
     def send_return(self, message: Message) -> None:
         self.returned += 1
@@ -193,10 +192,10 @@ class Publishing:
         confirms = self.confirms
         return self._confirmed_at_end if confirms is None else confirms.published - confirms.unconfirmed
 
-    def confirmed(self, number: int, *, refused: bool = False) -> None:
-        """A publish is done; the client is told when the turn ends."""
-        if number and self.confirms is not None:
-            self.confirms.end(number, refused=refused)
+    def confirmed(self, numbers: Sequence[int], *, refused: bool = False) -> None:
+        """Publishes are done; the client is told when the turn ends. Without confirms `numbers` mean nothing."""
+        if self.confirms is not None:
+            self.confirms.end(numbers, refused=refused)
             self._out.confirming[self.confirms] = None
 
     def end(self) -> None:

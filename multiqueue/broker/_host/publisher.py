@@ -48,7 +48,7 @@ class Run:
     def __init__(self, journal: Journal, tell: Tell, room: float) -> None:
         self._journal = journal
         self._tell = tell
-        self._submissions: list[Submission | Arrivals] = []
+        self._submissions: list[tuple[Submission | Arrivals, int]] = []  # with how many parts it has
         # Of each part of them its own; None for what no one wants to be told of.
         self._tags: list[object] = []
         self._commit: Commit | None = None  # of the last of them, once it is handed in
@@ -59,7 +59,7 @@ class Run:
 
     def add(self, submission: Submission | Arrivals, tags: Sequence[object], size: int) -> None:
         """Take a submission, with a tag for each of its parts."""
-        self._submissions.append(submission)
+        self._submissions.append((submission, len(tags)))
         self._tags += tags
         self.room -= size
 
@@ -67,10 +67,10 @@ class Run:
         """Have it committed. Raises as `Submission.submit`."""
         try:
             self._commit = self._journal.hand_in_run(
-                [part for each in self._submissions for part in each.parts], self._ended
+                [part for each, _ in self._submissions for part in each.parts], self._ended
             )
         except BaseException:
-            for each in self._submissions:
+            for each, _ in self._submissions:
                 each.withdraw()
             raise
 
@@ -92,8 +92,8 @@ class Run:
     def _go_on(self, refused: Mapping[int, StoreError]) -> None:
         submissions, self._submissions = self._submissions, []
         at = 0
-        for submission in submissions:
-            end = at + len(submission.parts)
+        for submission, parts in submissions:
+            end = at + parts
             submission.conclude({index - at: error for index, error in refused.items() if at <= index < end})
             at = end
         told = [(tag, index in refused) for index, tag in enumerate(self._tags) if tag is not None]
