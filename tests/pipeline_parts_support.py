@@ -29,8 +29,6 @@ from multiqueue.pipeline._demo_tables import fairness_sentence as fairness_sente
 from multiqueue.pipeline._demo_tables import small_lanes as small_lanes
 from multiqueue.pipeline._disposal import Disposal as Disposal
 from multiqueue.pipeline._errors import IllegalTransition as IllegalTransition
-from multiqueue.pipeline._intake import Follow as Follow
-from multiqueue.pipeline._intake import Intake as Intake
 from multiqueue.pipeline._items import Lane as Lane
 from multiqueue.pipeline._items import Step as Step
 from multiqueue.pipeline._items import item_id as item_id
@@ -87,6 +85,8 @@ from multiqueue.pipeline._retry import Verdict as Verdict
 from multiqueue.pipeline._retry import describe as describe
 from multiqueue.pipeline._retry import verdict as verdict
 from multiqueue.pipeline._runner import Runner as Runner
+from multiqueue.pipeline._scanner import Follow as Follow
+from multiqueue.pipeline._scanner import Scanner as Scanner
 from multiqueue.pipeline._schema import Schemas as Schemas
 from multiqueue.pipeline._schema import differences as differences
 from multiqueue.pipeline._sections import FollowSection as FollowSection

@@ -1,4 +1,4 @@
-"""Files into batches, in the order they come: by count and by bytes. What time does to them, the intake decides."""
+"""Files into batches, in the order they come: by count and by bytes. What time does to them, the scanner decides."""
 
 from __future__ import annotations
 

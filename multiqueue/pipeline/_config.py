@@ -60,7 +60,7 @@ class PipelineConfig:
 
     @property
     def written(self) -> frozenset[Place]:
-        """The directories that a run writes: no scan may enter them, whatever the globs say."""
+        """The directories that a run writes: no scan may enter them, even if a glob matches."""
         parts = ("data", "steps", "corrupt", "_multiqueue")
         output = Place(str(self.output))
         own = {output, self.rows_at, self.dead_letters, *(output / part for part in parts)}

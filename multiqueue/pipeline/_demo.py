@@ -30,7 +30,7 @@ from ._session import spark_session
 from ._tables import output_of
 from ._work import work_of
 
-# Ten files to a Spark job: a job costs 0.1 s and more whatever it does, and the demo should end in minutes.
+# Ten files to a Spark job: a job costs at least 0.1 s, and the demo should end in minutes.
 _BATCH = 10
 _QUICK_BATCH = 15
 _MAX_RUNNING = 4

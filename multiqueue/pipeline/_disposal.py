@@ -10,8 +10,8 @@ Promise     D1  A file is taken away only after its item was recorded as done, w
 How         The ledger notes in `leaving` which files go, and forgets them as input; a thread takes them away; the
             ledger forgets them. A file that lies in the new place with the same bytes was moved before a crash; any
             other stays there, and the one that comes gets another name (`Storage.move`).
-State       The runner's: `_is_busy`; `_dry_until_s`, before which nothing is due; `_again_s`, when what is in `leaving`
-            is looked at once more; what was done, for the end. The thread has one batch.
+State       The runner's: `_is_busy`; `_nothing_until_s`, before which nothing is due; `_again_s`, when what is in
+            `leaving` is looked at once more; what was done, for the end. The thread has one batch.
 Threads     The runner's, and one of its own between `open` and its end.
 Waiting     The thread waits for a batch, or the end. A run does not end before the batch that is under way.
 """
@@ -63,7 +63,7 @@ class Disposal:
     """How many files of a lane, by what became of them."""
     _batches: SimpleQueue[Sequence[Leaving] | None] = field(default_factory=SimpleQueue)
     _is_busy: bool = False
-    _dry_until_s: float = 0.0
+    _nothing_until_s: float = 0.0
     _again_s: float = 0.0
 
     @contextlib.contextmanager
@@ -85,13 +85,13 @@ class Disposal:
     @property
     def finished(self) -> bool:
         """Whether nothing is under way, and nothing is due."""
-        return not self.lanes or (not self._is_busy and self.wall() < self._dry_until_s)
+        return not self.lanes or (not self._is_busy and self.wall() < self._nothing_until_s)
 
     def patience_s(self) -> float | None:
         """In how many seconds something is due; None for never, or while a batch is under way."""
-        if not self.lanes or self._is_busy or self._dry_until_s == math.inf:
+        if not self.lanes or self._is_busy or self._nothing_until_s == math.inf:
             return None
-        return max(self._dry_until_s - self.wall(), 0.0)
+        return max(self._nothing_until_s - self.wall(), 0.0)
 
     def add(self, lane: Lane) -> None:
         """Know one more lane."""
@@ -101,7 +101,7 @@ class Disposal:
     def touch(self, lane: str) -> None:
         """An item of the lane is done."""
         if lane in self.lanes:
-            self._dry_until_s = min(self._dry_until_s, self.wall() + self.lanes[lane].after_delay_s)
+            self._nothing_until_s = min(self._nothing_until_s, self.wall() + self.lanes[lane].after_delay_s)
 
     def step(self) -> None:
         """Begin the next batch, if one is due and none is under way."""
@@ -114,7 +114,7 @@ class Disposal:
         else:
             firsts = {name: self.ledger.leaving.first_done(name) for name in self.lanes}
             due = [at + self.lanes[name].after_delay_s for name, at in firsts.items() if at is not None]
-            self._dry_until_s = min([*due, self._again_s], default=math.inf)
+            self._nothing_until_s = min([*due, self._again_s], default=math.inf)
 
     def record(self, left: Left) -> None:
         """Forget what was taken away. Call it inside a transaction."""

@@ -550,7 +550,7 @@ class Ledger:
 
 @contextlib.contextmanager
 def open_ledger(path: State, base: Path, storage: Storage | None = None) -> Iterator[Ledger]:
-    """The state of one pipeline, open for writing; closed at the end. Whatever SQLite says inside is told.
+    """The state of one pipeline, open for writing; closed at the end. SQLite's errors inside become sentences.
 
     Raises:
         PipelineError: as `in_sentences`.

@@ -6,7 +6,7 @@ Promise     While `exclusive` is held no other process runs this pipeline. It ke
             Whatever SQLite says of the state leaves `in_sentences` as an error of ours: damage is told, never met as
             a traceback.
 State       The two files and SQLite's own `-wal` and `-shm`. Delete them only together with the output.
-Waiting     Nobody waits: a second process is told at once.
+Waiting     None: a second process is told at once.
 """
 
 from __future__ import annotations

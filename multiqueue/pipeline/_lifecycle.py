@@ -1,4 +1,4 @@
-"""The states of an item, as a table: whatever is not in it cannot happen.
+"""The states of an item, as a table: a transition that is not in it cannot happen.
 
 Nothing here has a clock, a file or a thread. The ledger asks `after` before it writes, and its UPDATEs name
 the old state, so a row can only move along an arrow. docs/design/pipeline.md draws this table.

@@ -1,4 +1,4 @@
-"""A run's numbers in a file, for whoever scrapes or reads it: Prometheus's text, or JSON.
+"""A run's numbers in a file, for scrapers and people: Prometheus's text, or JSON.
 
 Promise     The file is there as a whole, at most ten seconds old while the run goes on, and once more at its end.
 State       The file and the counters of this run; the runner's thread alone calls.
@@ -70,7 +70,7 @@ class MetricsFile:
         self._to.end(snapshot)
 
     def _try_to_write(self, snapshot: Snapshot, *, is_over: bool) -> None:
-        """A run does not end because nobody can be told how it goes."""
+        """A run goes on when its metrics cannot be written."""
         try:
             self._write(snapshot, is_over=is_over)
         except OSError as error:

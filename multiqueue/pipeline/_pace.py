@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from ._items import Lane
 from ._rate import share_s
 
-# Seconds on two cores, orders of magnitude: what a job costs whatever it does, then a file, then bytes.
+# Seconds on two cores, orders of magnitude: an empty job, then a file, then bytes.
 _JOB_S = 0.3
 _FILE_S = 0.01
 _BYTES_PER_S = 30e6

@@ -1,7 +1,7 @@
 """What a run would do now: the scan and the ledger's own decisions, on a copy of the state that is thrown away.
 
 Promise     Nothing is started and nothing is written but a temporary copy of the state. Since the copy is handled by
-            the code of a run, the plan is what a run would begin with, whatever that code comes to be.
+            the code of a run, the plan stays what a run would begin with when that code changes.
 State       A directory of the system's for temporary files, as large as the state will be after the scan.
 Beside      A run that is under way does not notice; what it has submitted is told as waiting.
 """
@@ -18,7 +18,6 @@ from pathlib import Path
 
 from ..core import LinkedBlockingMultiQueue
 from ._config import PipelineConfig
-from ._intake import Intake
 from ._items import Item, Lane, Step
 from ._known_columns import ddl_of_schema
 from ._ledger import Ledger, Scanned, open_ledger
@@ -27,6 +26,7 @@ from ._ledger_postgres import TABLES
 from ._lifecycle import ItemState
 from ._pace import Pace
 from ._presence import Lost, lost_directories, require_input
+from ._scanner import Scanner
 from ._steps import Steps
 from ._tables import output_of
 
@@ -107,9 +107,9 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
             ledger.recover(output.is_published)
             require_input(config, ledger, lanes)
             known = _by_lane(ledger.counts(), ItemState.WAITING)
-            intake, found = _read_all(config, lanes, ledger, lost_directories(config, met, lanes, ledger))
+            scanner, found = _read_all(config, lanes, ledger, lost_directories(config, met, lanes, ledger))
             planned = Steps(steps, lanes, ledger)
-            planned.incomplete = {one.name for one in intake.lost}
+            planned.incomplete = {one.name for one in scanner.lost}
             planned.take_in(0.0, lambda name, scanned: None)
             pace = Pace.of(ledger.measured())
             for lane in lanes:
@@ -125,8 +125,8 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
                 sorted(plans, key=lambda plan: plan.lane.priority),
                 _step_plans(steps, plans, planned, ledger),
                 _first_items([*lanes, *(step.as_lane(config.base) for step in steps)], ledger, first),
-                intake.passed_over.sentences(),
-                [one.why for one in intake.lost],
+                scanner.passed_over.sentences(),
+                [one.why for one in scanner.lost],
             )
 
 
@@ -147,7 +147,7 @@ def _copy_state(state: State, copy: Path) -> None:
 
 def _read_all(
     config: PipelineConfig, lanes: list[Lane], ledger: Ledger, lost: list[Lost]
-) -> tuple[Intake, dict[str, Counter[str]]]:
+) -> tuple[Scanner, dict[str, Counter[str]]]:
     """Scan everything; per lane, how many items are new and how many are changed."""
     found: dict[str, Counter[str]] = {lane.name: Counter() for lane in lanes}
 
@@ -155,10 +155,10 @@ def _read_all(
         found[lane]["new"] += scanned.added
         found[lane]["changed"] += scanned.reopened.total()
 
-    intake = Intake(lanes, config.base, config.written, ledger, lost=lost, storage=config.storage)
-    while not intake.finished:
-        intake.step(0.0, note)
-    return intake, found
+    scanner = Scanner(lanes, config.base, config.written, ledger, lost=lost, storage=config.storage)
+    while not scanner.finished:
+        scanner.step(0.0, note)
+    return scanner, found
 
 
 def _regroup(lane: Lane, ledger: Ledger, pace: Pace, known: dict[str, int], found: Counter[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it: the protocol, and a reporter that says nothing."""
+"""What a run tells its reporter: the protocol, and a reporter that says nothing."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ Promise     P1  `data/lane=LANE/item=ID`, for a step's item a directory below `s
                 item run again.
             P4  Readers of `data` see no staging: that lies in `_multiqueue/staging`, outside.
 State       Files only. `attempt` directories belong to the thread that runs the attempt; the final ones to
-            nobody, they change by rename alone.
+            no thread, they change by rename alone.
 Crash       before the rename: staging is rubbish, removed at the next start. After it and before the ledger's
             record: P3 makes it done. Between the two renames of a replacement: neither version is there, and the
             ledger still says submitted, so the item runs again.

@@ -16,7 +16,7 @@ from ._items import Item, Lane
 
 @dataclass(slots=True)
 class Rate:
-    """The rate of one lane, in seconds of whatever clock it is asked by."""
+    """The rate of one lane, in seconds of the clock it is asked by."""
 
     lane: Lane
     free_s: float = 0.0

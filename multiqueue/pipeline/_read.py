@@ -90,7 +90,7 @@ def read_messages(spark: SparkSession, item: Item) -> DataFrame:
 
 
 def unchanged(item: Item, storage: Storage) -> None:
-    """Return if the item's files are still those that were met: while it was read, nobody wrote to them.
+    """Return if the item's files are still those that were met: no program wrote to them while they were read.
 
     Raises:
         PipelineError: one has changed; what was read may be half of the one and half of the other.

@@ -22,7 +22,6 @@ from ._config import PipelineConfig
 from ._dead_letters import DeadLetters
 from ._disposal import Disposal
 from ._errors import ConfigError, ExitStatus
-from ._intake import Follow, Intake
 from ._items import KEEP, Lane
 from ._known_columns import KnownColumns
 from ._ledger import Ledger, open_ledger
@@ -37,6 +36,7 @@ from ._read import Inputs
 from ._report import write_report
 from ._retry import Backoff
 from ._runner import Runner
+from ._scanner import Follow, Scanner
 from ._session import spark_session
 from ._settlement import Settlement
 from ._steps import Steps
@@ -130,7 +130,7 @@ def run_pipeline(
         runner = Runner(
             scheduled,
             ledger,
-            Intake(lanes, config.base, config.written, ledger, following, lost, config.storage),
+            Scanner(lanes, config.base, config.written, ledger, following, lost, config.storage),
             lambda: _dispatcher(config, scheduled, session, work, reporter, watch, stack),
             Attempts(work, output, post, clock, config.storage),
             Settlement(ledger, output, _backoff(config), DeadLetters(config.dead_letters, config.storage)),
@@ -148,10 +148,10 @@ def run_pipeline(
             snapshot = runner.run()
         finally:
             known.close()
-            told = tuple(one.why for one in runner.intake.lost)
+            told = tuple(one.why for one in runner.scanner.lost)
             for sentence in (
                 *disposal.sentences(),
-                *runner.intake.passed_over.sentences(),
+                *runner.scanner.passed_over.sentences(),
                 *runner.steps.held_back(),
                 *told,
             ):
@@ -261,6 +261,6 @@ def _stop_signals_post_to(mailbox: Mailbox, grace_s: float) -> Iterator[None]:
 def _status(runner: Runner, snapshot: Snapshot) -> ExitStatus:
     if runner.was_interrupted:
         return ExitStatus.INTERRUPTED
-    if runner.intake.lost:
+    if runner.scanner.lost:
         return ExitStatus.NOT_READY
     return ExitStatus.SET_ASIDE if snapshot.total.failed else ExitStatus.DONE

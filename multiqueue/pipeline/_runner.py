@@ -2,7 +2,7 @@
 
 Promise     Every item that the scan finds ends done or failed, or still waits in the ledger when the run is
             stopped. An item is submitted at most once at a time. What is in memory is bounded by the lanes'
-            capacities and `max_running`, whatever the number of items.
+            capacities and `max_running`, for any number of items.
 State       `_flights`, the items that are submitted and have not ended; `_feeds`, how many of them each lane
             holds; the tally. The ledger is the only thing that lasts.
 Threads     One: the caller's. Job threads, the dispatcher and the signal handler speak to it through the mailbox
@@ -29,7 +29,6 @@ from typing import Any
 from ._attempt import Attempts, Dispatcher, DispatcherLane
 from ._disposal import Disposal
 from ._errors import SessionLost, StateMismatch
-from ._intake import Intake
 from ._items import Item, Lane
 from ._known_columns import Learned
 from ._ledger import Ledger, Scanned
@@ -40,6 +39,7 @@ from ._progress import AttemptEnded, Reporter
 from ._queues import Queues
 from ._rate import Rate
 from ._retry import Verdict, verdict
+from ._scanner import Scanner
 from ._settlement import Settlement
 from ._steps import Steps
 from ._tally import Snapshot, Tally
@@ -61,7 +61,7 @@ class _LaneFeed:
     lane: Lane
     queued: int = 0
     """Submitted and not known to have started."""
-    dry_until_s: float = 0.0
+    nothing_until_s: float = 0.0
     """The ledger has nothing for it before this moment, unless something comes in."""
     handle: DispatcherLane | None = None
     rate: Rate = field(init=False)
@@ -88,7 +88,7 @@ class Runner:
     lanes: Sequence[Lane]
     """Those that have files, and one for each step."""
     ledger: Ledger
-    intake: Intake
+    scanner: Scanner
     dispatcher: Callable[[], Dispatcher]
     attempts: Attempts
     settlement: Settlement
@@ -154,7 +154,7 @@ class Runner:
     @property
     def was_interrupted(self) -> bool:
         """Whether it was stopped before its end. One that follows has no other end than the first request."""
-        return self._stop_requests > (1 if self.intake.is_following else 0)
+        return self._stop_requests > (1 if self.scanner.is_following else 0)
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the counters agree with what is in flight."""
@@ -171,34 +171,34 @@ class Runner:
             return False
         if self._tally.stopping:
             return True
-        is_fed = self.intake.finished and self.queues.finished and self._waiting() == 0
+        is_fed = self.scanner.finished and self.queues.finished and self._waiting() == 0
         return is_fed and self.disposal.finished
 
     def _waiting(self) -> int:
         """How many items wait that can be run: those of a lane whose input is gone would only fail."""
-        return sum(one.waiting for name, one in self._tally.lanes.items() if not self.intake.is_gone(name))
+        return sum(one.waiting for name, one in self._tally.lanes.items() if not self.scanner.is_gone(name))
 
     def _patience_s(self) -> float:
         now_s = self.clock()
-        dues = (max(feed.dry_until_s, feed.rate.free_s) for feed in self._feeds.values())
+        dues = (max(feed.nothing_until_s, feed.rate.free_s) for feed in self._feeds.values())
         waits = [max(due_s - now_s, _LEAST_S) for due_s in dues if due_s > now_s]
         if not self._tally.stopping:
-            parts = (self.intake, self.queues, self.disposal)
+            parts = (self.scanner, self.queues, self.disposal)
             waits += [wait for part in parts if (wait := part.patience_s()) is not None]
         return min([_TICK_S, *waits])
 
     # From files to lanes
 
     def _take_in(self) -> None:
-        # Whatever the first scan finds was there when the run began.
-        known_s = self.clock() if self.intake.is_following else self._known_s
-        for lane in self.intake.begin_if_due():
+        # The first scan finds what was there when the run began.
+        known_s = self.clock() if self.scanner.is_following else self._known_s
+        for lane in self.scanner.begin_if_due():
             self._add_lane(lane)
-        self.intake.step(known_s, self._found_in_lane)
+        self.scanner.step(known_s, self._found_in_lane)
         self.queues.step(self.clock(), self._found_in_lane)
-        self._tally.scanning = self._tally.scanning and not self.intake.stands_still
-        self.steps.incomplete = {one.name for one in self.intake.lost}
-        if self.intake.stands_still and self.queues.stands_still:
+        self._tally.scanning = self._tally.scanning and not self.scanner.stands_still
+        self.steps.incomplete = {one.name for one in self.scanner.lost}
+        if self.scanner.stands_still and self.queues.stands_still:
             self.steps.take_in(self.clock(), self._found)
 
     def _found_in_lane(self, lane: str, scanned: Scanned) -> None:
@@ -209,7 +209,7 @@ class Runner:
     def _found(self, lane: str, scanned: Scanned) -> None:
         self._tally.found(lane, scanned)
         if scanned.added or scanned.reopened:
-            self._moisten(lane)
+            self._ask_again(lane)
 
     def _add_lane(self, lane: Lane) -> None:
         self.disposal.add(lane)
@@ -220,7 +220,7 @@ class Runner:
 
     def _feed(self) -> None:
         """Submit what the lanes have room for, in turns: recorded in one transaction, then handed over."""
-        if not (self.intake.finished if self.fifo else self.intake.has_seen_every_lane):
+        if not (self.scanner.finished if self.fifo else self.scanner.has_seen_every_lane):
             return
         rows = [[(feed, item) for item in self._choose(feed)] for feed in self._feeds.values()]
         chosen = [pair for turn in zip_longest(*rows) for pair in turn if pair is not None]
@@ -241,8 +241,8 @@ class Runner:
         room = capacity - feed.queued
         now_s = self.clock()
         half_full = room < capacity and 2 * room <= capacity and not by_itself
-        is_early = max(feed.dry_until_s, feed.rate.free_s) > now_s
-        if room <= 0 or half_full or is_early or self.intake.is_gone(feed.lane.name):
+        is_early = max(feed.nothing_until_s, feed.rate.free_s) > now_s
+        if room <= 0 or half_full or is_early or self.scanner.is_gone(feed.lane.name):
             return []
         if self.fifo:
             items = self.ledger.next_of_any_lane(now_s, room)
@@ -253,7 +253,7 @@ class Runner:
         chosen = feed.rate.allowed(items, now_s)
         if len(items) < room and len(chosen) == len(items):
             due_s = self.ledger.next_retry_s(None if self.fifo else feed.lane.name, now_s)
-            feed.dry_until_s = math.inf if due_s is None else due_s
+            feed.nothing_until_s = math.inf if due_s is None else due_s
         return chosen
 
     def _regroup(self, lane: Lane, now_s: float, room: int) -> None:
@@ -288,9 +288,9 @@ class Runner:
             )
         return feed.handle
 
-    def _moisten(self, lane: str) -> None:
+    def _ask_again(self, lane: str) -> None:
         """Something came in for the lane: ask the ledger again."""
-        self._feeds[FIFO_LANE if self.fifo else lane].dry_until_s = 0.0
+        self._feeds[FIFO_LANE if self.fifo else lane].nothing_until_s = 0.0
 
     # What became of them
 
@@ -348,7 +348,7 @@ class Runner:
         )
         self.steps.touch(item.lane, item.part)
         if outcome.state is ItemState.WAITING:
-            self._moisten(item.lane)
+            self._ask_again(item.lane)
         return outcome
 
     # Stopping

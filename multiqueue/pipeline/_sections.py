@@ -415,7 +415,7 @@ class StorageSection(_Section):
         return {**values, **self.options}
 
     def secrets(self) -> list[str]:
-        """What nobody is to read."""
+        """The values that are secret."""
         named = [one for one in (self.key, self.secret, self.token) if one]
         return named + [one for one in self.options.values() if isinstance(one, str) and len(one) >= 8]
 

@@ -1,6 +1,6 @@
 """A Spark session for the command line: checked beforehand, quiet on the terminal, deaf to Ctrl-C.
 
-Promise     Whatever the JVM and its Python workers write to standard error goes to the log file, and so do Python's
+Promise     What the JVM and its Python workers write to standard error goes to the log file, and so do Python's
             warnings and log records. Ctrl-C reaches neither the JVM nor the workers: stopping is ours to decide.
 State       File descriptor 2 and the signal mask of the calling thread, for the time the JVM is started: both are
             inherited by it and by its workers, and put back afterwards. The SIGINT handler that PySpark installs

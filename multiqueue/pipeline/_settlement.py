@@ -2,7 +2,7 @@
 
 Promise     An item of several files is never set aside: when it has failed for the last time its files wait again as
             two items, so in the end each bad file is set aside alone and the good ones beside it are done.
-Order       Whatever follows outside the ledger is done before the ledger's transaction is committed, and doing it
+Order       What follows outside the ledger is done before the ledger's transaction is committed, and doing it
             twice is doing it once: a crash in between leaves the item submitted, to run again.
 Threads     The runner's, inside a transaction of the ledger.
 """

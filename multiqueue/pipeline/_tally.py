@@ -26,7 +26,7 @@ class LaneProgress:
 
     @property
     def total(self) -> int:
-        """Items of the lane, whatever their state."""
+        """Items of the lane, in any state."""
         return self.waiting + self.running + self.done + self.failed
 
 

@@ -1,6 +1,6 @@
 """What a run came to: a sentence for people, one JSON document for programs.
 
-Promise     A run with `--json` writes one document to standard output, at its end, whatever that is: also when it could
+Promise     A run with `--json` writes one document to standard output, at its end, however it ends: also when it could
             not begin or was broken off.
 """
 

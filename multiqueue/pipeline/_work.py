@@ -118,7 +118,7 @@ class SparkWork:
         """Whether the job returned something, which is then in `staged`, complete.
 
         Raises:
-            JobError: the job or the input is wrong for good. Whatever Spark raises comes through unchanged.
+            JobError: the job or the input is wrong for good. Spark's errors come through unchanged.
         """
         task = self.sections["" if item.part is None else item.lane]
         if task.step is not None:

@@ -20,7 +20,6 @@ from pipeline_parts_support import (
     DeadLetters,
     Disposal,
     Follow,
-    Intake,
     Lane,
     Ledger,
     Mailbox,
@@ -29,6 +28,7 @@ from pipeline_parts_support import (
     Publisher,
     Queues,
     Runner,
+    Scanner,
     Settlement,
     Step,
     Steps,
@@ -75,7 +75,7 @@ class HandLane:
 
 
 class HandDispatcher:
-    """Runs one item at a time, lanes in turn, in the thread of whoever calls `run_next`."""
+    """Runs one item at a time, lanes in turn, in the thread that calls `run_next`."""
 
     def __init__(self) -> None:
         self.lanes: dict[str, HandLane] = {}
@@ -100,7 +100,7 @@ class HandDispatcher:
         future.set_running_or_notify_cancel()
         try:
             result = fn(None)
-        except Exception as error:  # noqa: BLE001 - the item's, whatever it is: it belongs to its future
+        except Exception as error:  # noqa: BLE001 - the item's own: it belongs to its future
             future.set_exception(error)
         else:
             future.set_result(result)
@@ -212,7 +212,7 @@ class Pipeline:
         self.mailbox = DrivenMailbox(self._idle)
         self.committer = Committer(self.mailbox.post, self.time)
         clock = WorkClock(self.ledger.seconds_at_work(), self.time)
-        self.intake = Intake(lanes, base, {self.output}, self.ledger, follow(self) if follow else None)
+        self.scanner = Scanner(lanes, base, {self.output}, self.ledger, follow(self) if follow else None)
         self.connect = connect
         self.queues = Queues(lanes, self.ledger, follow=follow is not None, clock=self.time)
         leaving = {lane.name: lane for lane in lanes if lane.after != "keep"}
@@ -220,7 +220,7 @@ class Pipeline:
         self.runner = Runner(
             [*lanes, *(step.as_lane(base) for step in steps)],
             self.ledger,
-            self.intake,
+            self.scanner,
             lambda: self.dispatcher,
             Attempts(work, self.publisher, self.committer.post, clock),
             Settlement(self.ledger, self.publisher, Backoff(attempts, 1.0, 2.0, 60.0), DeadLetters(base / "dead")),

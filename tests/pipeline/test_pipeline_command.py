@@ -123,7 +123,7 @@ def test_the_others_are_untouched(base: Path) -> None:
 
 
 def test_a_chosen_lane_without_files(base: Path) -> None:
-    """A first run of a lane that has no file is refused for that lane's globs, whatever the others have."""
+    """A first run of a lane that has no file is refused for that lane's globs, also when the others have files."""
     (base / "inbox" / "empty").mkdir()
     with pytest.raises(ConfigError, match=r"no input files below .*: lanes.customers.files = '\*.txt'$"):
         run_pipeline(config_of(base, "empty"), Recorder(), session=no_spark)
@@ -205,7 +205,7 @@ def test_another_run_is_worth_waiting_for(base: Path) -> None:
 def test_a_server_is_worth_waiting_for(base: Path) -> None:
     """A Spark that does not answer ends with 3, and nothing is left behind. (pipeline 25)"""
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # and no program listens
         answer = call(base, "--json", "--on", f"spark://127.0.0.1:{taken.getsockname()[1]}")
     told = document(answer)
     assert (told["verdict"], told["status"]) == ("broken off", 3)

@@ -47,7 +47,7 @@ def test_files_that_are_done_are_deleted_after_their_rows_are_there(tmp_path: Pa
     assert pipeline.disposal.sentences() == ["lane 'eu': 5 files deleted"]
     again = Pipeline(tmp_path, lanes)  # a lane whose files have gone is whole
     assert again.run().total.done == 5  # three items of eu, two of us
-    assert again.intake.lost == []
+    assert again.scanner.lost == []
 
 
 def test_files_that_are_done_are_moved(tmp_path: Path) -> None:

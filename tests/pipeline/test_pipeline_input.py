@@ -122,7 +122,7 @@ X, Y = {"customer": "x", "amount": "1"}, {"customer": "y", "amount": "2"}
 
 
 def test_each_header_counts_for_its_own_file(read: Reader) -> None:
-    """Columns in another order are read by name, with and without a schema, and whatever else differs in the header.
+    """Columns in another order are read by name, with and without a schema, also when the headers differ in other ways.
 
     (pipeline 13)
     """

@@ -1,4 +1,4 @@
-"""Input that is missing or cannot be read is told, and nobody says done of it."""
+"""Input that is missing or cannot be read is told, and a run does not say done of it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_directory_that_is_gone(base: Path) -> None:
 
 
 def test_a_file_that_is_named_and_gone(base: Path) -> None:
-    """A glob without wildcards names a file: that it does not exist is told, whatever else the lane has."""
+    """A glob without wildcards names a file: that it does not exist is told, also when the lane has other files."""
     text = TOML.replace('"big/*.txt"', '["big/0000.txt", "big/0009.txt"]')
     (base / "p.toml").write_text(text)
     (said,) = lost(base)

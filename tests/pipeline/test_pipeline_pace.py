@@ -51,7 +51,7 @@ def test_large_files_count_by_their_bytes() -> None:
     st.none() | st.integers(1, 4),
 )
 def test_joined_and_divided(chunks: list[list[int]], most_files: int, most_bytes: int, most: int | None) -> None:
-    """Whatever the scan has made, the next items fit or have one file; no file is lost, doubled or out of order among
+    """For any chunks of a scan, the next items fit or have one file; no file is lost, doubled or out of order among
     those that were joined, and the count of what was gained is right. (pipeline 1)"""
 
     def fits(files: int, size_bytes: int) -> bool:

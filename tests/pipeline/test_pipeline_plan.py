@@ -101,7 +101,7 @@ def test_after_a_run(config: PipelineConfig) -> None:
 def test_after_a_crash(config: PipelineConfig) -> None:
     """What a dead run had submitted is told as the next one would find it."""
     run = run_of(config)
-    run.intake.step(0.0, lambda lane, scanned: None)
+    run.scanner.step(0.0, lambda lane, scanned: None)
     with run.ledger.transaction():
         for item in run.ledger.next_waiting("big", 0.0, 2):
             run.ledger.submit(item)
@@ -113,8 +113,8 @@ def test_after_a_crash(config: PipelineConfig) -> None:
 def test_held_back(config: PipelineConfig) -> None:
     """A step behind items that are set aside is told as held back, and so is what comes after it."""
     run = run_of(config)
-    while not run.intake.finished:
-        run.intake.step(0.0, lambda lane, scanned: None)
+    while not run.scanner.finished:
+        run.scanner.step(0.0, lambda lane, scanned: None)
     for lane in ("big", "small"):
         for item in run.ledger.next_waiting(lane, 0.0, 99):
             submitted = run.ledger.submit(item)

@@ -45,7 +45,7 @@ class Host:
             self.channel.publish_confirmed(body.encode(), routing_key="work", **fields).result(30)
 
     def depth(self, queue: str) -> int:
-        """Messages that are in the queue and nobody has."""
+        """Messages that are in the queue and that no consumer has."""
         return self.channel.queue_declare(queue, passive=True).message_count
 
     def connect(self, url: str) -> Connection:
@@ -287,7 +287,7 @@ def test_stopped(tmp_path: Path, host: Host) -> None:
 
 
 def test_a_queue_that_is_not_there(tmp_path: Path, host: Host) -> None:
-    """A queue that nobody has declared is one sentence that names the lane and the queue."""
+    """A queue that was not declared is one sentence that names the lane and the queue."""
     host.channel.queue_delete("work")
     with pytest.raises(Unprepared, match=r"lane 'q': .*work"):
         pipeline(tmp_path, host).run()

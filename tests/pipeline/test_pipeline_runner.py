@@ -24,7 +24,7 @@ def pipeline(base: Path, lanes: dict[str, int] = LANES, **settings: Any) -> Pipe
 @pytest.mark.parametrize("batch", [1, 7])
 @pytest.mark.parametrize("capacity", [1, 2, 16])
 def test_every_file_is_in_the_output_once(tmp_path: Path, batch: int, capacity: int) -> None:
-    """Whatever the batch and the capacity, each file is processed and found in the output exactly once (pipeline 1)."""
+    """For each batch and capacity, every file is processed and found in the output exactly once (pipeline 1)."""
     make_tree(tmp_path, LANES)
     run = pipeline(tmp_path, batch=batch, capacity=capacity)
     snapshot = run.run()
@@ -79,7 +79,7 @@ def test_lanes_hold_no_more_than_their_capacity(tmp_path: Path) -> None:
 
 
 def test_a_small_lane_is_fed_while_a_big_one_is_full(tmp_path: Path) -> None:
-    """From the start the lanes are fed in turns, and the big first lane waits for nobody else's files."""
+    """From the start the lanes are fed in turns, and the big first lane does not wait for the files of others."""
     make_tree(tmp_path, LANES)
     run = pipeline(tmp_path, capacity=4)
     run.run()
@@ -198,8 +198,8 @@ def test_a_put_back_item_has_all_its_attempts_again(tmp_path: Path) -> None:
 
 
 def test_what_has_ended_never_becomes_less(tmp_path: Path) -> None:
-    """Once the lanes are read, the items that are done or set aside never become less, whatever is tried again or
-    halved, and at the end they are all there are."""
+    """Once the lanes are read, the items that are done or set aside never become less, also when items are tried again
+    or halved, and at the end they are all there are."""
     make_tree(tmp_path, {"a": 20})
 
     def work(spark: Any, item: Item, staged: Path) -> bool:

@@ -46,7 +46,7 @@ class Session:
     ],
 )
 def test_what_differs(found: dict[str, str], exactly: bool, expected: list[str]) -> None:
-    """Each column that is missing, of another type or too many is named, whatever its case and place."""
+    """Each column that is missing, of another type or too many is named, in any case and place."""
     assert differences({"a": "int", "b": "string"}, found, exactly=exactly) == expected
 
 

@@ -198,7 +198,7 @@ def slow(tmp_path: Path) -> Iterator[Path]:
     (tmp_path / "p.toml").write_text(SLOW)
     (tmp_path / "slow_job.py").write_text(SLOW_JOB)
     yield tmp_path
-    # Whatever was interrupted: the same command finishes the rest, and each row is there once.
+    # After each interruption the same command finishes the rest, and each row is there once.
     answer = run("pipeline", "run", "p.toml", cwd=tmp_path)
     assert (answer.returncode, answer.stderr) == (0, ""), answer.stdout
     assert sorted(str(row["value"]) for row in rows(tmp_path / "out")) == sorted(f"row {i}" for i in range(SLOW_FILES))

@@ -195,7 +195,7 @@ sql = "SELECT 1"
     ],
 )  # fmt: skip
 def test_a_mistake_in_the_graph(tmp_path: Path, old: str, new: str, complaint: str) -> None:
-    """Names that nobody has, cycles and the like are told with the file, the line and the key."""
+    """Names that no step or lane has, cycles and the like are told with the file, the line and the key."""
     path = tmp_path / "p.toml"
     path.write_text(TOML.replace(old, new))
     with pytest.raises(ConfigError) as caught:

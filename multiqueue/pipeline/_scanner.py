@@ -1,10 +1,10 @@
 """From the lanes' files to the ledger, a slice of one lane at a time.
 
-The runner calls `step` between other work, so that a lane with a million files delays nobody: each step reads
+The runner calls `step` between other work, so that a lane with a million files delays no other: each step reads
 at most `_SLICE` files, and lanes take turns. What a scan finds waits on disk, not here.
 
-Following   The lanes are scanned again and again, `poll_s` after the last scan has ended. A file is taken when nobody
-            has written to it for `settle_s`, told by its time of modification: nothing is remembered per file. A batch
+Following   The lanes are scanned again and again, `poll_s` after the last scan has ended. A file is taken when it
+            was not written to for `settle_s`, told by its time of modification: nothing is remembered per file. A batch
             that is not full at the end of a scan is found again by the next one, until the lane's `batch_s` is over.
 Lost        At the end of a lane's scan it is known whether its input is whole: `lost` has those of the last scans.
 Memory      A slice per lane while it is scanned; while following, a moment per lane besides.
@@ -43,7 +43,7 @@ class Follow:
     """The clock that files are stamped with."""
 
     def has_settled(self, seen: FileSeen) -> bool:
-        """Whether nobody writes to the file any more; one from the future has a clock of its own, and is taken."""
+        """Whether the file has stopped growing; one from the future has a clock of its own, and is taken."""
         age_s = self.wall() - seen.mtime_ns / 1e9
         return age_s >= self.settle_s or age_s < -self.settle_s
 
@@ -56,7 +56,7 @@ class _LaneScan:
     rest: list[FileSeen] = field(default_factory=list)
 
 
-class Intake:
+class Scanner:
     """The scans of all lanes. Use it from the ledger's thread."""
 
     def __init__(
