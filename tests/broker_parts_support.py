@@ -16,7 +16,6 @@ from multiqueue.broker._delivery import ready as ready
 from multiqueue.broker._delivery import target as target
 from multiqueue.broker._delivery.housekeeping import Housekeeping as Housekeeping
 from multiqueue.broker._delivery.ready import ReadyConsumers as ReadyConsumers
-from multiqueue.broker._durable.accounted_store import AccountedStore as AccountedStore
 from multiqueue.broker._durable.batch import QueueJournal as QueueJournal
 from multiqueue.broker._durable.data_directory import directory_name as directory_name
 from multiqueue.broker._durable.data_directory import virtual_host_name as virtual_host_name

@@ -197,7 +197,7 @@ class PagingModel:
             assert self.paging.consume(self.area, row.position, row.size), f"promise 6: {row} is gone"
             self._settled(row)
         else:
-            room = self.paging.dispatch(self.area, row.position, row.size, slot.payload, consumer.share)
+            room = self.paging.take(self.area, row.position, row.size, slot.payload, consumer.share)
             assert room, "no room for its record"
             row.state, row.owner = "taken", consumer.target.label
             consumer.delivered.append(row)
@@ -206,7 +206,7 @@ class PagingModel:
 
     def seize(self, row: Row) -> bool:
         """Somebody takes a ready message that may be on the disk only."""
-        taken = self.paging.dispatch(self.area, row.position, row.size, None)
+        taken = self.paging.take(self.area, row.position, row.size, None)
         if taken:
             row.state, row.owner = "taken", "management"
         self.check()

@@ -409,8 +409,8 @@ def test_a_confirm_may_publish(host: VirtualHost, caplog: pytest.LogCaptureFixtu
 def test_what_is_committed_while_the_virtual_host_closes_stays(host: VirtualHost, store: MemoryStore) -> None:
     """A message that was admitted before its queue was closed and committed after it is there in the next life."""
     queue = host.queue("q")
-    submission = host.parts.publishing.submission()
-    assert submission is not None
+    assert queue.journal is not None
+    submission = queue.journal.batch()
     submission.put(queue, persistent(b"late"))
     queue.close()
     commit = submission.submit()

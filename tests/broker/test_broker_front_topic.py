@@ -100,13 +100,13 @@ def test_unbinding_leaves_nothing_behind(patterns: list[str], random: Random) ->
     random.shuffle(bindings)
     for binding in bindings:
         tree.remove(binding)
-    assert not tree._root.is_needed
+    assert not tree._root.children
 
 
 def test_unbinding_what_was_never_bound_changes_nothing() -> None:
     """A pattern that leads nowhere is refused, and the others still match."""
     tree = tree_of("a.b")
-    with pytest.raises(KeyError, match=r"a\.c"):
+    with pytest.raises(KeyError, match="c"):
         tree.remove(bound("a.c"))
     assert len(tree.matching("a.b")) == 1
 

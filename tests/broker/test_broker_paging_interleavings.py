@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from broker_parts_support import AccountedStore, Journal, MemoryManager, PagedEntries, QueueJournal, Spill
+from broker_parts_support import Journal, MemoryManager, PagedEntries, QueueJournal, Spill
 from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
 
@@ -81,7 +81,7 @@ class Office:
         self.given: list[object] = []
         self.memory = Unmanned(LIMIT)
         self.store = Instant()
-        journal = Journal(AccountedStore(self.store, self.memory))  # type: ignore[arg-type]  # what a queue needs of it
+        journal = Journal(self.store, self.memory)  # type: ignore[arg-type]  # what a queue needs of it
 
         def new_rows() -> QueueJournal:
             return QueueJournal(journal, self.store.allocate(), lambda *arguments: None)

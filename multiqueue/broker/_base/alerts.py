@@ -2,8 +2,7 @@
 
 Promise     A threshold that is reached is told once, and no sooner than `repeat_gap` seconds later again; of two
             threads that see it one tells.
-State       `_lock` guards `_last`, the times of the last alerts.
-Lock order  `_lock` is a leaf. The owner's callback runs without it and without the queue's.
+State       `_lock`, a leaf, guards `_last`, the times of the last alerts. The owner's callback runs under no lock.
 """
 
 from __future__ import annotations
@@ -70,15 +69,12 @@ class AlertMonitor:
         self._check(AlertKind.AGE, oldest_age, thresholds.age)
 
     def _check(self, kind: AlertKind, value: float, threshold: float | None) -> None:
-        if threshold is None or value < threshold or not self._is_due(kind):
+        if threshold is None or value < threshold:
             return
-        self._on_alert(Alert(self._queue, kind, value, threshold))
-
-    def _is_due(self, kind: AlertKind) -> bool:
         now = self._clock()
         with self._lock:
             last = self._last.get(kind)
             if last is not None and now - last < self._thresholds.repeat_gap:
-                return False
+                return
             self._last[kind] = now
-            return True
+        self._on_alert(Alert(self._queue, kind, value, threshold))

@@ -2,11 +2,9 @@
 
 Promise     What was taken and not settled never exceeds the limit, with one exception: a message larger than
             the whole byte window passes when nothing is outstanding, or it could never be delivered.
-State       One small lock guards every field. It is a leaf: taken under a queue's lock, and nothing is taken
-            or called under it.
-Waiting     No thread waits here. A caller that makes credit larger learns from the return value that a consumer may
-            have been refused for lack of it, and then asks the queues to look again.
-Source      RabbitMQ's prefetch.
+State       One small lock guards every field. It is a leaf, taken under a queue's.
+Waiting     A caller that makes credit larger learns from the return value that a consumer may have been refused for
+            lack of it, and then asks the queues to look again.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Kinds of queue by name: the four of this room, and those that programs register.
 
-Promise     A kind that is registered makes the entry lists of every queue that is declared as it, in any broker of this
-            process. A name is registered once. What a factory makes is looked at before a queue has it, so a queue
-            never has half a list.
 State       `_lock`, a leaf, guards the dictionary of registered kinds.
 Who runs    A factory runs on the thread that declares the queue or opens its broker, under no lock. The list's methods
-            run under the lock of its queue, but for `key_of`.
-Stored      The definition of a durable queue has the kind's name and options. A broker that is opened while the name is
-            not registered raises before it has changed anything.
+            run under the lock of its queue, but for `key_of`. docs/decisions/0506-kinds-are-registered-by-name.md has
+            the rest.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ Memory      One object per message waits for the commit besides what is stored: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -31,39 +32,30 @@ if TYPE_CHECKING:
 _NO_QUEUE: Final = 0  # rows there only take their turn
 _NOTHING: Final = (b"", b"")
 
-
 _Q = TypeVar("_Q", bound=StoredQueue)
 
 
+@dataclass(slots=True, eq=False)
 class _Arrival:
     """A message that joins its queue."""
 
-    __slots__ = ("_entry", "_joining", "_put")
-
-    def __init__(self, joining: Joining, entry: Entry, put: Put) -> None:
-        self._joining = joining
-        self._entry = entry
-        self._put = put
+    joining: Joining
+    entry: Entry
+    put: Put
 
     def go_on(self) -> None:
-        self._joining.hand_over((self._entry,), (self._put,))
+        self.joining.hand_over((self.entry,), (self.put,))
 
     def give_up(self) -> None:
-        self._joining.withdraw(self._entry)
+        self.joining.withdraw(self.entry)
 
 
+@dataclass(slots=True, eq=False)
 class _Step:
     """Any other pair of calls that follows."""
 
-    __slots__ = ("give_up", "go_on")
-
-    def __init__(self, go_on: Callable[[], object], give_up: Callable[[], object]) -> None:
-        self.go_on = go_on
-        self.give_up = give_up
-
-
-def _nothing() -> None:
-    pass
+    go_on: Callable[[], object]
+    give_up: Callable[[], object] = lambda: None
 
 
 class Submission:
@@ -128,11 +120,6 @@ class Submission:
         self.operations.append(turn)
         self.then(partial(joining.join_in_turn, entry, turn), partial(otherwise, turn))
 
-    @property
-    def may_wait(self) -> bool:
-        """As `Journal.may_wait`."""
-        return self._journal.may_wait
-
     def put_on(self, queues: Sequence[_Q], message: Message, *, immediate: bool = False) -> list[tuple[_Q, PutOutcome]]:
         """`put` on each of the queues, or on none when that raises."""
         try:
@@ -147,7 +134,7 @@ class Submission:
 
     def then(self, action: Callable[[], object], otherwise: Callable[[], object] | None = None) -> None:
         """What else follows the commit, in its turn among the messages; and what a refusal."""
-        self._steps.append(_Step(action, otherwise or _nothing))
+        self._steps.append(_Step(action) if otherwise is None else _Step(action, otherwise))
 
     def submit(self) -> Commit | None:
         """Hand it in; None when nothing is to be stored, and what follows is done. Blocks as `MessageStore.submit`.

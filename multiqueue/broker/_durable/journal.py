@@ -3,8 +3,6 @@
 Promise     What follows a commit runs on the store's thread, in the order in which things were handed in. Nothing of
             it that fails stops what comes next.
 State       `_lock`, a leaf, guards what a full store still owes, and that a failure is told once.
-Who runs    The store's thread must never wait for itself: `may_wait` says so, and a call there waits
-            for no commit.
 Failure     `StoreFull` refuses one submission. What has no caller to try again, a dead letter or an expiry, is kept and
             handed in again by `housekeeping`. `StoreFailed` is remembered: the virtual host refuses everything then.
 """
@@ -16,12 +14,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from multiqueue.store import Commit, Delete, DropQueue, MessageStore, Operation, StoreClosed, StoreError, StoreFailed
 
 from .._base.ports import AT_ONCE, Kept
 from .._base.waits import follows_commit, here
+from .accounting import Accounting
+
+if TYPE_CHECKING:
+    from .._paging.memory import MemoryManager
 
 _log = logging.getLogger("multiqueue.broker")
 
@@ -38,11 +40,13 @@ class Journal:
     def __init__(
         self,
         store: MessageStore,
+        memory: MemoryManager,
         *,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self.store = store
+        self.store = store  # to read from; what changes it is handed in here
+        self._accounting = Accounting(store, memory)
         self.clock = clock
         self.wall_clock = wall_clock
         self.on_failed: Callable[[], object] = lambda: None  # called once, on the thread that notices
@@ -63,11 +67,7 @@ class Journal:
         return self._is_closed or self.failure is not None
 
     def check(self) -> None:
-        """Return if the store has not failed.
-
-        Raises:
-            StoreFailed: it has.
-        """
+        """Return if the store has not failed, else raise StoreFailed."""
         if self.failure is not None:
             raise StoreFailed(*self.failure.args) from self.failure
 
@@ -96,7 +96,7 @@ class Journal:
     ) -> Commit:
         """`submit` for callbacks that say themselves where they run, and `note` what failed."""
         try:
-            return self.store.submit(operations, committed, failed, lingers=lingers)
+            return self._accounting.submit(operations, committed, failed, lingers=lingers)
         except (StoreFailed, StoreClosed) as end:
             self.note(end)
             raise
@@ -106,7 +106,7 @@ class Journal:
     ) -> Commit:
         """As `MessageStore.submit_run`, for who says himself where he runs and notes what failed."""
         try:
-            return self.store.submit_run(parts, told)
+            return self._accounting.submit_run(parts, told)
         except (StoreFailed, StoreClosed) as end:
             self.note(end)
             raise

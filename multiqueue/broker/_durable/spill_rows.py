@@ -20,7 +20,6 @@ from .._base.ports import Visitor
 from .._paging.memory import MemoryManager
 from .._paging.spill import Spill
 from .._queue.queue import BrokerQueue
-from .accounted_store import AccountedStore
 from .batch import DeadLetterSubmission, QueueJournal
 from .journal import Journal
 from .stored_expiry import StoredExpiry
@@ -82,8 +81,7 @@ class SpillRows:
             journal.store.close()
 
     def _make(self) -> Journal:
-        store = AccountedStore(SqliteStore.scratch(), self._memory)
-        journal = Journal(store, clock=self._clock, wall_clock=self._wall_clock)
+        journal = Journal(SqliteStore.scratch(), self._memory, clock=self._clock, wall_clock=self._wall_clock)
         expiry = StoredExpiry(journal, self._memory)
         self._memory.look_for_expired = expiry.look
         if self._housekeeping is not None:

@@ -12,7 +12,8 @@ Who runs    As `Topology`; but those who add wait for the commit, unless they ru
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from multiqueue.store import Commit, Define, DropQueue, Operation, StoreClosed, StoreFailed, StoreFull
@@ -22,7 +23,6 @@ from .._routing.topology import Declared, DeclaredQueue, Topology
 from .definitions import definition_of, is_kept, undefinition_of
 
 if TYPE_CHECKING:
-    from .._queue.queue import BrokerQueue
     from .._routing.exchange import Binding, Exchange
     from .journal import Journal
 
@@ -63,23 +63,12 @@ class StoredTopology(Topology):
         self._settle(commit, lambda: self.unbind(binding.source, binding.identity))
         return True
 
-    def remove_queue(self, queue: BrokerQueue) -> bool:
+    @contextmanager
+    def _removing(self) -> Iterator[list[Declared]]:
         with self._order:
-            gone = self._take_out_queue(queue)
+            with super()._removing() as gone:
+                yield gone
             self._forget_locked(gone)
-        return bool(gone)
-
-    def remove_exchange(self, exchange: Exchange, *, if_unused: bool = False) -> bool:
-        with self._order:
-            gone = self._take_out_exchange(exchange, if_unused)
-            self._forget_locked(gone or ())
-        return gone is not None
-
-    def unbind(self, source: Exchange, identity: Hashable) -> bool:
-        with self._order:
-            gone = self._take_out_binding(source, identity)
-            self._forget_locked(gone)
-        return bool(gone)
 
     def wait_for_commits(self) -> None:
         """Block until every change made before is committed, or refused to its caller.

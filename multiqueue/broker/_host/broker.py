@@ -2,11 +2,8 @@
 
 Promise     `Broker()` works at once; `close` returns when no callback runs any more and its threads are joined.
 State       `_hosts_lock` guards the virtual hosts and the servers, and is a leaf. `_opening_lock` is held while a
-            host is made, so that its store is opened once: opening reads files, and only threads that add virtual
-            hosts wait for it. `_closed` is set once, before `close` looks at hosts and servers: one that is added
-            later is closed by the thread that adds it.
-Who runs    The scheduler's threads run callbacks of subscriptions, the housekeeping thread lets time pass for
-            queues; everything else runs on the caller's thread.
+            host is made, so that its store is opened once. `_closed` is set once, before `close` looks at hosts and
+            servers: one that is added later is closed by the thread that adds it.
 Membership  Closing goes from the outside in: first servers, then each host accepts nothing, ends its subscriptions and
             its queues, then the threads. A callback may close the broker: it waits for no callback and joins no
             thread of the scheduler's.
@@ -24,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from multiqueue.core import notebook_table
-from multiqueue.store import Durability, MessageStore
+from multiqueue.store import Durability
 
 from .._base.alerts import Alert
 from .._base.errors import BrokerClosed, NotAllowed
@@ -110,7 +107,7 @@ class Broker(Verbs):
 
     def _open(self, name: str) -> VirtualHost:
         """A new virtual host, in whose store what it had is."""
-        store = self._store_of(name)
+        store = None if self._data is None else self._data.open(name)
         try:
             host = self._make_host(name, store=store)
         except BaseException:
@@ -120,9 +117,6 @@ class Broker(Verbs):
         with self._hosts_lock:
             self._hosts[name] = host
         return host
-
-    def _store_of(self, name: str) -> MessageStore | None:
-        return None if self._data is None else self._data.open(name)
 
     def add_virtual_host(self, name: str) -> VirtualHost:
         """The virtual host of this name, made when there is none; it shares this broker's threads.
@@ -281,16 +275,13 @@ class Broker(Verbs):
             host.check_closable()
         self._closed = True
         try:
-            self._close_servers(timeout)
+            with self._hosts_lock:
+                servers, self._servers = self._servers, []
+            for server in servers:
+                server.close(2.0 if timeout is None else timeout)
             self._close_hosts(timeout)
         finally:
             self._end_threads(timeout)
-
-    def _close_servers(self, timeout: float | None) -> None:
-        with self._hosts_lock:
-            servers, self._servers = self._servers, []
-        for server in servers:
-            server.close(2.0 if timeout is None else timeout)
 
     def _close_hosts(self, timeout: float | None) -> None:
         """Close each, also when closing the one before has failed."""

@@ -67,8 +67,12 @@ class DeadLetterRouting:
             routing_key=settings.dead_letter_routing_key,
             now=datetime.fromtimestamp(self._wall_clock(), UTC),
         )
+        try:
+            targets = self._topology.route(letter, further_keys(letter), internal=True)
+        except NotFound:
+            targets = []  # as in RabbitMQ, the exchange need not exist; the letter is counted as lost
         reached = 0
-        for target in self._routes_of_dead_letter(letter):
+        for target in targets:
             if reason is not DeadLetterReason.REJECTED and is_cycle(letter, target.name):
                 continue
             if submission is None:
@@ -91,9 +95,3 @@ class DeadLetterRouting:
         except TypeError as error:
             _log.error("a dead letter for %s is lost: %s", target.label, error, extra={"queue": target.name})
             return False
-
-    def _routes_of_dead_letter(self, letter: Message) -> list[BrokerQueue]:
-        try:
-            return self._topology.route(letter, further_keys(letter), internal=True)
-        except NotFound:
-            return []  # as in RabbitMQ, the exchange need not exist; the letter is counted as lost

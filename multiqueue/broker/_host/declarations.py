@@ -2,7 +2,6 @@
 
 Promise     A call that raises has changed nothing. Declaring what is there as it is, binding twice, deleting or
             unbinding what is not there: all of that is no error.
-State       The topology has its own lock, and `Life` says whether the virtual host is closed.
 Membership  A queue may delete itself (auto-delete, expiry) at any moment, and leaves the topology before its
             `on_deleted` returns. A declaration that meets it in between replaces it.
 """
@@ -166,16 +165,12 @@ class Declarations:
         if name:
             _check_new_name("queue", name)
         else:
-            name = _generated_name()
+            # 128 random bits, written as RabbitMQ writes them: no other queue has the name.
+            name = "amq.gen-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
         arguments = dict(arguments or {})
         if settings is None:
-            settings = queue_settings(
-                self._label("queue", name),
-                arguments,
-                durable=durable,
-                exclusive=exclusive,
-                auto_delete=auto_delete,
-            )
+            what = self._label("queue", name)
+            settings = queue_settings(what, arguments, durable=durable, exclusive=exclusive, auto_delete=auto_delete)
         elif arguments or durable or exclusive or auto_delete:
             raise ValueError("settings say all about a queue; leave flags and arguments out")
         return self._declare(name, settings, arguments, owner)
@@ -191,7 +186,9 @@ class Declarations:
                 found = self._topology.add_queue(declared, self._exchange(DEFAULT_EXCHANGE))
                 if found is declared:
                     self._life.past.declared(is_new=True)
-                    self._delete_if_closed(found.queue)
+                    if self._life.is_closed:  # since `check`, and `close` has not seen this queue in its list
+                        found.queue.delete()
+                        self._life.check()
                     return found.queue
                 declared.queue.delete()  # another thread's came first
             if not found.queue.is_deleted:
@@ -347,15 +344,6 @@ class Declarations:
 
     # Details
 
-    def _delete_if_closed(self, queue: BrokerQueue) -> None:
-        """1. We passed `check_open`.  2. `close` set the flag and listed the queues.  3. We registered this one.
-
-        Then nothing else will ever delete it.
-        """
-        if self._life.is_closed:
-            queue.delete()
-            self._life.check()
-
     def _exchange(self, name: str) -> Exchange:
         exchange = self._topology.find_exchange(name)
         if exchange is None:
@@ -399,8 +387,3 @@ def _refuse_reserved(kind: str, name: str) -> None:
         raise TypeError(f"a {kind} name is a string, not {name!r}")
     if name.startswith(RESERVED_PREFIX):
         raise AccessRefused(f"{kind} name '{name}' contains reserved prefix 'amq.*'")
-
-
-def _generated_name() -> str:
-    """A name of no other queue: 128 random bits, written as RabbitMQ writes them."""
-    return "amq.gen-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()

@@ -1,7 +1,4 @@
-"""Whether a virtual host still takes anything: its parts ask, `VirtualHost.close` says no.
-
-State       `is_closed` is set once. A reader may find it False a moment after that; who must not is told where.
-"""
+"""Whether a virtual host still takes anything: its parts ask, `VirtualHost.close` says no, once."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ State       `_lock` guards every field. It is a leaf, and is held for a moment w
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 from typing import Final
 
 from .._queue.counters import QueueStatistics
@@ -44,24 +45,19 @@ class Past:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._figures = VirtualHostPast()
+        self._figures: Counter[str] = Counter()
 
     def declared(self, *, is_new: bool) -> None:
         """A queue was declared, and made for it or not."""
         with self._lock:
-            now = self._figures
-            self._figures = replace(
-                now, queues_declared=now.queues_declared + 1, queues_created=now.queues_created + is_new
-            )
+            self._figures.update(queues_declared=1, queues_created=is_new)
 
     def deleted(self, queue: QueueStatistics) -> None:
         """A queue was deleted, with these figures at its end."""
         with self._lock:
-            now = self._figures
-            counted = {name: getattr(now, name) + getattr(queue, name) for name in _OF_QUEUES}
-            self._figures = replace(now, queues_deleted=now.queues_deleted + 1, **counted)
+            self._figures.update({name: getattr(queue, name) for name in _OF_QUEUES}, queues_deleted=1)
 
-    def figures(self) -> VirtualHostPast:
-        """All of it, at this moment."""
+    def figures(self, *, received: int, unroutable: int) -> VirtualHostPast:
+        """All of it, at this moment; with what deleted exchanges have received, and could not route."""
         with self._lock:
-            return self._figures
+            return VirtualHostPast(received=received, unroutable=unroutable, **self._figures)

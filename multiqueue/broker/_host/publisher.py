@@ -5,10 +5,8 @@ Promise     As if each message were published by itself, with `publish_nowait`: 
             store is given them: in runs.
 State       A publisher, and the run that it fills, are one thread's; a run that was handed in is the store's thread's.
 Waiting     A publisher calls `hand_in` before it does anything that has to come after, and before it waits: no other
-            call commits it. `hand_in`, and a publish that fills a run, wait as `publish_nowait`
-            does, while too many bytes wait for their commit; on an I/O thread they do not, and `to_wait_for` says when
-            its connection may go on.
-Memory      A run that was told of forgets its messages: a channel may keep it.
+            call commits it. `hand_in`, and a publish that fills a run, wait as `publish_nowait` does, while too many
+            bytes wait for their commit; on an I/O thread `to_wait_for` says when its connection may go on.
 """
 
 from __future__ import annotations
@@ -198,7 +196,7 @@ class Publisher:
         An I/O thread does not wait: the connection that publishes is held back when too much waits for its commit.
         """
         run = self._handed_in
-        if run is None or may_take_long() or not self._publishing.commits_too_much:
+        if run is None or may_take_long() or not self._publishing.memory.commits_too_much:
             return None
         self._handed_in = None
         return None if run.is_done else run
@@ -213,7 +211,7 @@ class Publisher:
         run = self._run
         if run is None:
             assert self._journal is not None
-            run = self._run = Run(self._journal, self._tell, min(_LARGEST, self._publishing.memory_limit * _SHARE))
+            run = self._run = Run(self._journal, self._tell, min(_LARGEST, self._publishing.memory.limit * _SHARE))
             self._sent = Sent((), run)
         sent = self._sent
         run.add(submission, tags, size)

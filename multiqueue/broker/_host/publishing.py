@@ -2,8 +2,8 @@
 
 Promise     A message is put once on every queue that its exchange and routing key lead to. A call that raises has
             changed nothing; after `MessageRefused` and `StoreFull` other queues may have the message, as they say.
-Who runs    Any thread may call anything. Only `publish` of a persistent message and `wait_for_room` block.
-            Conditions of bindings read header values on the publisher's thread, under no lock.
+Who runs    Only `publish` of a persistent message and `wait_for_room` block. Conditions of bindings read header values
+            on the publisher's thread, under no lock.
 Membership  A message routed to a queue that is deleted before it is put there counts as not routed there.
 """
 
@@ -73,7 +73,7 @@ class Publishing:
     def __init__(self, topology: Topology, memory: MemoryManager, life: Life) -> None:
         self._name = topology.virtual_host
         self._topology = topology
-        self._memory = memory
+        self.memory = memory
         self._life = life
         self._journal = life.journal
 
@@ -94,7 +94,7 @@ class Publishing:
         `have_gone` counts them when they are there.
         """
         self._life.check()
-        largest = self._memory.largest_body
+        largest = self.memory.largest_body
         persistent = messages[0].persistent
         for message in messages:
             body = message.body
@@ -119,7 +119,7 @@ class Publishing:
     ) -> Published:
         """The second half of `publish`, on the queues to which the first one led."""
         body = message.body
-        if type(body) is not bytes or len(body) > self._memory.largest_body:  # `size`, written out: 2 % of a publish
+        if type(body) is not bytes or len(body) > self.memory.largest_body:  # `size`, written out: 2 % of a publish
             self.check_size(queues, message)
         if self._journal is not None and message.persistent:
             return self._put_persistent(self._journal, queues, message, mandatory, immediate, wait)
@@ -164,7 +164,7 @@ class Publishing:
             MessageTooLarge: it cannot.
         """
         if queues:
-            self._memory.check_size(message.size, queues[0].label)
+            self.memory.check_size(message.size, queues[0].label)
 
     def account_for(
         self,
@@ -182,9 +182,8 @@ class Publishing:
         refused = [queue for queue, outcome in otherwise if outcome is PutOutcome.REJECTED]
         accepted += sum(outcome.accepted for _, outcome in otherwise)
         if refused:
-            raise MessageRefused(
-                self._why_refused(refused), message=message, queues=tuple(queue.name for queue in refused)
-            )
+            names = tuple(queue.name for queue in refused)
+            raise MessageRefused(self._why_refused(refused), message=message, queues=names)
         if not accepted and any(outcome is PutOutcome.NO_CONSUMER for _, outcome in otherwise):
             raise NoConsumers(f"no consumer wants the message now in vhost '{self._name}'", message=message)
         if not accepted and mandatory:
@@ -224,20 +223,6 @@ class Publishing:
             if not queue.wait_for_room(remaining(deadline)):
                 return False
         return True
-
-    @property
-    def memory_limit(self) -> int:
-        """Bytes of messages that the virtual host keeps in memory."""
-        return self._memory.limit
-
-    @property
-    def commits_too_much(self) -> bool:
-        """As `MemoryManager.commits_too_much`."""
-        return self._memory.commits_too_much
-
-    def submission(self) -> Submission | None:
-        """What is to be stored together; None when this virtual host lives in memory."""
-        return None if self._journal is None else Submission(self._journal)
 
 
 def remaining(deadline: float | None) -> float | None:

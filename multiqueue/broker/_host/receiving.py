@@ -1,7 +1,6 @@
 """How messages come out of a virtual host: the consumer of its `get`, and its subscriptions.
 
-State       `_lock`, a leaf, guards the subscriptions that are open.
-Who runs    Any thread may call anything. Only `end_subscriptions` blocks, for callbacks that run.
+`_lock`, a leaf, guards the subscriptions that are open. Only `end_subscriptions` blocks, for callbacks that run.
 """
 
 from __future__ import annotations

@@ -3,33 +3,30 @@
 Promise     Before `commit` nothing of it is visible. `commit` first makes sure of every delivery it settles and,
             when one is not the caller's any more, raises with nothing changed and the transaction as it was.
             Then it publishes, then it settles: a process that dies in between leaves a message twice, not nowhere.
-            `rollback` forgets it all; the deliveries are still the caller's to settle.
 Stored      What durable queues have to do with it is one commit of the store, all or nothing, and is made before
             anything else is done. When the store refuses it, the transaction is as it was.
 Limits      Routing is done when a message is published, with the bindings of that moment. A queue at its limit
-            does not undo a commit: like a binding that does not match, it decides where a message goes. What was
-            refused is told afterwards. Queues change one after the other, so another thread may see one of them
-            changed and the next not yet.
-State       One thread at a time uses a transaction; it has no lock. It can be used again after either end. What is
-            to be settled in it is the transaction's from then on: to settle it otherwise while `commit` runs is a
-            mistake that may be found when half is done.
+            does not undo a commit; what was refused is told afterwards. Queues change one after the other.
+State       One thread at a time uses a transaction; it has no lock. To settle otherwise what is settled in it, while
+            `commit` runs, is a mistake that may be found when half is done.
 Source      AMQP 0-9-1, class tx.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from .._base.errors import MessageRefused, Unroutable
 from .._base.outcome import DeadLetterReason, PutOutcome
+from .._durable.batch import Submission
 from .._queue.entry import Entry, IllegalStep
 
 if TYPE_CHECKING:
     from .._base.message import Message
     from .._delivery.received import HeldDelivery, Holder, Received
-    from .._durable.batch import Submission
     from .._queue.queue import BrokerQueue
     from .dead_letters import DeadLetterRouting
     from .life import Life
@@ -111,13 +108,16 @@ class Transaction:
         self._life.check()
         self._make_sure_of_deliveries()
         outcomes: list[tuple[Message, _Outcomes, bool]] = []
-        submission = self._publishing.submission()
-        if submission is not None:
+        journal = self._life.journal
+        if journal is not None:
             try:
+                submission = Submission(journal)
                 stored = self._fill(submission, outcomes)
-                self._wait(submission)
+                commit = submission.submit()
+                if commit is not None and journal.may_wait:
+                    commit.wait()
             except BaseException:
-                self._give_up_deliveries()
+                self._unlock(delivery for deliveries in self._settled.values() for delivery in deliveries.values())
                 raise
             for entry in stored:
                 entry.settle_elsewhere()
@@ -205,11 +205,6 @@ class Transaction:
             raise
         return stored
 
-    def _wait(self, submission: Submission) -> None:
-        commit = submission.submit()
-        if commit is not None and submission.may_wait:
-            commit.wait()
-
     def _refusals(self, outcomes: list[tuple[Message, _Outcomes, bool]]) -> list[MessageRefused | Unroutable]:
         refusals: list[MessageRefused | Unroutable] = []
         for message, reached, mandatory in outcomes:
@@ -236,11 +231,8 @@ class Transaction:
             self._unlock(locked)
             raise
 
-    def _give_up_deliveries(self) -> None:
-        self._unlock([delivery for deliveries in self._settled.values() for delivery in deliveries.values()])
-
     @staticmethod
-    def _unlock(locked: list[HeldDelivery]) -> None:
+    def _unlock(locked: Iterable[HeldDelivery]) -> None:
         for delivery in locked:
             try:
                 delivery.entry.queue.unlock(delivery.entry, delivery.consumer)

@@ -1,11 +1,9 @@
 """A virtual host: one name space of queues, exchanges and bindings, with its store and its memory; its life.
 
 It makes its parts and gives each what it needs. `declarations` has what is declared, `publishing` the way of a
-message in, `dead_letters` that of a rejected or expired one, `receiving` the way out.
+message in, `dead_letters` that of a rejected or expired one, `receiving` the way out. Their locks are leaves: no queue
+is called with one of them held.
 
-State       The parts' own; each names its lock. Each is a leaf: no queue is called with one of them held.
-Who runs    Any thread may call anything. Only `wait_for_room` blocks, and closing waits for callbacks that run; with
-            a store also each call that promises that something is stored: see docs/design/broker-durability.md.
 Closing     1. Subscriptions end and give back what they had.  2. Queues that no store keeps are deleted, and what they
             have written out.  3. The store has everything and is closed; then the loaders and the rest.
             A program that ends without closing closes what has a store, or the deliveries would not be recorded.
@@ -18,7 +16,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from multiqueue.store import Delivered, MessageStore, StoreClosed, StoreFailed
@@ -29,9 +27,7 @@ from .._base.settings import QueueSettings
 from .._delivery.housekeeping import Housekeeping
 from .._delivery.scheduler import Scheduler
 from .._delivery.subscription import Subscription, call_back
-from .._durable.accounted_store import AccountedStore
 from .._durable.batch import QueueJournal
-from .._durable.definitions import KeptQueue
 from .._durable.journal import Journal
 from .._durable.recovery import recover
 from .._durable.spill_rows import SpillRows
@@ -104,7 +100,7 @@ class VirtualHost(Verbs):
         self._memory = MemoryManager(memory_limit, name=name)
         self._journal = None
         if store is not None:
-            self._journal = Journal(AccountedStore(store, self._memory), clock=clock, wall_clock=wall_clock)
+            self._journal = Journal(store, self._memory, clock=clock, wall_clock=wall_clock)
         topology = Topology(name) if self._journal is None else StoredTopology(name, self._journal)
         predeclare(topology)
         life = Life(name, self._journal)
@@ -128,7 +124,7 @@ class VirtualHost(Verbs):
         if self._journal is not None and isinstance(topology, StoredTopology):
             expiry = StoredExpiry(self._journal, self._memory)
             self._memory.look_for_expired = expiry.look
-            recover(self._journal.store, topology, self._kept_queue)
+            recover(self._journal.store, topology, lambda kept: self._make(kept.name, kept.settings, kept.number))
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)
@@ -138,26 +134,24 @@ class VirtualHost(Verbs):
             self._memory.refill_heads()
 
     def _new_queue(self, name: str, settings: QueueSettings) -> BrokerQueue:
-        journal = None
+        number = None
         if self._journal is not None and settings.durable and not settings.exclusive:
             self._journal.check()
-            journal = QueueJournal(self._journal, self._journal.store.allocate(), self._dead_letters.send_on)
-        return self._make(name, settings, journal)
+            number = self._journal.store.allocate()
+        return self._make(name, settings, number)
 
-    def _kept_queue(self, kept: KeptQueue) -> BrokerQueue:
-        assert self._journal is not None
-        return self._make(
-            kept.name, kept.settings, QueueJournal(self._journal, kept.number, self._dead_letters.send_on)
-        )
-
-    def _make(self, name: str, settings: QueueSettings, journal: QueueJournal | None) -> BrokerQueue:
+    def _make(self, name: str, settings: QueueSettings, number: int | None) -> BrokerQueue:
+        """`number` is the queue's in the store, None for one that no store keeps."""
+        journal = None
+        if self._journal is not None and number is not None:
+            journal = QueueJournal(self._journal, number, self._dead_letters.send_on)
         queue = BrokerQueue(
             name,
             settings=settings,
             clock=self._clock,
             dead_letter=self._dead_letters.send,
             on_deleted=self._forget,
-            on_alert=self._alert,
+            on_alert=lambda alert: call_back(self._on_alert, alert),
             vhost=self.name,
             journal=journal,
             pager_of=self._spill_rows.pager_of,
@@ -192,9 +186,6 @@ class VirtualHost(Verbs):
             StoreFailed: its store failed; close it and open it again.
         """
         self._life.check()
-
-    def _alert(self, alert: Alert) -> None:
-        call_back(self._on_alert, alert)
 
     def _forget(self, queue: BrokerQueue) -> None:
         if self._topology.remove_queue(queue):
@@ -277,7 +268,7 @@ class VirtualHost(Verbs):
     def past(self) -> VirtualHostPast:
         """How many queues came and went, and what was counted of those that are gone."""
         received, unroutable = self._topology.gone_through_exchanges()
-        return replace(self._life.past.figures(), received=received, unroutable=unroutable)
+        return self._life.past.figures(received=received, unroutable=unroutable)
 
     @property
     def is_closed(self) -> bool:

@@ -143,10 +143,10 @@ class Paging(PagingMembers):
             return target.area.slots[following]
         return None
 
-    def dispatch(
-        self, area: Area, position: int, cost: int, payload: object | None, share: Share | None = None
-    ) -> bool:
-        """A consumer, or somebody else, has taken a ready message; False when there is no room for its record."""
+    def take(self, area: Area, position: int, cost: int, payload: object | None, share: Share | None = None) -> bool:
+        """A consumer, or somebody else, takes a message; False when it is gone, or there is no room for its record."""
+        if not self._is_there(area, position):
+            return False
         slot = area.slots.get(position)
         # A line of a list becomes the record; one that no list names needs room.
         if (slot is None or not slot.lists) and not self.room(self.entry_bytes, first=True):
@@ -158,10 +158,6 @@ class Paging(PagingMembers):
         if slot.payload is None and payload is not None and self.room(cost):
             self.place(slot, payload)
         return True
-
-    def take(self, area: Area, position: int, cost: int, payload: object | None, share: Share | None = None) -> bool:
-        """As `dispatch`, for somebody who has found the message in the store while he looked; False when it is gone."""
-        return self._is_there(area, position) and self.dispatch(area, position, cost, payload, share)
 
     def settle(self, area: Area, position: int, *, is_deleted: bool = False) -> None:
         """A message that was taken is gone for good; `is_deleted`: from the store already."""

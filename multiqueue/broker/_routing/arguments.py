@@ -1,9 +1,7 @@
 """What users of RabbitMQ and of Qpid write into arguments, as the settings of this broker.
 
-RabbitMQ's names come first; Qpid's are there for what RabbitMQ lacks. Times in arguments are milliseconds, as
-both count. A value that does not fit is refused with the argument's name, the value and what would fit. A name
-that is not known is kept with the queue and otherwise ignored, as RabbitMQ does. A further argument is one
-more row in `_ARGUMENTS`.
+Qpid's names are there for what RabbitMQ lacks. Times in arguments are milliseconds, as both count. A name that is not
+known is kept with the queue and otherwise ignored. A further argument is one more row in `_ARGUMENTS`.
 """
 
 from __future__ import annotations
@@ -285,9 +283,7 @@ def assert_same(what: str, name: str, received: object, current: object) -> None
         PreconditionFailed: in RabbitMQ's words, which its users search for.
     """
     if frozen(received) != frozen(current):
-        raise PreconditionFailed(
-            f"inequivalent arg '{name}' for {what}: received {_shown(received)} but current is {_shown(current)}"
-        )
+        raise _inequivalent(what, name, _shown(received), _shown(current))
 
 
 def assert_same_arguments(
@@ -301,10 +297,7 @@ def assert_same_arguments(
         if name in received and name in current:
             assert_same(what, name, received[name], current[name])
         elif name in received or name in current:
-            raise PreconditionFailed(
-                f"inequivalent arg '{name}' for {what}:"
-                f" received {_typed(received, name)} but current is {_typed(current, name)}"
-            )
+            raise _inequivalent(what, name, _typed(received, name), _typed(current, name))
 
 
 def assert_same_settings(what: str, received: QueueSettings, current: QueueSettings) -> None:
@@ -312,9 +305,11 @@ def assert_same_settings(what: str, received: QueueSettings, current: QueueSetti
     for field in fields(QueueSettings):
         mine, other = getattr(received, field.name), getattr(current, field.name)
         if mine != other:
-            raise PreconditionFailed(
-                f"inequivalent arg '{field.name}' for {what}: received {_shown(mine)} but current is {_shown(other)}"
-            )
+            raise _inequivalent(what, field.name, _shown(mine), _shown(other))
+
+
+def _inequivalent(what: str, name: str, received: str, current: str) -> PreconditionFailed:
+    return PreconditionFailed(f"inequivalent arg '{name}' for {what}: received {received} but current is {current}")
 
 
 def _shown(value: object) -> str:

@@ -25,7 +25,6 @@ class Keyed(Protocol):
 
 B = TypeVar("B", bound=Keyed)
 
-
 _SCALARS = (str, bytes, bool, int, float, Decimal, datetime, NoneType)
 
 

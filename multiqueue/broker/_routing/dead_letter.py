@@ -11,7 +11,7 @@ Pure functions: no lock, no queue, no clock.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 from .._base.message import Message, WireForm
@@ -87,7 +87,7 @@ def _with_death(message: Message, queue: str, reason: str, now: datetime) -> dic
     same = [death for death in earlier if (death.get("queue"), death.get("reason")) == (queue, reason)]
     others = [death for death in earlier if death not in same]
     death: dict[str, object] = {
-        "count": 1 + _count(same),
+        "count": 1 + sum(count for each in same if isinstance(count := each.get("count"), int)),
         "reason": reason,
         "queue": queue,
         "time": now,
@@ -100,8 +100,3 @@ def _with_death(message: Message, queue: str, reason: str, now: datetime) -> dic
     first = {f"x-first-death-{name}": value for name, value in ends.items()}
     last = {f"x-last-death-{name}": value for name, value in ends.items()}
     return {**first, **message.headers, **last, DEATHS: [death, *others]}
-
-
-def _count(deaths: Iterable[Mapping[str, object]]) -> int:
-    counts = (death.get("count") for death in deaths)
-    return sum(count for count in counts if isinstance(count, int))

@@ -11,7 +11,7 @@ nothing, and binding with other arguments makes a second one. A queue gets one c
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
 from .arguments import selector_argument
@@ -104,29 +104,22 @@ class ExchangeStatistics:
     bindings: int
 
 
+@dataclass(eq=False, repr=False)
 class Exchange:
     """One exchange. Its settings never change; everything below them is guarded by the topology's lock."""
 
-    def __init__(
-        self,
-        name: str,
-        type: str = "direct",
-        *,
-        durable: bool = False,
-        auto_delete: bool = False,
-        internal: bool = False,
-        arguments: Mapping[str, object] | None = None,
-        alternate: str | None = None,
-    ) -> None:
-        self.name = name
-        self.type = type
-        self.durable = durable
-        self.auto_delete = auto_delete
-        self.internal = internal
-        self.arguments: Mapping[str, object] = dict(arguments or {})
-        self.alternate = alternate
+    name: str
+    type: str = "direct"
+    _: KW_ONLY
+    durable: bool = False
+    auto_delete: bool = False
+    internal: bool = False
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    alternate: str | None = None
+
+    def __post_init__(self) -> None:
         # Invariant: the matcher holds exactly the values of `bindings`.
-        self.matcher: Matcher[Binding] = EXCHANGE_TYPES[type].matcher()
+        self.matcher: Matcher[Binding] = EXCHANGE_TYPES[self.type].matcher()
         self.bindings: dict[Hashable, Binding] = {}
         self.received = 0
         self.unroutable = 0

@@ -5,8 +5,7 @@ routing key is no word at all, every other empty word counts: `a.` is two words.
 
 Promise     A match looks at the patterns' common beginnings once: its cost is words times the nodes alive
             after each, for any number of bindings. `#` next to `#` does not multiply it.
-State       Nodes and their binding sets, guarded by the topology's lock. A node lives while a binding
-            needs it.
+State       Guarded by the topology's lock. A node lives while a binding needs it.
 Source      The alive set is Thompson's simulation of a nondeterministic automaton (CACM 11(6), 1968).
 """
 
@@ -24,48 +23,13 @@ ANY_WORDS = "#"
 class _Node(Generic[B]):
     """A beginning of patterns: what may follow it, and the bindings whose pattern ends here."""
 
-    __slots__ = ("any_words", "bindings", "one_word", "repeats", "words")
+    __slots__ = ("bindings", "children", "repeats")
 
     def __init__(self, repeats: bool = False) -> None:
-        self.words: dict[str, _Node[B]] = {}
-        self.one_word: _Node[B] | None = None
-        self.any_words: _Node[B] | None = None
+        self.children: dict[str, _Node[B]] = {}  # by the pattern's next word, wildcards meaning themselves
         self.bindings: BindingSet[B] = BindingSet()
         # True for a node reached by `#`: it swallows every further word.
         self.repeats = repeats
-
-    @property
-    def is_needed(self) -> bool:
-        return bool(self.words or self.one_word or self.any_words or self.bindings)
-
-    def child(self, word: str) -> _Node[B] | None:
-        """The node that the pattern's next word leads to, wildcards meaning themselves."""
-        if word == ONE_WORD:
-            return self.one_word
-        if word == ANY_WORDS:
-            return self.any_words
-        return self.words.get(word)
-
-    def grow(self, word: str) -> _Node[B]:
-        """The child for `word`, made when there is none."""
-        if found := self.child(word):
-            return found
-        node: _Node[B] = _Node(repeats=word == ANY_WORDS)
-        if word == ONE_WORD:
-            self.one_word = node
-        elif word == ANY_WORDS:
-            self.any_words = node
-        else:
-            self.words[word] = node
-        return node
-
-    def prune(self, word: str) -> None:
-        if word == ONE_WORD:
-            self.one_word = None
-        elif word == ANY_WORDS:
-            self.any_words = None
-        else:
-            del self.words[word]
 
 
 class TopicTree(Generic[B]):
@@ -78,7 +42,7 @@ class TopicTree(Generic[B]):
         """Let the binding's routing key, as a pattern, lead to it."""
         node = self._root
         for word in words_of(binding.routing_key):
-            node = node.grow(word)
+            node = node.children.setdefault(word, _Node(repeats=word == ANY_WORDS))
         node.bindings.add(binding)
 
     def remove(self, binding: B) -> None:
@@ -86,16 +50,13 @@ class TopicTree(Generic[B]):
         path = [self._root]
         words = words_of(binding.routing_key)
         for word in words:
-            child = path[-1].child(word)
-            if child is None:
-                raise KeyError(binding.routing_key)
-            path.append(child)
+            path.append(path[-1].children[word])
         path.pop().bindings.remove(binding)
         for parent, word in zip(reversed(path), reversed(words), strict=True):
-            child = parent.child(word)
-            if child is None or child.is_needed:
+            child = parent.children[word]
+            if child.children or child.bindings:
                 break
-            parent.prune(word)
+            del parent.children[word]
 
     def matching(self, routing_key: str) -> tuple[B, ...]:
         """The bindings whose pattern matches, each once."""
@@ -108,14 +69,15 @@ class TopicTree(Generic[B]):
         alive = _with_any_words([self._root])
         yield alive
         for word in words_of(routing_key):
+            # A routing key's own `*` or `#` is a word like any other, and no pattern has one.
+            steps = (ONE_WORD,) if word in (ONE_WORD, ANY_WORDS) else (word, ONE_WORD)
             reached: list[_Node[B]] = []
             for node in alive:
                 if node.repeats:
                     reached.append(node)
-                if following := node.words.get(word):
-                    reached.append(following)
-                if node.one_word:
-                    reached.append(node.one_word)
+                for step in steps:
+                    if (following := node.children.get(step)) is not None:
+                        reached.append(following)
             alive = _with_any_words(reached)
             yield alive
 
@@ -127,7 +89,7 @@ def _with_any_words(nodes: list[_Node[B]]) -> list[_Node[B]]:
     """
     seen = set(nodes)
     for node in nodes:
-        following = node.any_words
+        following = node.children.get(ANY_WORDS)
         if following is not None and following not in seen:
             seen.add(following)
             nodes.append(following)

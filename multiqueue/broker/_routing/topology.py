@@ -9,14 +9,15 @@ Lock order  The lock is a leaf: under it only this module's dictionaries are tou
             of the user's, and its end the user's code.
 Membership  A binding lives while both its ends do. Removing an end removes its bindings in the same hold, and
             an auto-delete exchange with its last binding; that may cost the next one its last, and so on.
-Assumes     Exchanges, bindings and queues are hashed by identity. Looking up one string in a dictionary is atomic,
-            as Python documents for both builds, so finding something by name takes no lock.
+Assumes     Looking up one string in a dictionary is atomic, as Python documents for both builds, so finding something
+            by name takes no lock.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -106,11 +107,23 @@ class Topology:
 
     def remove_queue(self, queue: BrokerQueue) -> bool:
         """Forget the queue and its bindings; False when it was gone, or its name is another queue's by now."""
-        return bool(self._take_out_queue(queue))
+        with self._removing() as gone:
+            if self._is_registered_locked(queue):
+                gone.append(self._queues.pop(queue.name))
+                self._remove_bindings_locked(self._leading_to.get(queue, ()), gone)
+        return bool(gone)
 
     def remove_exchange(self, exchange: Exchange, *, if_unused: bool = False) -> bool:
         """Forget the exchange and its bindings; False when it is to be unused and has bindings."""
-        return self._take_out_exchange(exchange, if_unused) is not None
+        with self._removing() as gone:
+            if self._exchanges.get(exchange.name) is exchange:
+                if if_unused and exchange.bindings:
+                    return False
+                gone.append(self._exchanges.pop(exchange.name))
+                self._count_gone_locked(exchange)
+                leading = [*exchange.bindings.values(), *self._leading_to.get(exchange, ())]
+                self._remove_bindings_locked(leading, gone)
+        return True
 
     def bind(self, binding: Binding) -> bool:
         """Add the binding unless it is there; False when one of its ends is gone."""
@@ -128,44 +141,24 @@ class Topology:
 
     def unbind(self, source: Exchange, identity: Hashable) -> bool:
         """Remove the binding; False when there was none."""
-        return bool(self._take_out_binding(source, identity))
+        with self._removing() as gone:
+            if (binding := source.bindings.get(identity)) is not None:
+                self._remove_bindings_locked([binding], gone)
+        return bool(gone)
 
     def wait_for_commits(self) -> None:
         """Block until every change made before is where it is to stay. In memory it is."""
 
-    # What goes, goes with what depended on it; all of it is returned, and let go of when the lock is free
-
-    def _take_out_queue(self, queue: BrokerQueue) -> list[Declared]:
+    @contextmanager
+    def _removing(self) -> Iterator[list[Declared]]:
+        """A hold of the lock: what goes in it, and all that depended on that, is let go of when the lock is free."""
         gone: list[Declared] = []
         with self._lock:
-            if self._is_registered_locked(queue):
-                gone.append(self._queues.pop(queue.name))
-                self._remove_bindings_locked(self._leading_to.get(queue, ()), gone)
-        return gone
-
-    def _take_out_exchange(self, exchange: Exchange, if_unused: bool) -> list[Declared] | None:
-        gone: list[Declared] = []
-        with self._lock:
-            if self._exchanges.get(exchange.name) is exchange:
-                if if_unused and exchange.bindings:
-                    return None
-                gone.append(self._exchanges.pop(exchange.name))
-                self._count_gone_locked(exchange)
-                leading = [*exchange.bindings.values(), *self._leading_to.get(exchange, ())]
-                self._remove_bindings_locked(leading, gone)
-        return gone
+            yield gone
 
     def _count_gone_locked(self, exchange: Exchange) -> None:
         self._received_by_gone += exchange.received
         self._unroutable_at_gone += exchange.unroutable
-
-    def _take_out_binding(self, source: Exchange, identity: Hashable) -> list[Declared]:
-        gone: list[Declared] = []
-        with self._lock:
-            binding = source.bindings.get(identity)
-            if binding is not None:
-                self._remove_bindings_locked([binding], gone)
-        return gone
 
     def _is_registered_locked(self, end: Destination) -> bool:
         if isinstance(end, Exchange):
@@ -179,7 +172,6 @@ class Topology:
         self._leading_to.setdefault(binding.destination, {})[binding] = None
 
     def _remove_bindings_locked(self, bindings: Iterable[Binding], gone: list[Declared]) -> None:
-        """Everything that is removed goes into `gone`, for the caller to let go of when the lock is free."""
         pending = list(bindings)
         while pending:
             binding = pending.pop()
@@ -264,7 +256,8 @@ class Topology:
                 elif destination not in seen:
                     seen.add(destination)
                     pending.append((destination, self._candidates(destination, keys)))
-            if not matched and (alternate := self._alternate_of(at)) is not None and alternate not in seen:
+            alternate = None if matched or at.alternate is None else self.find_exchange(at.alternate)
+            if alternate is not None and alternate not in seen:
                 seen.add(alternate)
                 pending.append((alternate, self._candidates(alternate, keys)))
         return list(found)
@@ -278,9 +271,6 @@ class Topology:
         with self._lock:
             exchange.received += 1
             return _matching_any(exchange, keys)
-
-    def _alternate_of(self, exchange: Exchange) -> Exchange | None:
-        return None if exchange.alternate is None else self.find_exchange(exchange.alternate)
 
     # For tests
 

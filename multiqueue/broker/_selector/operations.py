@@ -89,29 +89,21 @@ def condition(value: Evaluator) -> Evaluator:
 
 def all_of(conditions: Sequence[Evaluator]) -> Evaluator:
     """AND over any number of conditions: one false decides, otherwise one UNKNOWN does."""
-
-    def evaluate(message: Message) -> object:
-        result: bool | None = True
-        for each in conditions:
-            found = each(message)
-            if found is False:
-                return False
-            if found is None:
-                result = None
-        return result
-
-    return evaluate
+    return _decided_by(False, conditions)
 
 
 def any_of(conditions: Sequence[Evaluator]) -> Evaluator:
     """OR over any number of conditions: one true decides, otherwise one UNKNOWN does."""
+    return _decided_by(True, conditions)
 
+
+def _decided_by(decisive: bool, conditions: Sequence[Evaluator]) -> Evaluator:
     def evaluate(message: Message) -> object:
-        result: bool | None = False
+        result: bool | None = not decisive
         for each in conditions:
             found = each(message)
-            if found is True:
-                return True
+            if found is decisive:
+                return decisive
             if found is None:
                 result = None
         return result

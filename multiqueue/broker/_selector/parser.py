@@ -10,8 +10,7 @@
     primary     := literal | name | "quoted name" | ( condition )
 
 Chains become one flat node and parentheses are bounded, so neither parsing nor evaluating can exhaust the
-stack. What can be said of types before a message is seen is said here, with its position.
-Source: Jakarta Messaging 3.1, section 3.8.1.2.
+stack. Source: Jakarta Messaging 3.1, section 3.8.1.2.
 """
 
 from __future__ import annotations
