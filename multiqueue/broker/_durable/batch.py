@@ -243,7 +243,6 @@ class Arrivals:
         return [(put,) for put in self._puts]
 
     def withdraw(self) -> None:
-        """As `Submission.withdraw`."""
         for entry in self._entries:
             guarded(partial(self._joining.withdraw, entry))
 
@@ -277,7 +276,7 @@ DeadLetterSubmission = Callable[[Any, "Message", DeadLetterReason, Any], object]
 
 
 class QueueJournal:
-    """One durable queue's side of the journal. `number` is the queue's in the store."""
+    """One durable queue's side of the journal: its `Rows`. `number` is the queue's in the store."""
 
     __slots__ = ("dead_letter", "host", "number")
 
@@ -288,7 +287,6 @@ class QueueJournal:
         self.dead_letter = dead_letter
 
     def batch(self, *, is_owed: bool = False) -> Submission:
-        """A new submission."""
         return Submission(self.host, is_owed=is_owed)
 
     @property
@@ -296,7 +294,6 @@ class QueueJournal:
         return self.host.store
 
     def delete(self, numbers: Sequence[int]) -> Commit | None:
-        """As `Journal.delete`."""
         return self.host.delete(numbers)
 
     def submit(
@@ -305,9 +302,7 @@ class QueueJournal:
         committed: Callable[[], object] | None = None,
         failed: Callable[[BaseException], object] | None = None,
     ) -> Commit:
-        """As `Journal.submit`."""
         return self.host.submit(operations, committed, failed)
 
     def drop_queue(self) -> None:
-        """The queue is gone, and all its messages with it. As `Journal.drop_queue`."""
         self.host.drop_queue(self.number)

@@ -8,7 +8,7 @@ has its usual value in queues that were declared before. Pure functions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from enum import Enum
 from typing import Any, Final, NamedTuple, cast
 
@@ -20,8 +20,7 @@ from .._routing.exchange import Binding, Destination, Exchange
 from .._routing.topology import Declared, DeclaredQueue
 
 EXCHANGE, QUEUE, BINDING = "exchange", "queue", "binding"
-_RESERVED: Final = ("", "amq.")
-
+_OF_EXCHANGE: Final = ("type", "auto_delete", "internal", "arguments", "alternate")
 _ENUMS: Final[Mapping[str, type[Enum]]] = {"kind": QueueKind, "overflow": Overflow, "groups": MessageGroups}
 
 
@@ -61,7 +60,7 @@ def definition_of(declared: Declared) -> Define:
     if isinstance(declared, Binding):
         return Define(kind, key, key)
     if isinstance(declared, Exchange):
-        return Define(kind, key, _exchange_document(declared))
+        return Define(kind, key, dump({name: getattr(declared, name) for name in _OF_EXCHANGE}))
     queue = declared.queue
     document = {
         "number": queue.store_number,
@@ -78,8 +77,7 @@ def undefinition_of(declared: Declared) -> Undefine:
 
 def exchange_from(definition: Definition) -> Exchange:
     """The exchange that was kept."""
-    document = _document_of(definition)
-    return Exchange(definition.key, durable=True, **document)
+    return Exchange(definition.key, durable=True, **_document_of(definition))
 
 
 def queue_from(definition: Definition) -> KeptQueue:
@@ -102,18 +100,6 @@ def _place_of(declared: Declared) -> tuple[str, str]:
     return EXCHANGE if isinstance(declared, Exchange) else QUEUE, declared.name
 
 
-def _exchange_document(exchange: Exchange) -> str:
-    return dump(
-        {
-            "type": exchange.type,
-            "auto_delete": exchange.auto_delete,
-            "internal": exchange.internal,
-            "arguments": exchange.arguments,
-            "alternate": exchange.alternate,
-        }
-    )
-
-
 def _document_of(definition: Definition) -> dict[str, Any]:
     try:
         document = load(definition.document)
@@ -126,20 +112,15 @@ def _document_of(definition: Definition) -> dict[str, Any]:
 
 def _settings_out(settings: QueueSettings) -> dict[str, object]:
     usual = QueueSettings()
-    found: dict[str, object] = {}
-    for name in _BY_NAME:
-        value = getattr(settings, name)
-        # A kind that needs its key has no usual instance; every other field is compared with one that has none.
-        if value != getattr(usual, name):
-            found[name] = _plain(value)
-    return found
+    values = {name: getattr(settings, name) for name in _BY_NAME}
+    return {name: _plain(value) for name, value in values.items() if value != getattr(usual, name)}
 
 
 def _plain(value: object) -> object:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, AlertThresholds):
-        return {field.name: getattr(value, field.name) for field in fields(AlertThresholds)}
+        return asdict(value)
     return value
 
 

@@ -9,6 +9,7 @@ State       Guarded by the queue's lock, except for the lists themselves, which 
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .._base.errors import ConsumerNotAdmitted
@@ -22,16 +23,14 @@ if TYPE_CHECKING:
     from .target_list import Area, TargetList
 
 
+@dataclass(slots=True, eq=False)
 class Assignment:
     """Readers that share a target list. `willing` of them want work now."""
 
-    __slots__ = ("key", "readers", "target", "willing")
-
-    def __init__(self, target: TargetList, key: object) -> None:
-        self.target = target
-        self.key = key  # None for a list that no other consumer may join
-        self.readers: dict[Reader, Share] = {}  # with what is set aside for each
-        self.willing: set[Reader] = set()
+    target: TargetList
+    key: object  # None for a list that no other consumer may join
+    readers: dict[Reader, Share] = field(default_factory=dict)  # with what is set aside for each
+    willing: set[Reader] = field(default_factory=set)
 
 
 class Assignments:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from multiqueue.store import StoreDamaged
@@ -43,8 +44,17 @@ _log = logging.getLogger("multiqueue.broker")
 _PAGE: Final = 256  # headers that management looks at between two holds
 
 
+@contextmanager
+def acting(queue: BrokerQueue) -> Iterator[After]:
+    """A hold of the queue's lock; what is appended in it is done when the lock is free."""
+    after: After = []
+    with queue.state.lock:
+        yield after
+    queue.callbacks.act(after)
+
+
 class PagedReader:
-    """Reads one queue while it pages, and tells its consumers."""
+    """Reads one queue while it pages, for its `Pager` and `PagedQueue`, and tells its consumers."""
 
     def __init__(self, queue: BrokerQueue, source: PagedEntries, memory: MemoryManager, rows: Rows) -> None:
         self._queue = queue
@@ -60,34 +70,26 @@ class PagedReader:
 
     def feed(self, target: TargetList) -> None:
         """A load has brought something, or all that there is: notify as many as it may be enough for."""
-        after: After = []
-        with self._queue.state.lock:
-            if self._is_current():
-                self._feed_locked(target, after)
-        self._queue.callbacks.act(after)
-
-    def _feed_locked(self, target: TargetList, after: After) -> None:
         state, target_of = self._queue.state, self._source.assignments.target_of
-        if target.browses:
-            state.tell_browsers(after)
-            return
-        count = target.direct
-        for consumer in list(state.consumers.interested()):
-            if target_of(consumer) is not target:
-                continue
-            if count <= 0:
-                self._source.look_for_loss(consumer, after)
+        with acting(self._queue) as after:
+            if not self._is_current():
                 return
-            state.notify(consumer, after)
-            count -= 1
+            if target.browses:
+                state.tell_browsers(after)
+                return
+            count = target.direct
+            for consumer in [each for each in state.consumers.interested() if target_of(each) is target]:
+                if count <= 0:
+                    self._source.look_for_loss(consumer, after)
+                    return
+                state.notify(consumer, after)
+                count -= 1
 
     def cancel(self, target: TargetList) -> None:
         """Cancel the consumers of a list: the store cannot be read for them. What they have is theirs to settle."""
-        after: After = []
-        with self._queue.state.lock:
+        with acting(self._queue) as after:
             if self._is_current():
                 self._cancel_locked(target, after)
-        self._queue.callbacks.act(after)
 
     def _cancel_locked(self, target: TargetList, after: After) -> None:
         state, target_of = self._queue.state, self._source.assignments.target_of
@@ -102,26 +104,21 @@ class PagedReader:
         return source is self._source and not state.deleted
 
     def report_loss(self, consumer: QueueConsumer) -> None:
-        """As `PagedQueue.report_loss`."""
-        after: After = []
-        with self._queue.state.lock:
+        with acting(self._queue) as after:
             if not self._is_current() or not self._source.has_lost(consumer):
                 return
             lost, target = self._queue.state.counters.available, self._source.assignments.target_of(consumer)
             assert target is not None, "what has lost something has a list"
             self._cancel_locked(target, after)
         _log.error("%s; its consumers are cancelled", self._loss_of(lost), extra={"queue": self._queue.name})
-        self._queue.callbacks.act(after)
 
     # -- gets without a consumer
 
     def load_for_get(self) -> bool:
-        """As `Pager.load_for_get`."""
         target = self._source.list_for_get
         return target is not None and self._memory.load_now(target)
 
     def check_for_loss(self) -> None:
-        """As `Pager.check_for_loss`."""
         with self._queue.state.lock:
             has_lost = self._is_current() and self._source.has_lost()
             lost = self._queue.state.counters.available if has_lost else 0
@@ -324,11 +321,8 @@ class PagedReader:
 
     def drop(self, entry: Entry, reason: DeadLetterReason | None) -> bool:
         """Drop an entry that was read; False when somebody has it, or it is gone."""
-        after: After = []
-        with self._queue.state.lock:
-            dropped = self._queue.state.drop(entry, reason, after)
-        self._queue.callbacks.act(after)
-        return dropped
+        with acting(self._queue) as after:
+            return self._queue.state.drop(entry, reason, after)
 
     # -- details
 

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from multiqueue.store import StoreDamaged, StoreError
 
 from .._base.outcome import DeadLetterReason
-from .._base.ports import AT_ONCE, After
+from .._base.ports import AT_ONCE
 from .._base.settings import QueueKind, QueueSettings
 from .._base.waits import may_take_long
 from .._queue.entry_source import ResidentEntries
 from .._queue.state import nap
 from .paged_entries import PagedEntries
-from .reader import PagedReader
+from .reader import PagedReader, acting
 from .target_list import LEVEL_SHIFT
 from .writer import PagedWriter
 
@@ -52,7 +52,10 @@ class _Period(NamedTuple):
 
 
 class Spill:
-    """One queue's. `new_rows` gives a place for rows to a queue that is not durable; None when there is none now."""
+    """One queue's `Pager`, and the `PagedQueue` while it pages.
+
+    `new_rows` gives a place for rows to a queue that is not durable; None when there is none now.
+    """
 
     def __init__(self, queue: BrokerQueue, memory: MemoryManager, new_rows: Callable[[], Rows | None]) -> None:
         self._queue = queue
@@ -76,7 +79,6 @@ class Spill:
     # -- opening
 
     def recover(self, levels: Iterable[Level]) -> bool:
-        """As `Pager.recover`."""
         journal = self._queue.journal
         if journal is None or not self._may_page:
             return False
@@ -94,14 +96,12 @@ class Spill:
         return True
 
     def check_size(self, size: int) -> None:
-        """As `Pager.check_size`."""
         if self._may_page:
             self._memory.check_size(size, self._queue.label)
 
     # -- from memory to rows, and back
 
     def relieve(self) -> None:
-        """As `Pager.relieve`."""
         state = self._queue.state
         limit = state.limit
         self._memory.reservations.relieve(limit if limit.is_reserving else None)
@@ -110,20 +110,17 @@ class Spill:
             must_page = limit.can_page and not limit.reserve()
         if must_page and self.page_out():
             self._memory.reservations.relieve()  # with a queue that pages there is less for others
-        after: After = []
-        with self._queue.state.lock:
+        with acting(self._queue) as after:
             if limit.seek_room(after):
                 state.visit_by(AT_ONCE)
-        self._queue.callbacks.act(after)
 
     def page_out(self) -> bool:
         """Let the store have what is on the queue; False when it cannot have it now. Under no lock."""
         rows = self._rows()
         if rows is None:
             return False
-        after: After = []
         limit = self._queue.state.limit
-        with self._queue.state.lock:
+        with acting(self._queue) as after:
             if self._period is not None:
                 return True
             if not self._may_page_out_locked():
@@ -131,12 +128,11 @@ class Spill:
             self._begin(rows)
             if limit.throttled and limit.has_room():
                 limit.end_throttling(after)
-        self._queue.callbacks.act(after)
         self.catch_up()
         return True
 
     def catch_up(self) -> None:
-        """As `PagedQueue.catch_up`: all of it, or a piece where this thread must not take long; a loader goes on."""
+        """Adopt and write out: all of it, or a piece where this thread must not take long; a loader goes on."""
         period, state = self._period, self._queue.state
         if period is None:
             return
@@ -179,24 +175,20 @@ class Spill:
             self._let_publishers_go_on(is_done=True)  # it stays in memory
 
     def _let_publishers_go_on(self, *, is_done: bool = False) -> None:
-        after: After = []
-        with self._queue.state.lock:
+        with acting(self._queue) as after:
             self._is_catching_up = self._is_catching_up and not is_done
             self._queue.state.limit.catch_up(after)
-        self._queue.callbacks.act(after)
 
     def _adopt_some(self) -> bool:
         """Adopt a slice, and tell who may have it; True when there is more."""
         period, state = self._period, self._queue.state
         if period is None:
             return False
-        after: After = []
-        with state.lock:
+        with acting(self._queue) as after:
             count = 0 if state.deleted else period.source.adopt_some(_SLICE)
             if count:
                 state.tell_browsers(after)
                 state.pass_baton(after, count)
-        self._queue.callbacks.act(after)
         return count > 0 and not period.source.is_whole
 
     @property
@@ -263,34 +255,28 @@ class Spill:
     # -- while it pages
 
     def load_for_get(self) -> bool:
-        """As `Pager.load_for_get`."""
         period = self._period
         if period is None:
             return False
         return period.reader.load_for_get() or (not period.source.is_whole and self._adopt_some())
 
     def check_for_loss(self) -> None:
-        """As `Pager.check_for_loss`."""
         if (period := self._period) is not None:
             period.reader.check_for_loss()
 
     def report_loss(self, consumer: QueueConsumer) -> None:
-        """As `PagedQueue.report_loss`."""
         if (period := self._period) is not None:
             period.reader.report_loss(consumer)
 
     def drop_each(self, reason: DeadLetterReason) -> int:
-        """As `Pager.drop_each`."""
         period = self._period
         return 0 if period is None or self._queue.state.deleted else period.writer.drop_each(reason)
 
     def trim(self) -> None:
-        """As `PagedQueue.trim`."""
         if (period := self._period) is not None:
             period.writer.trim()
 
     def expire(self) -> None:
-        """As `Pager.expire`."""
         if self._period is not None:
             self._memory.look_for_expired()
 

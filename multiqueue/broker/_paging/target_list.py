@@ -39,14 +39,12 @@ class Account(IntEnum):
     UNPAGED = 8  # lent to queues that keep everything in memory, and messages that no store can keep
 
 
+@dataclass(slots=True, eq=False)
 class Share:
     """What is set aside for one consumer: room for a record of each message that its credit lets it have."""
 
-    __slots__ = ("credit", "held")
-
-    def __init__(self, credit: int) -> None:
-        self.credit: int = credit  # 0 for one whose credit has no bound, or that has left its list
-        self.held: int = 0  # records of the messages that it has
+    credit: int  # 0 for one whose credit has no bound, or that has left its list
+    held: int = 0  # records of the messages that it has
 
     @property
     def unused(self) -> int:
@@ -54,22 +52,20 @@ class Share:
         return max(self.credit - self.held, 0)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Slot:
     """A message of an area that somebody knows of without asking the store."""
 
-    __slots__ = ("account", "area", "cost", "direct", "in_flight", "is_backed", "lists", "payload", "position", "share")
-
-    def __init__(self, area: Area, position: int, cost: int) -> None:
-        self.area: Area = area
-        self.position: int = position
-        self.cost: int = cost  # bytes that the payload takes in memory
-        self.payload: Any = None
-        self.account: Account = Account.NOWHERE  # Invariant: NOWHERE if and only if payload is None.
-        self.lists: int = 0  # Invariant: how many lists name it, to serve or to ask about.
-        self.direct: int = 0  # Invariant: how many lists name it before their watermark.
-        self.in_flight: bool = False  # Invariant: then no list names it.
-        self.is_backed: bool = True  # the store has it, so the payload can be let go
-        self.share: Share | None = None  # of the consumer that has it; None for whom nothing can be set aside
+    area: Area
+    position: int
+    cost: int  # bytes that the payload takes in memory
+    payload: Any = None
+    account: Account = Account.NOWHERE  # Invariant: NOWHERE if and only if payload is None.
+    lists: int = 0  # Invariant: how many lists name it, to serve or to ask about.
+    direct: int = 0  # Invariant: how many lists name it before their watermark.
+    in_flight: bool = False  # Invariant: then no list names it.
+    is_backed: bool = True  # the store has it, so the payload can be let go
+    share: Share | None = None  # of the consumer that has it; None for whom nothing can be set aside
 
     @property
     def level(self) -> int:

@@ -18,13 +18,12 @@ from multiqueue.store import Put, StoreError
 
 from .._base.message_codec import encode_message
 from .._base.outcome import DeadLetterReason
-from .._base.ports import After
 from .._base.settings import QueueKind
 from .._base.waits import InPieces
 from .._queue.entry import Entry
 from .._queue.state import FEW, nap
 from .paged_entries import PagedEntries
-from .reader import PagedReader
+from .reader import PagedReader, acting
 from .target_list import LEVEL_SHIFT, number_of
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ _SLICES_ON_THE_WAY: Final = 4  # to the store: some 20 ms that other commits wai
 
 
 class PagedWriter:
-    """One queue's while it pages. It is also the `Walk` of management."""
+    """One queue's while it pages, for its `Pager` and `PagedQueue`. It is also the `Walk` of management."""
 
     def __init__(
         self,
@@ -89,12 +88,10 @@ class PagedWriter:
         for begin in range(0, len(known), _SLICE):
             if stop():
                 return count
-            after: After = []
-            with self._queue.state.lock:
+            with acting(self._queue) as after:
                 found = [self._source.get(position) for position in known[begin : begin + _SLICE]]
                 entries = [each for each in found if each and (each.expires_at is None or each.expires_at > now)]
                 gone = state.purge(entries, after)
-            self._queue.callbacks.act(after)
             self._queue.dead_letters.forget(gone)
             count += len(gone)
         for end in ends:
@@ -117,15 +114,13 @@ class PagedWriter:
         count, position = 0, level << LEVEL_SHIFT
         commits: deque[Commit] = deque()  # what other publishers' commits wait for is bounded
         while position < end and not (stop() or state.deleted):
-            after: After = []
             with self._memory.looking(self._area):
                 page = rows.store.outlines(rows.number, number_of(position), _SLICE, wall_now, level=level)
                 found = [(level << LEVEL_SHIFT | each.id, each.size) for each in page]
-                with self._queue.state.lock:
+                with acting(self._queue) as after:
                     gone, size = self._source.consume_all([each for each in found if each[0] <= end])
                     if gone:
                         state.have_gone(len(gone), size, after)
-            self._queue.callbacks.act(after)
             count += len(gone)
             commit = rows.delete([number_of(each) for each in gone]) if gone else None
             if commit is not None and rows.host.may_wait:
@@ -141,7 +136,6 @@ class PagedWriter:
     # -- dropping
 
     def drop_each(self, reason: DeadLetterReason) -> int:
-        """As `Pager.drop_each`."""
         dropped = 0
         for batch in self.pages(bodies=True):
             for entry in batch:
@@ -170,8 +164,7 @@ class PagedWriter:
         """Evict from the head; yields after some that were in memory, and after a load."""
         state = self._queue.state
         while True:
-            after: After = []
-            with state.lock:
+            with acting(self._queue) as after:
                 victim, may_come = None, True
                 for _ in range(FEW):
                     if not state.limit.is_exceeded or state.deleted:
@@ -180,7 +173,6 @@ class PagedWriter:
                     victim, may_come = state.evict_head(after)
                     if victim is None:
                         break
-            self._queue.callbacks.act(after)
             if victim is None and not (may_come and self._reader.load_for_get()):
                 return
             yield
