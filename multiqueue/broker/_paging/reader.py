@@ -70,20 +70,26 @@ class PagedReader:
 
     def feed(self, target: TargetList) -> None:
         """A load has brought something, or all that there is: notify as many as it may be enough for."""
+        after: After = []
+        with self._queue.state.lock:  # as `acting`, without its calls: each load ends here
+            if self._is_current():
+                self._feed_locked(target, after)
+        self._queue.callbacks.act(after)
+
+    def _feed_locked(self, target: TargetList, after: After) -> None:
         state, target_of = self._queue.state, self._source.assignments.target_of
-        with acting(self._queue) as after:
-            if not self._is_current():
+        if target.browses:
+            state.tell_browsers(after)
+            return
+        count = target.direct
+        for consumer in list(state.consumers.interested()):
+            if target_of(consumer) is not target:
+                continue
+            if count <= 0:
+                self._source.look_for_loss(consumer, after)
                 return
-            if target.browses:
-                state.tell_browsers(after)
-                return
-            count = target.direct
-            for consumer in [each for each in state.consumers.interested() if target_of(each) is target]:
-                if count <= 0:
-                    self._source.look_for_loss(consumer, after)
-                    return
-                state.notify(consumer, after)
-                count -= 1
+            state.notify(consumer, after)
+            count -= 1
 
     def cancel(self, target: TargetList) -> None:
         """Cancel the consumers of a list: the store cannot be read for them. What they have is theirs to settle."""
