@@ -15,7 +15,7 @@ from ._session.effects import Puller as Puller
 from ._session.effects import Served as Served
 from ._session.effects import Work as Work
 from ._session.ending import end_each as end_each
-from ._session.faults import fail as fail
+from ._session.ending import fail as fail
 from ._session.figures import host_figures as host_figures
 from ._session.session import Session as Session
 from ._session.session import to_wait_for as to_wait_for

@@ -32,7 +32,6 @@ _SLEEP = 0.0002  # seconds; as long as a reader needs for a small piece
 
 
 def output_to(stream: BinaryIO) -> Output:
-    """What writes to a stream, by its kind."""
     try:
         is_pipe = fcntl is not None and stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
     except io.UnsupportedOperation:  # a stream of Python's own
@@ -53,7 +52,6 @@ class Output:
         self.written += len(data)
 
     def flush(self) -> None:
-        """Write what was not written yet. Nothing more is there for now."""
         self._stream.flush()
         self.taken = self.written
 

@@ -99,7 +99,6 @@ def publish(
 
 
 def _publish_all(channel: Channel, messages: Iterable[bytes], confirm: bool, fields: dict[str, Any]) -> int:
-    """Returns how many the server could not take."""
     window: list[Confirm] = []
     refused = 0
     try:
@@ -173,7 +172,6 @@ def _whole(name: str, value: str) -> int:
 
 
 def _broken_off(error: Exception) -> BrokenOff:
-    """In the server's words, if it has said why."""
     return BrokenOff(f"broken off: {getattr(error, 'reply_text', '') or error}")
 
 

@@ -51,7 +51,6 @@ def _digest(hashed: str, password: bytes) -> bytes:
 
 
 def _remember(table: dict[_Key, bytes], key: _Key, value: bytes) -> None:
-    """Keep an entry; where there are many, the oldest goes for it."""
     with _lock:
         if len(table) >= _REMEMBERED:
             del table[next(iter(table))]

@@ -146,7 +146,6 @@ class BrokerConfig:
         return ServerSettings(**values)
 
     def users(self) -> list[User]:
-        """Those who may come in; `guest` alone where the file names no user."""
         if self.file.users is None:
             return [guest()]
         return [

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .._session.client import Client
 from .._session.confirms import CommitReports
-from .._session.ending import Step, end_each
-from .._session.faults import fail
+from .._session.ending import Step, end_each, fail
 from .._session.figures import ConnectionFigures
 from .._session.piecework import Piecework
 from .._session.session import Session, to_wait_for, want
@@ -118,7 +117,6 @@ class ServerConnection(asyncio.BufferedProtocol):
     # -- the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer is there; it has some seconds to open the connection."""
         self._transport = cast(asyncio.Transport, transport)
         self.writer.transport = self.gate.transport = self._transport
         peer, here = (transport.get_extra_info(key) or ("", 0) for key in ("peername", "sockname"))
@@ -164,7 +162,6 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.finish()
 
     def pause_writing(self) -> None:
-        """The peer reads slowly: its consumers want nothing for now."""
         self.writer.is_held_back = True
         self._want_or_not()
 
@@ -191,7 +188,6 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def is_held_back(self) -> bool:
-        """The peer reads too slowly, or something is done in pieces."""
         return self.writer.is_held_back or self.piecework.is_under_way
 
     @property
@@ -503,7 +499,6 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def close_transport(self) -> None:
-        """Write what is left, and close the socket."""
         self.flush()
         self._transport.close()
         if not self.is_lost:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from .._session.faults import fail
+from .._session.ending import fail
 from .._session.machine import ChannelState
 from .._session.piecework import PIECE
 from .._session.session import Session
@@ -66,7 +66,6 @@ class FrameReader:
 
     @property
     def is_in_the_middle(self) -> bool:
-        """Whether a frame, or a message, has come in part."""
         is_half_here = any(each.machine.state in _IN_A_MESSAGE for each in self._sessions.values())
         return is_half_here or self.splitter.pending_bytes > 0
 
@@ -112,7 +111,6 @@ class FrameReader:
             self._connection.close_transport()
 
     def process(self, frames: list[Frame]) -> None:
-        """Deal with frames in order; those behind a reason to pause wait at the gate."""
         if self._gate.is_shut:
             left = frames
         else:

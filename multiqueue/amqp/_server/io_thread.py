@@ -46,7 +46,6 @@ class IoThread:
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the loop and join the thread. The server closes its connections before."""
         self.post(self.loop.stop)
         self._thread.join(timeout)
 

@@ -60,7 +60,6 @@ class Newcomers:
         return goes
 
     def refuse(self, newcomer: Newcomer) -> None:
-        """Its login was wrong: it goes before others do."""
         with self._lock:
             crowd = self._crowds.get(newcomer.network, {})
             if newcomer in crowd:

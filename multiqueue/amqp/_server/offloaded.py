@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from .._session.effects import Served, Work
-from .._session.faults import fail
+from .._session.ending import fail
 from .ports import ConnectionPort, ServerPort
 from .read_gate import ReadGate
 

@@ -35,7 +35,6 @@ class QuietLog:
         self._kinds: dict[str, _Period] = {}
 
     def warning(self, kind: str, connection: object, *args: object) -> None:
-        """Log `kind % (connection, *args)`, unless there were many of the kind."""
         now = self._clock()
         with self._lock:
             left_out = self._ended_locked(now)

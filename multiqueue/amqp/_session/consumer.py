@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from .._wire.hot import deliver_prefix
 from .effects import Effects, Sender
 from .figures import ConsumerFigures
-from .replies import reply_queues
+from .replies import close_reply_queue
 from .window import Window
 
 if TYPE_CHECKING:
-    from ...broker import BrokerQueue, Entry, QueueConsumer
+    from ...broker import BrokerQueue, Entry, QueueConsumer, VirtualHost
 
 _RUN_BYTES: Final = 32 * 1024  # of messages in one pull: a slow reader is noticed before the next
 
@@ -93,13 +93,12 @@ class SessionConsumer:
             self.queue.credit_changed(self.consumer)
         return True
 
-    def stop(self, host: object) -> None:
-        """No further delivery. Twice is harmless."""
+    def stop(self, host: VirtualHost) -> None:
         try:
             self.queue.remove_consumer(self.consumer)
         finally:
             if self.is_reply:
-                reply_queues(host).close(self.queue)
+                close_reply_queue(host, self.queue)
 
     def figures(self) -> ConsumerFigures:
         window, mine = self.window, self.consumer

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import os
+import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,7 @@ from .._wire.methods import commands
 from .._wire.properties import encode_properties
 from .consumer import Held, SessionConsumer
 from .declaring import queue_name
-from .replies import REPLY_TO, reply_queues
+from .replies import REPLY_TO, open_reply_queue
 from .session import Session, answers, handles
 from .window import Window
 
@@ -28,7 +27,7 @@ STATUS_QUEUE: Final = "amq.multiqueue.status"
 
 @handles(commands.Basic.Consume)
 def _consume(session: Session, method: Any) -> None:
-    tag = method.consumer_tag or _unused_tag()
+    tag = method.consumer_tag or f"amq.ctag-{secrets.token_urlsafe(16)}"
     if tag in session.consumers:
         raise ConnectionFault(530, f"attempt to reuse consumer tag '{tag}'")
     if method.queue == REPLY_TO:
@@ -40,10 +39,6 @@ def _consume(session: Session, method: Any) -> None:
         session.reply(commands.Basic.ConsumeOk, consumer_tag=tag)
     if not session.effects.is_held_back:
         consumer.want(True)
-
-
-def _unused_tag() -> str:
-    return "amq.ctag-" + base64.urlsafe_b64encode(os.urandom(16)).rstrip(b"=").decode()
 
 
 def _queue_consumer(session: Session, tag: str, method: Any) -> SessionConsumer:
@@ -77,8 +72,7 @@ def _reply_consumer(session: Session, tag: str, no_ack: bool) -> SessionConsumer
         raise ChannelFault(406, "reply consumer cannot acknowledge")
     if session.publishing.reply_address is not None:
         raise ChannelFault(406, "reply consumer already set")
-    host = session.client.host
-    queue = reply_queues(host).open(host.name)
+    queue = open_reply_queue(session.client.host)
     deliver = session.deliveries.deliver
     consumer = SessionConsumer(
         tag, queue, session.effects, deliver, session.cancelled, no_ack=True, window=None, is_reply=True

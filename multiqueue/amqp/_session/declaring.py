@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.methods import commands
 from .confirms import Confirms
-from .replies import REPLY_PREFIX, REPLY_TO, reply_queues
+from .replies import REPLY_PREFIX, REPLY_TO, find_reply_queue
 from .session import Session, answers, handles
 from .transaction import Committed, SessionTransaction
 
@@ -62,7 +62,6 @@ def _delete_exchange(session: Session, method: Any) -> None:
 
 
 def _checked_exchanges(session: Session, method: Any) -> tuple[str, str]:
-    """Source and destination of a binding that the user may make and undo."""
     session.client.rights.check("write", "exchange", method.destination)
     session.client.rights.check("read", "exchange", method.source)
     return method.source, method.destination
@@ -93,7 +92,7 @@ def _declare_queue(session: Session, method: Any) -> Fields:
 def _declared(session: Session, method: Any) -> BrokerQueue:
     client = session.client
     if method.queue.startswith(REPLY_PREFIX) and method.passive:
-        queue = reply_queues(client.host).find(method.queue)
+        queue = find_reply_queue(client.host, method.queue)
         if queue is None:
             raise ChannelFault(404, f"no queue '{method.queue}' in vhost '{client.host.name}'")
         return queue

@@ -189,7 +189,6 @@ class Deliveries:
                 consumer.queue.credit_changed(consumer.consumer)
 
     def recovering(self) -> Iterator[None]:
-        """Everything unacked goes back, a piece at each step."""
         return self._take_out(self.last_tag, release, lambda taken: self._settle(taken.values(), release))
 
     # -- transactions

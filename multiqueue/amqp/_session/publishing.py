@@ -93,7 +93,6 @@ class Publishing:
         return run
 
     def _publish_run(self, messages: list[WireMessage]) -> int:
-        """Publish messages with the address of the last publish; returns how many, as `publish_all`."""
         self._effects.publishes()
         confirms = self.confirms
         numbers = range(confirms.published + 1, confirms.published + 1 + len(messages)) if confirms else range(0)
@@ -125,7 +124,6 @@ class Publishing:
             self._sent(sent, (number,))
 
     def _address_of(self, method: bytes) -> tuple[str, str, bytes, bool, bool]:
-        """As `_look_at`; a publisher that repeats itself is not looked at twice."""
         if method != self._last_publish:
             self._address = self._look_at(method)
             self._last_publish = method
@@ -166,7 +164,6 @@ class Publishing:
             raise ChannelFault(406, f"user_id property set to '{user}' but authenticated user was '{actual}'")
 
     def _tag(self, number: int) -> tuple[Publishing, int] | None:
-        """The store's thread reports a publish by this: see `CommitReports`."""
         return (self, number) if number else None
 
     def _sent(self, sent: Sent, numbers: Sequence[int]) -> None:

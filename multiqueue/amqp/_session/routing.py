@@ -6,20 +6,15 @@ answer takes the place of the name that asked for it. Source: RabbitMQ's sender-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 from ...broker import WireForm, keys_in
 from .._wire.errors import ChannelFault
 from .._wire.message import Digests, WireMessage, wire_message, with_reply_to, without_header
-from .replies import REPLY_PREFIX, REPLY_TO, reply_queues
+from .replies import REPLY_PREFIX, REPLY_TO, find_reply_queue
 
 if TYPE_CHECKING:
-    from ...broker import BrokerQueue
-
-
-class Router(Protocol):
-    def route(self, message: Any, further_keys: Sequence[str] = ...) -> list[BrokerQueue]: ...
+    from ...broker import BrokerQueue, VirtualHost
 
 
 def with_reply_address(message: WireMessage, address: str | None, digests: Digests) -> WireMessage:
@@ -32,11 +27,11 @@ def with_reply_address(message: WireMessage, address: str | None, digests: Diges
     return _with_properties(message, with_reply_to(message.properties, address), digests)
 
 
-def routed(host: Router, message: WireMessage, digests: Digests) -> tuple[list[BrokerQueue], WireMessage]:
+def routed(host: VirtualHost, message: WireMessage, digests: Digests) -> tuple[list[BrokerQueue], WireMessage]:
     """All queues that routing key, CC and BCC lead to, each once; and the message without BCC. Raises ChannelFault: CC
     or BCC is no list. BrokerError: what the broker says of the exchange."""
     if not message.exchange and message.routing_key.startswith(REPLY_PREFIX):
-        queue = reply_queues(host).find(message.routing_key)
+        queue = find_reply_queue(host, message.routing_key)
         return [] if queue is None else [queue], message
     bcc = _keys(message, "BCC")
     queues = host.route(message, [*_keys(message, "CC"), *bcc])

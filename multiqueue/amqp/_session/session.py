@@ -50,7 +50,7 @@ class Session:
     # -- what comes in
 
     def receive(self, kind: int, payload: bytes) -> None:
-        """A frame has come. Raises AmqpError, BrokerError: it cannot be done; `faults.fail` knows what that costs."""
+        """A frame has come. Raises AmqpError, BrokerError: it cannot be done; `ending.fail` knows what that costs."""
         effect = self.machine.receive(kind, payload)
         if effect is None:
             return
@@ -70,7 +70,6 @@ class Session:
             self.call(effect)
 
     def receive_content(self, content: Content) -> None:
-        """A whole publish has come at once. Raises as `receive`."""
         if self.machine.takes(len(content[2])):
             self._publish(content, self.transaction)
 
@@ -84,7 +83,6 @@ class Session:
         return 1
 
     def settle(self, settled: Ack | Nack | Reject) -> None:
-        """A settlement that stands in no frame. Raises as `receive`."""
         if self.machine.takes(0):
             self._settle(settled)
 

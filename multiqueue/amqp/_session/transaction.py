@@ -90,7 +90,6 @@ class SessionTransaction:
         return self._transaction.publishes, len(self._settled)
 
     def publish(self, message: Message, queues: list[BrokerQueue], *, mandatory: bool) -> None:
-        """Publish at commit, to where the message leads now."""
         self._transaction.publish_on(queues, message, mandatory=mandatory)
 
     def settle(self, taken: dict[int, Held], how: Settle) -> None:

@@ -47,7 +47,6 @@ class Window(Credit):
         return (limit is None or self.taken < limit) and (channel.limit is None or channel.taken < channel.limit)
 
     def take_run(self, sizes: Sequence[int]) -> int:
-        """Take as many as there are sizes, or as many as there is room for."""
         limit, channel = self._limit, self._channel
         count = len(sizes)
         if limit is not None:

@@ -46,7 +46,7 @@ def _decode_decimal(data: bytes, at: int) -> Decoded:
     return Decimal(digits).scaleb(-scale), at + 5
 
 
-def _decode_bytes(data: bytes, at: int) -> tuple[bytes, int]:
+def decode_bytes(data: bytes, at: int) -> tuple[bytes, int]:
     start = at + 4
     stop = start + _LONG.unpack_from(data, at)[0]
     if stop > len(data):
@@ -55,7 +55,7 @@ def _decode_bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _decode_string(data: bytes, at: int) -> Decoded:
-    raw, at = _decode_bytes(data, at)
+    raw, at = decode_bytes(data, at)
     try:
         return raw.decode(), at
     except UnicodeDecodeError:
@@ -84,7 +84,7 @@ _SCALARS: Final[dict[int, Callable[[bytes, int], Decoded]]] = {
     ord("d"): _scalar(">d"),
     ord("D"): _decode_decimal,
     ord("S"): _decode_string,
-    ord("x"): _decode_bytes,
+    ord("x"): decode_bytes,
     ord("T"): _decode_time,
     ord("V"): lambda data, at: (None, at),
     0: lambda data, at: (None, at),  # not in the errata, seen in the wild
@@ -204,7 +204,6 @@ def encode_table(table: Mapping[str, object], came: bytes = _EMPTY_TABLE) -> byt
 
 
 def _pairs(table: bytes) -> dict[str, _Came]:
-    """The values of an encoded table, which is known to decode, by name."""
     found: dict[str, _Came] = {}
     at = 4
     while at < len(table):

@@ -111,7 +111,6 @@ _new = WireMessage.__new__
 
 
 def _rest_of(found: Properties) -> tuple[object, ...]:
-    """What publishing has no use for, in the order of `_REST`."""
     return tuple(map(found.get, _REST))
 
 

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from .errors import ConnectionFault, MalformedFrame
-from .fields import decode_short_string, decode_table, encode_short_string, encode_table
+from .fields import decode_bytes, decode_short_string, decode_table, encode_short_string, encode_table
 from .frames import method_frame
 from .hot import HotMethod, decode_hot
 
@@ -112,31 +112,19 @@ def encode_method(channel: int, method: Any, /, **fields: Any) -> bytes:
 
 def _encode_field(name: str, kind: str, value: Any) -> bytes:
     try:
-        return _encode_value(name, kind, value)
-    except (AttributeError, TypeError):
-        wanted = _WANTED.get(kind, "a whole number")
-        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; {wanted} is needed") from None
-
-
-def _encode_value(name: str, kind: str, value: Any) -> bytes:
-    if kind == "shortstr":
-        return encode_short_string(value)
-    if kind == "table":
-        return encode_table(value)
-    if kind == "longstr":
-        raw = value.encode() if isinstance(value, str) else bytes(value)
-        return len(raw).to_bytes(4) + raw
-    try:
+        if kind == "shortstr":
+            return encode_short_string(value)
+        if kind == "table":
+            return encode_table(value)
+        if kind == "longstr":
+            raw = value.encode() if isinstance(value, str) else bytes(value)
+            return len(raw).to_bytes(4) + raw
         return int(value).to_bytes(_INTEGERS[kind])
     except OverflowError:
         raise ValueError(f"{name} is {value}; it is from 0 to {256 ** _INTEGERS[kind] - 1}") from None
-
-
-def _decode_long_string(payload: bytes, at: int) -> tuple[bytes, int]:
-    stop = at + 4 + struct.unpack_from(">I", payload, at)[0]
-    if stop > len(payload):
-        raise MalformedFrame(f"a string of {stop - at - 4} bytes, where {len(payload) - at - 4} are left")
-    return payload[at + 4 : stop], stop
+    except (AttributeError, TypeError):
+        wanted = _WANTED.get(kind, "a whole number")
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; {wanted} is needed") from None
 
 
 def _integer(size: int) -> Callable[[bytes, int], tuple[object, int]]:
@@ -151,6 +139,6 @@ def _integer(size: int) -> Callable[[bytes, int], tuple[object, int]]:
 _DECODERS: Final[dict[str, Callable[[bytes, int], tuple[object, int]]]] = {
     **{kind: _integer(size) for kind, size in _INTEGERS.items()},
     "shortstr": decode_short_string,
-    "longstr": _decode_long_string,
+    "longstr": decode_bytes,
     "table": decode_table,
 }

@@ -310,7 +310,8 @@ class Channel(Closing):
         """
         if not callable(callback):
             raise TypeError(f"callback is {callback!r}, which cannot be called; consume() needs none")
-        request = self._request(queue, consumer_tag, auto_ack, exclusive, no_local, arguments)
+        tag = consumer_tag or f"mq.{secrets.token_hex(16)}"
+        request = ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, arguments or {})
         self._consumers.start(Consumer(self.inbound, request, callback, on_ended))
         return request.tag
 
@@ -325,22 +326,11 @@ class Channel(Closing):
         arguments: Mapping[str, Any] | None = None,
     ) -> Inbox:
         """Messages of the queue, to iterate over or take from, for threads and coroutines alike."""
-        request = self._request(queue, consumer_tag, auto_ack, exclusive, no_local, arguments)
+        tag = consumer_tag or f"mq.{secrets.token_hex(16)}"
+        request = ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, arguments or {})
         inbox = Inbox(self.inbound, request, self._consumers.cancel_inbox)
         self._consumers.start(inbox)
         return inbox
-
-    def _request(
-        self,
-        queue: str,
-        tag: str,
-        auto_ack: bool,
-        exclusive: bool,
-        no_local: bool,
-        arguments: Mapping[str, Any] | None,
-    ) -> ConsumerRequest:
-        tag = tag or f"mq.{secrets.token_hex(16)}"
-        return ConsumerRequest(queue, tag, auto_ack, exclusive, no_local, arguments or {})
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """End a consumer. What it has received stays unsettled; its callbacks that wait still run."""

@@ -89,7 +89,6 @@ class Consumers:
         self._rpc.do(commands.Basic.Cancel, {"consumer_tag": consumer_tag})
 
     def cancel_inbox(self, inbox: Inbox) -> None:
-        """End an inbox, if it has not ended otherwise."""
         with self._lock:
             tag = inbox.request.tag
             is_here = self._consumers.get(tag) is inbox
@@ -100,7 +99,6 @@ class Consumers:
             self.cancel(tag)
 
     def take_locked(self) -> list[Consumer | Inbox]:
-        """Take out all; the caller calls `ended` of each after the lock."""
         consumers, self._consumers = list(self._consumers.values()), {}
         return consumers
 

@@ -104,7 +104,6 @@ class Inbound:
         return not is_stale
 
     def drop(self, message: Message) -> None:
-        """Give back a delivery that no thread took."""
         if self.begin(message) and not message.auto_ack:
             try:
                 message.nack(requeue=True)
@@ -122,7 +121,6 @@ class Inbound:
 
 
 def _run_batch(batch: list[tuple[Runner, Message]]) -> None:
-    """A job of the work pool: deliveries that were read together."""
     for consumer, message in batch:
         try:
             consumer.run(message)

@@ -35,7 +35,6 @@ class Lifecycle:
         self.error: Exception | None = None  # why it ends
 
     def step_locked(self, happening: Happening) -> None:
-        """Take a step of the table, and tell all who wait for a change."""
         self.state = after(self.state, happening)
         self.changed.notify_all()
 
@@ -70,7 +69,6 @@ class Lifecycle:
         return kind(f"{self.label}: the connection was lost; nothing was sent", reply_code=320)
 
     def send_locked(self, method: type[Any], **fields: Any) -> None:
-        """Send a method without content that is not answered, if there is a link."""
         if self.link is not None:
             self.link.send(self.number, method, **fields)
 

@@ -51,7 +51,6 @@ class Publishing:
             self._unconfirmed = Unconfirmed()
 
     def publish(self, message: Publication, timeout: float | None) -> None:
-        """Send a message, with `timeout` seconds at most to wait for the server to take it."""
         life = self._life
         if type(message.body) is not bytes:
             message = message._replace(body=_copied(message.body))
@@ -138,7 +137,6 @@ class Publishing:
     # ---- the end of a link ------------------------------------------------------------------------------------------
 
     def renew_flow_locked(self) -> None:
-        """The next link begins with a flow that goes on."""
         self._is_flowing, self.stopped_at = True, None
 
     def take_unconfirmed_locked(self) -> list[Publication]:

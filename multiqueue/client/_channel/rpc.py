@@ -41,7 +41,6 @@ class Call:
         self._gate.acquire()
 
     def end(self, error: Exception | None = None) -> None:
-        """The result is there; or `error` says why there will be none."""
         self.error = error
         self._gate.release()
 

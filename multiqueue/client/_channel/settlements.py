@@ -34,7 +34,6 @@ class DeliveryTags:
         return tag
 
     def is_stale(self, tag: int) -> bool:
-        """Did it come over a connection that is gone?"""
         return tag <= self._offset
 
     def settle(self, tag: int, multiple: bool) -> int | None:
@@ -62,7 +61,6 @@ class DeliveryTags:
         self.is_transacted = True
 
     def end_transaction(self) -> None:
-        """A commit or rollback was sent: what is settled from now on belongs to the next transaction."""
         self._ending, self._pending = self._pending, {}
 
     def transaction_ended(self, *, is_done: bool) -> None:

@@ -94,7 +94,6 @@ class Unconfirmed:
         return number
 
     def settle(self, number: int, multiple: bool) -> list[Publication]:
-        """Take out what an answer is for: nothing, when it is for no publish we know."""
         if not multiple:
             found = self._open.pop(number, None)
             return [] if found is None else [found]

@@ -1,7 +1,7 @@
 """A connection: channels over a link, from the first handshake to the end, links that are lost in between included.
 
 State       `_lock` guards all fields that change. States are those of `states`.
-Lock order  `_lock` -> the locks of `callbacks` and of the pool's multi-queue, when a channel is made. Otherwise not
+Lock order  `_lock` -> the lock of the pool's multi-queue, when a channel is made. Otherwise not
             held while a channel, the link or the pool is called.
 Waiting     `_ended` is set when the last link is gone for good; `_changed` is notified at every change of state.
 Who runs    `arrived` and `lost` on the reader thread; recovery on a thread of its own; everything else on any.

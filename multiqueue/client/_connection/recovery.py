@@ -48,7 +48,6 @@ class Recovery:
                 return
 
     def _restore(self, link: Link) -> bool:
-        """True when the connection is as it was; False when the link did not live that long."""
         connection = self._connection
         self._drop_scratch()
         channels = connection.channels_to_recover()

@@ -1,6 +1,5 @@
 """Who runs the callbacks of one connection: its lanes in the work pool, and the executor beneath.
 
-State       `_lock`, a leaf, guards `_lanes`. A lane counts from `add_lane` until its last job, which is `remove_lane`.
 Waiting     `_lanes_left` is set by the last lane that leaves; `leave` waits for it, `close_timeout` seconds at most.
 Membership  The connection's own lane is the first to come, and leaves when `end` has put its last job.
 """
@@ -32,15 +31,17 @@ class Callbacks:
     def __init__(self, settings: Settings, on_broken: Callable[[Exception], object]) -> None:
         self._settings = settings
         self._own_executor = settings.executor is None
-        self._executor, parallel = _executor_for(settings)
         self._work = Work()
+        self._executor: Executor
         self._pool: WorkPool | SharedPool
-        if self._own_executor:
-            self._pool = WorkPool(self._work, self._executor, parallel, on_broken, linger=LINGER)
+        if settings.executor is None:
+            threads = settings.threads or max(2, os.cpu_count() or 2)
+            self._executor = MultiQueueExecutor(threads, thread_name_prefix=f"{settings.name}-worker")
+            self._pool = WorkPool(self._work, self._executor, threads, on_broken, linger=LINGER)
         else:
-            self._pool = SharedPool(self._work, self._executor, parallel, on_broken)
-        self._lock = threading.Lock()
-        self._lanes = 0
+            self._executor = settings.executor
+            runnables = settings.threads or 1 << 16  # one for each channel with work
+            self._pool = SharedPool(self._work, self._executor, runnables, on_broken)
         self._lanes_left = threading.Event()
         self._lane = self.add_lane(self)
 
@@ -48,17 +49,11 @@ class Callbacks:
 
     def add_lane(self, owner: Hashable) -> Lane:
         """A lane for a channel. Its last job calls `remove_lane`."""
-        lane = self._work.add_subqueue(owner, max_in_flight=1)
-        with self._lock:
-            self._lanes += 1
-        return lane
+        return self._work.add_subqueue(owner, max_in_flight=1)
 
     def remove_lane(self, owner: Hashable) -> None:
         self._work.remove_subqueue(owner)
-        with self._lock:
-            self._lanes -= 1
-            is_last = self._lanes == 0
-        if is_last:
+        if not self._work.subqueues:
             self._lanes_left.set()
 
     def announce(self) -> None:
@@ -113,13 +108,3 @@ class Callbacks:
     def check_invariants(self) -> None:
         """Raise AssertionError when the pool contradicts itself. For tests, with nothing under way."""
         self._pool.check_invariants()
-        with self._lock:
-            assert self._lanes >= 0, self._lanes
-
-
-def _executor_for(settings: Settings) -> tuple[Executor, int]:
-    """The executor of callbacks, and how many of its threads we may use at once."""
-    if settings.executor is None:
-        threads = settings.threads or max(2, os.cpu_count() or 2)
-        return MultiQueueExecutor(threads, thread_name_prefix=f"{settings.name}-worker"), threads
-    return settings.executor, settings.threads or 1 << 16  # a runnable for each channel with work

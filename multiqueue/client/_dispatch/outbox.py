@@ -76,7 +76,6 @@ class Outbox(Generic[Piece]):
         return True
 
     def close(self) -> None:
-        """Accept nothing further; what is there is still taken."""
         with self._lock:
             self._is_closed = True
             self._has_pieces.notify_all()

@@ -30,7 +30,6 @@ class ReceiveBuffer:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of deliveries that no callback has begun with."""
         return self._held
 
     @property

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 
 from ...errors import Empty, ShutDown
-from .work_pool import Job, Lane, Work, run_job
+from .work_pool import Job, Lane, Work, check_lanes, run_job
 
 TURNS = 16  # jobs of a lane before the executor has its thread back
 
@@ -102,7 +102,6 @@ class SharedPool:
         self.run_what_is_left()
 
     def _run_some(self, lane: Lane, first: Job) -> None:
-        """Run up to TURNS jobs of a lane that is in progress."""
         job: Job | None = first
         for turn in range(TURNS):
             if job is None:
@@ -115,8 +114,6 @@ class SharedPool:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the pool contradicts itself. For tests, with nothing under way."""
-        self._work.check_invariants()
+        check_lanes(self._work)
         with self._lock:
             assert 0 <= self._runners <= self._parallel, self._runners
-            for lane in self._work.subqueues.values():
-                assert lane.in_flight <= 1, lane

@@ -103,11 +103,16 @@ class WorkPool:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the pool contradicts itself. For tests, with nothing under way."""
-        self._work.check_invariants()
+        check_lanes(self._work)
         with self._lock:
             assert 0 <= self._idle <= self._runners <= self._parallel, (self._idle, self._runners)
-            for lane in self._work.subqueues.values():
-                assert lane.in_flight <= 1, lane
+
+
+def check_lanes(work: Work) -> None:
+    """Raise AssertionError when two jobs of a lane are in flight. For tests."""
+    work.check_invariants()
+    for lane in work.subqueues.values():
+        assert lane.in_flight <= 1, lane
 
 
 def is_inside() -> bool:

@@ -26,8 +26,6 @@ _WITH_CONTENT = (Deliver, GetOk, Return)
 
 
 class _Content:
-    """A content that is not whole yet."""
-
     __slots__ = ("left", "method", "pieces", "properties")
 
     def __init__(self, method: Any) -> None:

@@ -26,9 +26,7 @@ class DirectLink:
     """A connection to a virtual host of this process, which is a `multiqueue.broker.VirtualHost`."""
 
     def __init__(self, host: Any, settings: Settings, listener: Listener) -> None:
-        self.frame_max = 0
         self.channel_max = settings.channel_max or 65535
-        self.heartbeat = 0.0
         self.server_properties: dict[str, Any] = {"product": "multiqueue", "in_process": True}
         self._listener = listener
         self._outbox: Outbox[Callable[[], object]] = Outbox(settings.outbox_bytes)

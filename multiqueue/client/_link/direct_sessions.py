@@ -112,7 +112,6 @@ class DirectSessions:
         self._do(session, partial(session.receive, FRAME_METHOD, payload), payload[:4])
 
     def publish(self, number: int, content: tuple[bytes, bytes, bytes]) -> None:
-        """A publish: the payload of the method, the block of properties, the body."""
         session = self._sessions.get(number)
         if session is not None and not self._waits(number, partial(self.publish, number, content)):
             self._do(session, partial(session.receive_content, content), _BASIC)
@@ -124,7 +123,6 @@ class DirectSessions:
             self._do(session, partial(session.settle, settled), _BASIC)
 
     def _waits(self, number: int, step: Callable[[], object]) -> bool:
-        """Does a call of this channel wait for commits? Then the step waits behind it."""
         behind = self._behind.get(number)
         if behind is not None:
             behind.append(step)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pamqp import commands
@@ -48,13 +49,14 @@ def shake_hands(stream: Stream, assembler: Assembler, address: Address, settings
         AmqpError: the other side does not speak AMQP 0-9-1.
     """
     stream.sendall(PROTOCOL_HEADER)
-    methods = _methods(stream, assembler)
-    start = _expect(methods, commands.Connection.Start)
+    events: list[Event] = []
+    expect = partial(_expect, events, stream, assembler)
+    start = expect(commands.Connection.Start)
     mechanism, response = _login(address, settings, bytes(start.mechanisms).split())
     fields = {"client_properties": _introduction(settings), "mechanism": mechanism, "response": response}
     stream.sendall(encode_method(0, commands.Connection.StartOk, **fields, locale="en_US"))
     try:
-        tune = _expect(methods, commands.Connection.Tune)
+        tune = expect(commands.Connection.Tune)
     except (EOFError, ConnectionError):
         text = f"the server closed the connection at the login as {address.user!r}: wrong password, or not allowed"
         raise ConnectionFailed(text) from None
@@ -67,32 +69,20 @@ def shake_hands(stream: Stream, assembler: Assembler, address: Address, settings
         encode_method(0, commands.Connection.TuneOk, **tuned)
         + encode_method(0, commands.Connection.Open, virtual_host=address.vhost)
     )
-    _expect(methods, commands.Connection.OpenOk)
-    return Agreement(frame_max, channel_max, heartbeat, dict(start.server_properties), methods.rest())
+    expect(commands.Connection.OpenOk)
+    return Agreement(frame_max, channel_max, heartbeat, dict(start.server_properties), events)
 
 
-class _methods(Iterator[Any]):
-    def __init__(self, stream: Stream, assembler: Assembler) -> None:
-        self._stream = stream
-        self._assembler = assembler
-        self._events: list[Event] = []
-
-    def __next__(self) -> Any:
-        while not self._events:
-            data = self._stream.recv(65536)
-            if not data:
-                raise EOFError("the server closed the connection")
-            if data[:4] == b"AMQP":
-                raise ConnectionFailed(f"the server speaks another version of AMQP: {data[:8]!r}")
-            self._events = self._assembler.feed(data)
-        return self._events.pop(0).method
-
-    def rest(self) -> list[Event]:
-        return self._events
-
-
-def _expect(methods: Iterator[Any], expected: type[Any]) -> Any:
-    method = next(methods)
+def _expect(events: list[Event], stream: Stream, assembler: Assembler, expected: type[Any]) -> Any:
+    """The next method on channel 0; what came with it stays in `events`."""
+    while not events:
+        data = stream.recv(65536)
+        if not data:
+            raise EOFError("the server closed the connection")
+        if data[:4] == b"AMQP":
+            raise ConnectionFailed(f"the server speaks another version of AMQP: {data[:8]!r}")
+        events += assembler.feed(data)
+    method = events.pop(0).method
     if isinstance(method, commands.Connection.Close):
         raise ConnectionFailed(f"the server refused: {method.reply_text}")
     if not isinstance(method, expected):
@@ -122,7 +112,6 @@ def _introduction(settings: Settings) -> Mapping[str, Any]:
 
 
 def _lower(ours: float, theirs: int) -> int:
-    """The lower of the two; 0 is no limit."""
     return int(min(ours, theirs) if ours and theirs else max(ours, theirs))
 
 

@@ -33,9 +33,7 @@ class Listener(Protocol):
 class Link(Protocol):
     """One life of a connection. Any thread may call every method; none but `close` waits for the broker."""
 
-    frame_max: int
     channel_max: int
-    heartbeat: float
     server_properties: dict[str, Any]
 
     def start(self) -> None: ...
