@@ -65,7 +65,7 @@ class Server:
         settings: ServerSettings,
         access: Access,
         *,
-        tls: ssl.SSLContext | None,
+        listeners: list[_Listener],
         data: Path | None,
         measure: Callable[[], set[str]] | None,
     ) -> None:
@@ -74,7 +74,6 @@ class Server:
         self.access = access
         self.properties: dict[str, object] = server_properties(_version())
         self.alarms: frozenset[str] = frozenset()
-        self._tls = tls
         self._measure = measure or (lambda: low_resources(settings, data))
         self._lock = threading.Lock()
         self._has_ended = threading.Condition(self._lock)  # notified when a connection is forgotten
@@ -85,9 +84,14 @@ class Server:
         self._confirmed: Counter[str] = Counter()
         self._returned: Counter[str] = Counter()
         self._is_closed = False
+        at, port = listeners[0].socket.getsockname()[:2]
+        self.host: str = at
+        self.port: int = port
+        with_tls = [listener.socket.getsockname()[1] for listener in listeners if listener.tls is not None]
+        self.tls_port: int | None = with_tls[0] if with_tls else None
         self._started = time.monotonic()
         self._turn = 0
-        self._listeners: list[_Listener] = []
+        self._listeners = listeners
         self._accepting: list[asyncio.Task[None]] = []
         self.strangers: QuietLog = QuietLog(_log)
         self.newcomers: Newcomers = Newcomers(max(8, min(settings.max_connections, open_files_limit()) // 4))
@@ -98,33 +102,8 @@ class Server:
 
     # -- what a user sees
 
-    def start(self, host: str, port: int, tls_port: int | None = None) -> None:
-        """Listen, and begin to serve.
-
-        Raises:
-            ServerError: the address cannot be had.
-        """
-        try:
-            if tls_port is None:
-                self._listeners.append(_Listener(listening_socket(host, port), self._tls))
-            else:
-                self._listeners.append(_Listener(listening_socket(host, port), None))
-                self._listeners.append(_Listener(listening_socket(host, tls_port, "--tls-port"), self._tls))
-        except ServerError:
-            self._is_closed = True
-            self.logins.close()
-            self._commits.shutdown()
-            self._long.shutdown()
-            for thread in self._threads:
-                thread.loop.close()
-            for listener in self._listeners:
-                listener.socket.close()
-            raise
-        at, port = self._listeners[0].socket.getsockname()[:2]
-        self.host: str = at
-        self.port: int = port
-        with_tls = [listener.socket.getsockname()[1] for listener in self._listeners if listener.tls is not None]
-        self.tls_port: int | None = with_tls[0] if with_tls else None
+    def start(self) -> None:
+        """Begin to serve."""
         for thread in self._threads:
             thread.start()
         self._threads[0].post(self._begin)
@@ -406,10 +385,22 @@ def serve(
         raise ValueError(f"tls_port={tls_port} needs tls=, what server_tls(certificate, key) makes")
     directory = None if data is None else Path(data)
     access = _access(users, directory)
-    server = Server(broker, settings or ServerSettings(), access, tls=tls, data=directory, measure=measure)
-    server.start(host, port, tls_port)
+    listeners = _listeners(host, port, tls, tls_port)
+    server = Server(broker, settings or ServerSettings(), access, listeners=listeners, data=directory, measure=measure)
+    server.start()
     broker.add_server(server)
     return server
+
+
+def _listeners(host: str, port: int, tls: ssl.SSLContext | None, tls_port: int | None) -> list[_Listener]:
+    first = _Listener(listening_socket(host, port), tls if tls_port is None else None)
+    if tls_port is None:
+        return [first]
+    try:
+        return [first, _Listener(listening_socket(host, tls_port, "--tls-port"), tls)]
+    except ServerError:
+        first.socket.close()
+        raise
 
 
 def _access(users: Iterable[User] | None, directory: Path | None) -> Access:

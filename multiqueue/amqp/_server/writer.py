@@ -79,8 +79,6 @@ class FrameWriter:
         self.is_held_back = False
         self._unread_bytes = 0
 
-    # -- what sessions say
-
     def reply(self, number: int, method: Any, /, **fields: Any) -> None:
         self.send(encode_method(number, method, **fields))
 

@@ -167,9 +167,6 @@ def _delete_queue(session: Session, method: Any) -> Fields:
     return {"message_count": count}
 
 
-# The channel itself
-
-
 @answers(commands.Channel.Flow)
 def _flow(session: Session, method: Any) -> Fields:
     if not method.active:

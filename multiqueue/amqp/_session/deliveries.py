@@ -52,8 +52,6 @@ class Deliveries:
         self.redelivered: int = 0
         self._went_back = 0  # to their queue, or were rejected
 
-    # -- delivering
-
     def deliver(self, consumer: SessionConsumer, entries: Sequence[Entry]) -> None:
         number, send, unacked = self._number, self._send, self.unacked
         owner = None if consumer.no_ack else consumer.consumer
@@ -97,8 +95,6 @@ class Deliveries:
     def acked(self, unacked: int) -> int:
         """How many messages the client is done with, when so many are unacked."""
         return self.last_tag - self.without_ack - self.got_without_ack - self._went_back - unacked
-
-    # -- settling
 
     def ack(self, ack: Ack, transaction: SessionTransaction | None) -> None:
         if transaction is not None:
@@ -191,8 +187,6 @@ class Deliveries:
     def recovering(self) -> Iterator[None]:
         return self._take_out(self.last_tag, release, lambda taken: self._settle(taken.values(), release))
 
-    # -- transactions
-
     def opening(self, settled: dict[int, Held]) -> Iterator[None]:
         """A commit has settled these: windows open, a piece at each step."""
         while settled:
@@ -214,8 +208,6 @@ class Deliveries:
                 yield
             for tag in tags[begin : begin + PIECE]:
                 self.unacked[tag] = settled.pop(tag) if tag in settled else unacked.pop(tag)
-
-    # -- the end
 
     def give_back(self) -> Iterator[None]:
         """Everything unacked goes back, as the session ends, a piece at each step. A message that cannot go back keeps

@@ -47,8 +47,6 @@ class Session:
         self.last_queue = ""  # what an empty queue name means
         self._publish = self.publishing.publish
 
-    # -- what comes in
-
     def receive(self, kind: int, payload: bytes) -> None:
         """A frame has come. Raises AmqpError, BrokerError: it cannot be done; `ending.fail` knows what that costs."""
         effect = self.machine.receive(kind, payload)
@@ -159,8 +157,6 @@ class Session:
             redelivered=deliveries.redelivered,
             acked=max(0, deliveries.acked(unacked) - acks_uncommitted),
         )
-
-    # -- the end
 
     def fault(self, code: int, text: str, method: bytes) -> None:
         """Close the channel for a fault of the client's, and say so when it has ended."""

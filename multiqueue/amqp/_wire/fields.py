@@ -168,9 +168,6 @@ def _decode_value(data: bytes, at: int, depth: int) -> Decoded:
     return decode(data, at)
 
 
-# Encoding
-
-
 def encode_short_string(text: str) -> bytes:
     """Length and UTF-8.
 

@@ -102,8 +102,6 @@ class Consumers:
         consumers, self._consumers = list(self._consumers.values()), {}
         return consumers
 
-    # ---- the server's methods ---------------------------------------------------------------------------------------
-
     def delivered(self, event: Event) -> None:
         _, (consumer_tag, wire_tag, redelivered, exchange, routing_key), block, body = event
         inbound = self._inbound

@@ -57,8 +57,6 @@ class Inbound:
         self.queued: int = 0  # deliveries that no callback has begun with
         self.running_since: float | None = None
 
-    # ---- on the way to the pool -------------------------------------------------------------------------------------
-
     def add_locked(self, consumer: Runner, message: Message) -> None:
         self._batch.append((consumer, message))
         if len(self._batch) == 1:
@@ -92,8 +90,6 @@ class Inbound:
         except ShutDown:
             _log.debug("%r has ended; %r is dropped", self.channel, argument)
         self._callbacks.announce()
-
-    # ---- on the pool, or where an inbox is emptied ------------------------------------------------------------------
 
     def begin(self, message: Message) -> bool:
         """A delivery leaves its queue in the client; False when it came over a connection that is gone."""

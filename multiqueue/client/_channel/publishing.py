@@ -109,8 +109,6 @@ class Publishing:
                 link.publish(prepared)
         return len(unconfirmed)
 
-    # ---- the server's methods ---------------------------------------------------------------------------------------
-
     def confirmed(self, event: Event) -> None:
         life, is_ack = self._life, isinstance(event.method, Ack)
         with self._lock:
@@ -133,8 +131,6 @@ class Publishing:
             self.stopped_at = None if self._is_flowing else time.monotonic()
             self._life.send_locked(commands.Channel.FlowOk, active=self._is_flowing)
             self._life.changed.notify_all()
-
-    # ---- the end of a link ------------------------------------------------------------------------------------------
 
     def renew_flow_locked(self) -> None:
         self._is_flowing, self.stopped_at = True, None

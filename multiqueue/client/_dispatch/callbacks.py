@@ -45,8 +45,6 @@ class Callbacks:
         self._lanes_left = threading.Event()
         self._lane = self.add_lane(self)
 
-    # ---- lanes ------------------------------------------------------------------------------------------------------
-
     def add_lane(self, owner: Hashable) -> Lane:
         """A lane for a channel. Its last job calls `remove_lane`."""
         return self._work.add_subqueue(owner, max_in_flight=1)
@@ -58,8 +56,6 @@ class Callbacks:
 
     def announce(self) -> None:
         self._pool.announce()
-
-    # ---- callbacks --------------------------------------------------------------------------------------------------
 
     def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
         """Have a callback run outside of any channel's order; here and now when the pool has ended."""
@@ -81,8 +77,6 @@ class Callbacks:
             self._settings.on_callback_error(failure)
         except Exception as error:  # noqa: BLE001  # the last resort
             _log.error("the handler of callback errors failed itself, for: %s", failure, exc_info=error)
-
-    # ---- the end ----------------------------------------------------------------------------------------------------
 
     def end(self) -> None:
         self._lane.put((self.remove_lane, self))

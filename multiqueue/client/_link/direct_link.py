@@ -39,8 +39,6 @@ class DirectLink:
     def start(self) -> None:
         self._thread.start()
 
-    # ---- for the client, on any thread ----------------------------------------------------------------------------
-
     def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
         payload = encode_method(number, method, **fields)[7:-1]  # raises for what could not go over a wire
         return self._outbox.append(partial(self._sessions.call, number, payload), 0)
@@ -90,8 +88,6 @@ class DirectLink:
     def join(self, timeout: float | None) -> None:
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
-
-    # ---- the link's thread ----------------------------------------------------------------------------------------
 
     def _post(self, step: Callable[..., object], *arguments: Any) -> None:
         self._outbox.append(partial(step, *arguments) if arguments else step, 0)

@@ -95,8 +95,6 @@ class DirectSessions:
             hears_of_cancels=True,
         )
 
-    # ---- what the client asks for -----------------------------------------------------------------------------------
-
     def call(self, number: int, payload: bytes) -> None:
         if number == 0:
             if payload[:4] == _CLOSE:
@@ -152,8 +150,6 @@ class DirectSessions:
         if events:
             self._tell(events)
 
-    # ---- what sessions tell -----------------------------------------------------------------------------------------
-
     def reply(self, number: int, method: Any, /, **fields: Any) -> None:
         """A method without content, without the checks of pamqp, which refuses names that brokers take."""
         made: Any = object.__new__(method)
@@ -188,8 +184,6 @@ class DirectSessions:
 
     def confirm(self, confirms: Confirms) -> None:
         self._events += [Event(confirms.number, each) for each in confirms.take()]
-
-    # ---- what sessions ask for --------------------------------------------------------------------------------------
 
     def publishes(self) -> None:
         self._has_published = True
@@ -234,8 +228,6 @@ class DirectSessions:
     def status_json(self) -> bytes:
         host = self._client.host
         return json.dumps({"product": "multiqueue", "virtual_hosts": {host.name: host_figures(host)}}).encode()
-
-    # ---- the end ----------------------------------------------------------------------------------------------------
 
     def failed(self, error: BaseException) -> None:
         _log.error("%r: failed", self, exc_info=error, extra={"connection": repr(self)})

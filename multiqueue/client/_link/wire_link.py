@@ -107,8 +107,6 @@ class WireLink:
         for thread in (self._reader, self._writer, *([self._beater] if self.heartbeat else [])):
             thread.start()
 
-    # ---- what goes out ------------------------------------------------------------------------------------------
-
     def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
         return self._append(encode_method(number, method, **fields))
 
@@ -137,8 +135,6 @@ class WireLink:
 
     def wait_for_room(self, timeout: float | None) -> bool:
         return self._outbox.wait_for_room(timeout)
-
-    # ---- the threads --------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         error: Exception
@@ -180,8 +176,6 @@ class WireLink:
                 self.end(ConnectionClosed(f"{self._label} missed its heartbeats: not a byte in {silent:g} s"))
             elif sends:
                 self._append(HEARTBEAT)
-
-    # ---- the end ------------------------------------------------------------------------------------------------
 
     def end(self, error: Exception, *, linger: float = 0.0) -> None:
         with self._lock:
