@@ -30,9 +30,9 @@ from .._base.statistics import ChannelStatistics
 from .._dispatch.callbacks import Callbacks
 from .._dispatch.receive_buffer import ReceiveBuffer
 from .._link.link import Event, Link
-from .consumer import Consumer, ConsumerRequest, Inbox, MessageCallback
+from .consumer import Consumer, ConsumerRequest, Inbox
 from .consumers import Consumers
-from .inbound import Inbound
+from .inbound import Inbound, MessageCallback
 from .lifecycle import Lifecycle
 from .publishing import Publishing, encoded
 from .recorded_topology import RecordedTopology

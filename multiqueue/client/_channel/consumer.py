@@ -1,7 +1,7 @@
 """A consumer: from its deliveries on the reader thread to the application.
 
-`accept` and `ended` are called by the reader, which never waits here; `run` and its callback run on the work pool, in
-the lane of the channel; any thread takes from an inbox. `ended` comes once, after the last delivery.
+`accept` and `ended` are called by the reader, which never waits here; callbacks run on the work pool, in the lane of the
+channel; any thread takes from an inbox. `ended` comes once, after the last delivery.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from ...core import LinkedBlockingMultiQueue
 from ...errors import ShutDown
 from .._base.closing import Closing
 from .._base.message import Message
-from .inbound import Inbound
-
-MessageCallback = Callable[[Message], object]
+from .inbound import Inbound, MessageCallback
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +39,13 @@ class Consumer:
     ) -> None:
         self.request = request
         self._inbound = inbound
-        self._callback = callback
+        self.callback = callback
         self._on_ended = on_ended
 
     def ended(self, error: Exception | None) -> None:
         """No delivery will follow: `error` says why, None when it was asked for."""
         if self._on_ended is not None:
             self._inbound.dispatch(self._on_ended, error)
-
-    def run(self, message: Message) -> None:
-        """Call back for one delivery. On the work pool."""
-        inbound = self._inbound
-        if inbound.begin(message):
-            inbound.run_callback(self._callback, message)
 
 
 class Inbox(Closing):

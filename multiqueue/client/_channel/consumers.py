@@ -118,7 +118,7 @@ class Consumers:
                 )
                 inbound.queued += 1
                 if isinstance(consumer, Consumer):
-                    inbound.add_locked(consumer, message)
+                    inbound.add_locked(consumer.callback, message)
         if message is None or consumer is None:
             _log.debug("%s: delivery %d for %r, which is no consumer any more", self._life.label, tag, consumer_tag)
             return

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import ShutDown
 from .._base.errors import Closed
@@ -28,10 +28,7 @@ _log = logging.getLogger("multiqueue.client")
 BATCH = 16  # deliveries of one channel before others have their turn; a hand-over costs about two of them
 
 
-class Runner(Protocol):
-    """A consumer, as its deliveries are run."""
-
-    def run(self, message: Message) -> None: ...
+MessageCallback = Callable[[Message], object]
 
 
 class Inbound:
@@ -53,12 +50,12 @@ class Inbound:
         self._release = receive_buffer.release
         self._to_flush = to_flush
         self._lane = callbacks.add_lane(self)
-        self._batch: list[tuple[Runner, Message]] = []
+        self._batch: list[tuple[MessageCallback, Message]] = []
         self.queued: int = 0  # deliveries that no callback has begun with
         self.running_since: float | None = None
 
-    def add_locked(self, consumer: Runner, message: Message) -> None:
-        self._batch.append((consumer, message))
+    def add_locked(self, callback: MessageCallback, message: Message) -> None:
+        self._batch.append((callback, message))
         if len(self._batch) == 1:
             self._to_flush.append(self)
         elif len(self._batch) >= BATCH:
@@ -72,7 +69,7 @@ class Inbound:
     def _flush_locked(self) -> None:
         if self._batch:
             batch, self._batch = self._batch, []
-            self._lane.put((_run_batch, batch))
+            self._lane.put((self._run_batch, batch))
 
     def dispatch(self, callback: Callable[[Any], object], argument: Any) -> None:
         """Have a callback of the user's run in the lane, behind what was delivered."""
@@ -90,6 +87,15 @@ class Inbound:
         except ShutDown:
             _log.debug("%r has ended; %r is dropped", self.channel, argument)
         self._callbacks.announce()
+
+    def _run_batch(self, batch: list[tuple[MessageCallback, Message]]) -> None:
+        for callback, message in batch:
+            try:
+                if self.begin(message):
+                    self.run_callback(callback, message)
+            except BaseException as error:  # noqa: BLE001  # SystemExit of a callback must not cost the others
+                extra = {"connection": repr(self.channel)}
+                _log.critical("a callback of %r raised %r", self.channel, error, exc_info=error, extra=extra)
 
     def begin(self, message: Message) -> bool:
         """A delivery leaves its queue in the client; False when it came over a connection that is gone."""
@@ -114,17 +120,3 @@ class Inbound:
             self._callbacks.handle_failure(CallbackFailure(error, callback, argument, self.channel))
         finally:
             self.running_since = None
-
-
-def _run_batch(batch: list[tuple[Runner, Message]]) -> None:
-    for consumer, message in batch:
-        try:
-            consumer.run(message)
-        except BaseException as error:  # noqa: BLE001  # SystemExit of a callback must not cost the others
-            _log.critical(
-                "a callback of %r raised %r",
-                message.channel,
-                error,
-                exc_info=error,
-                extra={"connection": repr(message.channel)},
-            )
