@@ -1,7 +1,7 @@
 """A consumer: from its deliveries on the reader thread to the application.
 
-`accept` and `ended` are called by the reader, which never waits here; callbacks run on the work pool, in the lane of the
-channel; any thread takes from an inbox. `ended` comes once, after the last delivery.
+`accept` and `ended` are called by the reader, which never waits here; callbacks run on the work pool, in the lane of
+the channel; any thread takes from an inbox. `ended` comes once, after the last delivery.
 """
 
 from __future__ import annotations
