@@ -11,8 +11,9 @@
  *   latency          as publish-consume, RATE messages a second on each connection, persistent ones with confirms
  *
  * Each side has CONNECTIONS connections, a thread each, number N with the queue QUEUE-N. MESSAGES and SIZE (bytes) are
- * those of one connection. Prints the seconds from the moment when all are connected until the last has ended; of
- * latency the 50th and the 99th percentile, too, of the seconds between the call that publishes and the one that returns the message.
+ * those of one connection. Prints the seconds from the moment when all are connected until the last has ended. Of the
+ * work latency also the 50th and the 99th percentile of the seconds from the call that publishes to the one that returns
+ * the message, and, with confirms, to the one that returns the confirm.
  * Whatever a server refuses goes to standard error, with status 2.
  */
 
@@ -37,7 +38,8 @@ enum { RATE = 1000, FIRST = 100 }; /* of the work latency: messages a second; th
 static const char *host, *user, *password, *vhost, *queue;
 static int port, messages, size, persistent, prefetch;
 static int publishes, consumes, confirms, acknowledges, paced;
-static double *latencies; /* seconds; `messages` of each connection */
+/* Of the work latency, `messages` of each connection: when each was sent, seconds to its delivery and to its confirm. */
+static double *sent_at, *delivered, *confirmed_after;
 static pthread_barrier_t start;
 
 static void fail(const char *doing) {
@@ -95,15 +97,36 @@ static void disconnect(amqp_connection_state_t connection) {
   amqp_destroy_connection(connection);
 }
 
+/* The number that a frame confirms, or the one that was confirmed before. */
+static uint64_t confirmed_by(const amqp_frame_t *frame, uint64_t confirmed) {
+  if (frame->frame_type != AMQP_FRAME_METHOD || frame->payload.method.id != AMQP_BASIC_ACK_METHOD) fail("a confirm");
+  const amqp_basic_ack_t *ack = frame->payload.method.decoded;
+  return ack->delivery_tag > confirmed ? ack->delivery_tag : confirmed;
+}
+
 /* Read answers until at most `most` of the `sent` messages are unconfirmed; returns the highest confirmed number. */
 static uint64_t wait_for_confirms(amqp_connection_state_t connection, uint64_t sent, uint64_t confirmed, uint64_t most) {
   while (sent - confirmed > most) {
     amqp_frame_t frame;
     amqp_maybe_release_buffers(connection);
     if (amqp_simple_wait_frame(connection, &frame) != AMQP_STATUS_OK) fail("waiting for a confirm");
-    if (frame.frame_type != AMQP_FRAME_METHOD || frame.payload.method.id != AMQP_BASIC_ACK_METHOD) fail("a confirm");
-    amqp_basic_ack_t *ack = frame.payload.method.decoded;
-    if (ack->delivery_tag > confirmed) confirmed = ack->delivery_tag;
+    confirmed = confirmed_by(&frame, confirmed);
+  }
+  return confirmed;
+}
+
+/* Read answers until a moment, and note when each of the connection's messages, from `first` on, was confirmed. */
+static uint64_t note_confirms(amqp_connection_state_t connection, double moment, int first, uint64_t confirmed) {
+  double left;
+  while ((left = moment - now()) > 0) {
+    amqp_frame_t frame;
+    struct timeval patience = {(time_t)left, (suseconds_t)((left - (double)(time_t)left) * 1e6)};
+    amqp_maybe_release_buffers(connection);
+    int status = amqp_simple_wait_frame_noblock(connection, &frame, &patience);
+    if (status == AMQP_STATUS_TIMEOUT) break;
+    if (status != AMQP_STATUS_OK) fail("waiting for a confirm");
+    for (uint64_t highest = confirmed_by(&frame, confirmed); confirmed < highest; confirmed++)
+      confirmed_after[first + (int)confirmed] = now() - sent_at[first + (int)confirmed];
   }
   return confirmed;
 }
@@ -121,17 +144,22 @@ static void *producer(void *number) {
   }
   pthread_barrier_wait(&start);
   uint64_t confirmed = 0;
+  int first = (int)(intptr_t)number * messages;
   double began = now();
   for (uint64_t sent = 1; sent <= (uint64_t)messages; sent++) {
     if (paced) {
-      sleep_until(began + (double)sent / RATE);
-      double moment = now();
-      memcpy(body.bytes, &moment, sizeof moment);
+      double due = began + (double)sent / RATE;
+      if (confirms) confirmed = note_confirms(connection, due, first, confirmed);
+      sleep_until(due);
+      sent_at[first + (int)sent - 1] = now();
     }
     if (amqp_basic_publish(connection, 1, amqp_empty_bytes, amqp_cstring_bytes(name), 0, 0, &properties, body) < 0)
       fail("basic.publish");
-    if (confirms) confirmed = wait_for_confirms(connection, sent, confirmed, sent < (uint64_t)messages ? WINDOW - 1 : 0);
+    if (confirms && !paced)
+      confirmed = wait_for_confirms(connection, sent, confirmed, sent < (uint64_t)messages ? WINDOW - 1 : 0);
   }
+  while (paced && confirms && confirmed < (uint64_t)messages)
+    confirmed = note_confirms(connection, now() + 1.0 / RATE, first, confirmed);
   if (!confirms) declare(connection, name); /* answered when the server has all that came before */
   disconnect(connection);
   free(body.bytes);
@@ -155,11 +183,8 @@ static void *consumer(void *number) {
     struct timeval patience = {PATIENCE, 0};
     amqp_maybe_release_buffers(connection);
     check("a delivery", amqp_consume_message(connection, &envelope, &patience, 0));
-    if (paced) {
-      double moment;
-      memcpy(&moment, envelope.message.body.bytes, sizeof moment);
-      latencies[(intptr_t)number * messages + received] = now() - moment;
-    }
+    int place = (int)(intptr_t)number * messages + received; /* they come in the order in which they were sent */
+    if (paced) delivered[place] = now() - sent_at[place];
     if (acknowledges) amqp_basic_ack(connection, 1, envelope.delivery_tag, 0);
     amqp_destroy_envelope(&envelope);
   }
@@ -173,14 +198,13 @@ static int compare(const void *one, const void *other) {
   return (difference > 0) - (difference < 0);
 }
 
-/* The connections' own first messages stand apart: a consumer may come after them. */
-static void print_latencies(int connections) {
+/* A connection's first messages are left out: its consumer may come after them. */
+static void print_percentiles(double *seconds, int connections) {
   int skipped = messages > 2 * FIRST ? FIRST : 0, counted = 0;
   for (int number = 0; number < connections; number++)
-    for (int received = skipped; received < messages; received++)
-      latencies[counted++] = latencies[number * messages + received];
-  qsort(latencies, (size_t)counted, sizeof *latencies, compare);
-  printf(" %.6f %.6f", latencies[counted / 2], latencies[(int)((double)counted * 0.99)]);
+    for (int place = skipped; place < messages; place++) seconds[counted++] = seconds[number * messages + place];
+  qsort(seconds, (size_t)counted, sizeof *seconds, compare);
+  printf(" %.6f %.6f", seconds[counted / 2], seconds[(int)((double)counted * 0.99)]);
 }
 
 int main(int count, char **given) {
@@ -197,8 +221,8 @@ int main(int count, char **given) {
   acknowledges = strcmp(work, "publish-ack") == 0;
   publishes = confirms || paced || strncmp(work, "publish", 7) == 0;
   consumes = strstr(work, "consume") != NULL || acknowledges || paced;
-  if (size < (int)sizeof(double)) fail("choosing a size of 8 bytes or more");
-  latencies = malloc(sizeof *latencies * (size_t)connections * (size_t)messages);
+  sent_at = calloc((size_t)connections * (size_t)messages, 3 * sizeof *sent_at);
+  delivered = sent_at + connections * messages, confirmed_after = delivered + connections * messages;
   int threads = connections * (publishes + consumes);
   if (threads < 1 || threads > MOST_THREADS) fail("choosing a work and connections");
   pthread_t running[MOST_THREADS];
@@ -212,7 +236,8 @@ int main(int count, char **given) {
   double began = now();
   for (int number = 0; number < begun; number++) pthread_join(running[number], NULL);
   printf("%.6f", now() - began);
-  if (paced) print_latencies(connections);
+  if (paced) print_percentiles(delivered, connections);
+  if (paced && confirms) print_percentiles(confirmed_after, connections);
   printf("\n");
   return 0;
 }
