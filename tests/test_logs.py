@@ -14,7 +14,8 @@ from click import ClickException
 from hypothesis import given
 from hypothesis import strategies as st
 
-import multiqueue.amqp  # for the filters that the rooms' doors set
+import multiqueue.amqp
+import multiqueue.broker  # for the filters that the rooms' doors set
 import multiqueue.client
 import multiqueue.spark
 from multiqueue._logs import OneLine, one_line_each, printable
