@@ -104,6 +104,8 @@ from multiqueue.pipeline._session import check_reachable as check_reachable
 from multiqueue.pipeline._settlement import Settlement as Settlement
 from multiqueue.pipeline._source import split_source as split_source
 from multiqueue.pipeline._steps import Steps as Steps
+from multiqueue.pipeline._storage import Entry as Entry
+from multiqueue.pipeline._storage import Status as Status
 from multiqueue.pipeline._storage import Storage as Storage
 from multiqueue.pipeline._table import Change as Change
 from multiqueue.pipeline._table import Written as Written

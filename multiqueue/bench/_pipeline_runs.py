@@ -31,6 +31,9 @@ LARGE_BYTES = 50_000_000
 _ROW_BYTES = 25
 SMALL_LANES = 9
 
+WARM_UP_FILES = 300
+WARM_UPS = 3
+
 QUERY = "SELECT customer, CAST(amount AS DOUBLE) AS amount FROM input WHERE amount IS NOT NULL"
 SCHEMA = "customer STRING, amount STRING"
 
@@ -39,11 +42,12 @@ Way = Callable[["SparkSession", Path, Path], Path]
 
 
 def _warm_up(spark: SparkSession) -> None:
-    """Read and write once, so that no rival pays for the loading of Spark's classes."""
+    """Go each way some times, so that no rival pays for the JVM's loading and compiling of what all run through."""
     with tempfile.TemporaryDirectory(prefix="multiqueue-bench-") as scratch:
-        _make_files(Path(scratch) / "in", 4, 2, SMALL_ROWS)
-        for place, way in enumerate((by_job, by_pipeline)):
-            way(spark, Path(scratch) / "in", Path(scratch) / f"out{place}")
+        _make_files(Path(scratch) / "in", WARM_UP_FILES, 3, SMALL_ROWS)
+        for number in range(WARM_UPS):
+            for way in (by_job, by_stream, by_pipeline):
+                way(spark, Path(scratch) / "in", Path(scratch) / f"{way.__name__}{number}")
 
 
 def _make_files(base: Path, files: int, lanes: int, rows: int) -> None:

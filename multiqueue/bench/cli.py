@@ -180,7 +180,7 @@ def pipeline(**options: Any) -> None:
     """A pipeline with its defaults, beside one Spark job over all files and Spark's own file stream.
 
     Needs pyspark and Java; starts one session on local[2]. 20,000 files and 40 of 50 MB take minutes and 2 GB of the
-    directory for temporary files: --only and --scale make it less.
+    directory for temporary files: --only and --quick make it less.
 
     Exits with 1 if a row was lost, or a rival raised or got stuck: the table says which.
     """

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import pathlib
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_parts_support import Follow, StopRequested, _scan
+from pipeline_parts_support import Entry, Follow, Lane, Place, Status, StopRequested, Storage, _scan
 from pipeline_support import Pipeline, lane_of
 
 from multiqueue.pipeline import Item, Silent
@@ -88,3 +89,49 @@ def test_twenty_thousand_files_in_two_hundred_lanes(tmp_path: Path) -> None:
     many = held_bytes(tmp_path / "many", 200, 100)
     assert many < few * 1.1
     assert many < 20_000_000
+
+
+def held_by_objects(base: Path, monkeypatch: pytest.MonkeyPatch, objects: int) -> int:
+    """The most that a run over so many objects of a store held when an item began; it has one lane of `batch = "auto"`.
+
+    The store is a fake that lists pages of 1,000 keys, so only the run's own memory is counted.
+    """
+    status = Status(100, 1)
+
+    def pages(self: Storage, place: Place) -> Iterator[list[Entry]]:
+        for start in range(0, objects, 1000):
+            names = [f"{number:07}.txt" for number in range(start, min(start + 1000, objects))]
+            yield [Entry(name, place / name, status) for name in names]
+
+    monkeypatch.setattr(Storage, "pages", pages)
+    monkeypatch.setattr(Storage, "exists", lambda self, place: True)
+    monkeypatch.setattr(Storage, "statuses", lambda self, places: [status] * len(places))
+    files, most = 0, 0
+
+    def work(spark: Any, item: Item, staged: Path) -> bool:
+        nonlocal files, most
+        files += len(item.files)
+        gc.collect()
+        most = max(most, tracemalloc.get_traced_memory()[0])
+        return False
+
+    tracemalloc.start()
+    try:
+        lane = Lane("objects", Place("s3://bucket/in"), ("*.txt",), target_s=10.0, batch=64)
+        run = Pipeline(base, [lane], work=work)
+        run.runner.reporter = Silent()
+        run.dispatcher.submitted = _Forgetful()
+        run.run()
+    finally:
+        tracemalloc.stop()
+    assert files == objects
+    return most
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_lane_of_half_a_million_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """500,000 objects of one lane take no more memory than 20,000: the items under way, and a page. (pipeline 6)"""
+    few = held_by_objects(tmp_path / "few", monkeypatch, 20_000)
+    many = held_by_objects(tmp_path / "many", monkeypatch, 500_000)
+    assert many < few * 1.1
