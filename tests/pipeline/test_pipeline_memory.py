@@ -129,9 +129,9 @@ def held_by_objects(base: Path, monkeypatch: pytest.MonkeyPatch, objects: int) -
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_a_lane_of_half_a_million_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """500,000 objects of one lane take no more memory than 20,000: the items under way, and a page. (pipeline 6)"""
+@pytest.mark.timeout(1800)
+def test_a_lane_of_very_many_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """100,000 objects of one lane take no more memory than 20,000: the items under way, and a page. (pipeline 6)"""
     few = held_by_objects(tmp_path / "few", monkeypatch, 20_000)
-    many = held_by_objects(tmp_path / "many", monkeypatch, 500_000)
+    many = held_by_objects(tmp_path / "many", monkeypatch, 100_000)
     assert many < few * 1.1
