@@ -120,7 +120,7 @@ class Transaction:
                 self._unlock(delivery for deliveries in self._settled.values() for delivery in deliveries.values())
                 raise
             for entry in stored:
-                entry.settle_elsewhere()
+                entry.is_settled_elsewhere = True
         else:
             for message, queues, mandatory in self._published:
                 outcomes.append((message, [(queue, queue.put(message)) for queue in queues], mandatory))

@@ -270,7 +270,7 @@ class Administration:
 
     def _moved(self, entry: Entry) -> None:
         if entry.is_stored and self._queue.is_stored:
-            entry.settle_elsewhere()
+            entry.is_settled_elsewhere = True
         self._let_go(entry)
         if not self._queue.is_stored:
             self._dead_letters.forget((entry,))  # perhaps in another store

@@ -1,6 +1,6 @@
 """The queue's side of a consumer: what it wants, where it stands in the lists, how far it has read.
 
-State       Everything below the first block of fields is guarded by the lock of the consumer's queue.
+State       Guarded by the lock of the consumer's queue, but for what never changes: the first block of fields.
 Waiting     A consumer never waits. Its queue calls `notify_work` without any lock when there may be work, and
             the consumer's target must then call `BrokerQueue.deliver_messages` until that returns
             nothing: being NOTIFIED is an obligation.
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from .cursor import Reader
-from .entry import Entry, EntryQueue, Position
+from .entry import Entry, EntryQueue
 
 if TYPE_CHECKING:
     from .._base.credit import Credit
@@ -80,82 +81,37 @@ class ConsumerQueue(EntryQueue, Protocol):
     def remove_consumer(self, consumer: QueueConsumer) -> None: ...
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class QueueConsumer(Reader):
     """One consumer of one broker queue; made by `BrokerQueue.add_consumer`."""
 
-    __slots__ = (
-        "_on_cancelled",
-        "_on_work",
-        "active",
-        "at_end",
-        "auto_accept",
-        "credit",
-        "desired",
-        "exclusive",
-        "is_willing",
-        "lists",
-        "lock_deliveries",
-        "moves",
-        "priority",
-        "pulling",
-        "queue",
-        "selector",
-        "state",
-        "tag",
-    )
+    queue: ConsumerQueue
+    tag: str
+    on_work: Callable[[QueueConsumer], object]
+    on_cancelled: Callable[[QueueConsumer], object] | None
+    credit: Credit | None
+    selector: Predicate | None
+    priority: int
+    auto_accept: bool
+    exclusive: bool
+    lock_deliveries: bool
 
-    def __init__(
-        self,
-        queue: ConsumerQueue,
-        number: int,
-        start: Position,
-        *,
-        tag: str,
-        on_work: Callable[[QueueConsumer], object],
-        on_cancelled: Callable[[QueueConsumer], object] | None,
-        credit: Credit | None,
-        selector: Predicate | None,
-        priority: int,
-        acquires: bool,
-        auto_accept: bool,
-        exclusive: bool,
-        no_local: bool,
-        connection: object,
-        lock_deliveries: bool,
-    ) -> None:
-        super().__init__(start)
-        self.queue: ConsumerQueue = queue
-        self.number = number
-        self.tag: str = tag
-        self._on_work = on_work
-        self._on_cancelled = on_cancelled
-        self.credit: Credit | None = credit
-        self.selector: Predicate | None = selector
-        self.priority: int = priority
-        self.acquires = acquires
-        self.auto_accept: bool = auto_accept
-        self.exclusive: bool = exclusive
-        self.no_local = no_local
-        self.connection = connection
-        self.lock_deliveries: bool = lock_deliveries
-        self.moves: Moves = ACQUIRING_MOVES if acquires else BROWSER_MOVES
-
-        self.state: ConsumerState = ConsumerState.REMOVED
-        self.is_willing: bool = False  # Invariant: True in the lists of those that may be given entries.
-        self.lists: PriorityLists | None = None  # Invariant: None if and only if state is REMOVED.
-        self.desired: bool = False  # what the target last said
-        self.active: bool = True  # False while it waits behind the limit of active consumers
-        self.pulling: bool = False  # a thread asks selectors to find its next entry
-        self.at_end: bool = False  # its last pull found nothing for it, or took the last
+    state: ConsumerState = ConsumerState.REMOVED
+    is_willing: bool = False  # Invariant: True in the lists of those that may be given entries.
+    lists: PriorityLists | None = None  # Invariant: None if and only if state is REMOVED.
+    desired: bool = False  # what the target last said
+    active: bool = True  # False while it waits behind the limit of active consumers
+    pulling: bool = False  # a thread asks selectors to find its next entry
+    at_end: bool = False  # its last pull found nothing for it, or took the last
 
     def notify_work(self) -> None:
         """There may be something to take. Called by the queue, on any thread, under no lock."""
-        self._on_work(self)
+        self.on_work(self)
 
     def cancelled(self) -> None:
         """The queue was deleted and the consumer with it. Called on any thread, under no lock."""
-        if self._on_cancelled is not None:
-            self._on_cancelled(self)
+        if self.on_cancelled is not None:
+            self.on_cancelled(self)
 
     @property
     def wants_work(self) -> bool:

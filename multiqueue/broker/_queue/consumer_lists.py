@@ -17,7 +17,15 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from .consumer import ConsumerList, ConsumerState, Interest, PriorityLists, QueueConsumer
+from .consumer import (
+    ACQUIRING_MOVES,
+    BROWSER_MOVES,
+    ConsumerList,
+    ConsumerState,
+    Interest,
+    PriorityLists,
+    QueueConsumer,
+)
 
 _IDLE: Final = (ConsumerState.INTERESTED, ConsumerState.NON_ACQUIRING)
 
@@ -74,7 +82,8 @@ class QueueConsumerManager:
 
     def move(self, consumer: QueueConsumer, interest: Interest) -> bool:
         """Move a consumer as its table says; False, and nothing changes, when the table says nothing."""
-        state = consumer.moves[interest].get(consumer.state)
+        moves = ACQUIRING_MOVES if consumer.acquires else BROWSER_MOVES
+        state = moves[interest].get(consumer.state)
         lists = consumer.lists
         if state is None or lists is None:
             return False

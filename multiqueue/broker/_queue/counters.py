@@ -7,7 +7,8 @@ State       Guarded by the queue's lock.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,58 +55,34 @@ class QueueStatistics:
     highest_ready_bytes: int
 
 
+@dataclass(slots=True, eq=False)
 class Counters:
     """What is counted of one broker queue, from its beginning on."""
 
-    __slots__ = (
-        "acked",
-        "dead_lettered",
-        "delivered",
-        "delivered_no_ack",
-        "depth",
-        "depth_bytes",
-        "enqueued",
-        "enqueued_bytes",
-        "expired",
-        "got",
-        "got_empty",
-        "got_no_ack",
-        "held",
-        "highest_depth",
-        "highest_depth_bytes",
-        "highest_ready",
-        "highest_ready_bytes",
-        "ready",
-        "ready_bytes",
-        "redelivered",
-        "rejected",
-    )
-
-    def __init__(self) -> None:
-        # Invariants: depth counts the entries; ready those that no consumer has; held those of the ready that wait
-        # for their time. The _bytes are the sums of the same entries' sizes.
-        self.depth: int = 0
-        self.depth_bytes: int = 0
-        self.ready: int = 0
-        self.ready_bytes: int = 0
-        self.held: int = 0
-        self.enqueued: int = 0
-        self.enqueued_bytes: int = 0
-        self.expired: int = 0
-        self.dead_lettered: int = 0
-        self.rejected: int = 0
-        self.redelivered: int = 0
-        self.delivered: int = 0
-        self.delivered_no_ack: int = 0
-        self.got: int = 0
-        self.got_no_ack: int = 0
-        self.got_empty: int = 0
-        self.acked: int = 0
-        # Invariants: none of these is lower than its gauge.
-        self.highest_depth: int = 0
-        self.highest_depth_bytes: int = 0
-        self.highest_ready: int = 0
-        self.highest_ready_bytes: int = 0
+    # Invariants: depth counts the entries; ready those that no consumer has; held those of the ready that wait for
+    # their time. The _bytes are the sums of the same entries' sizes.
+    depth: int = 0
+    depth_bytes: int = 0
+    ready: int = 0
+    ready_bytes: int = 0
+    held: int = 0
+    enqueued: int = 0
+    enqueued_bytes: int = 0
+    delivered: int = 0
+    delivered_no_ack: int = 0
+    got: int = 0
+    got_no_ack: int = 0
+    got_empty: int = 0
+    acked: int = 0
+    redelivered: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    rejected: int = 0
+    # Invariants: none of these is lower than its gauge.
+    highest_depth: int = 0
+    highest_depth_bytes: int = 0
+    highest_ready: int = 0
+    highest_ready_bytes: int = 0
 
     @property
     def available(self) -> int:
@@ -138,22 +115,15 @@ class Counters:
         if ready_bytes > self.highest_ready_bytes:
             self.highest_ready_bytes = ready_bytes
 
-    def taken(self, count: int, size: int) -> None:
-        """So many entries are no longer ready: somebody has them."""
-        self.ready -= count
-        self.ready_bytes -= size
-
     def left(self, count: int, size: int) -> None:
         """So many entries that were taken have left."""
         self.depth -= count
         self.depth_bytes -= size
 
-    def let_go_of_ready(self) -> int:
-        """All that is ready goes at once; returns how much that was."""
-        count = self.ready
-        self.left(count, self.ready_bytes)
+    def let_go_of_ready(self) -> None:
+        """All that is ready goes at once."""
+        self.left(self.ready, self.ready_bytes)
         self.ready = self.ready_bytes = self.held = 0
-        return count
 
     def reset_high_water_marks(self) -> None:
         """Set the high-water marks to what is now, never to zero."""
@@ -161,34 +131,21 @@ class Counters:
         self.highest_ready, self.highest_ready_bytes = self.ready, self.ready_bytes
 
     def statistics(self, *, consumers: int, consumers_willing: int, is_throttled: bool) -> QueueStatistics:
-        """All of it, at this moment."""
+        """All of it, and what is not counted here, at this moment."""
+        same = {name: getattr(self, name) for name in _SAME}
         return QueueStatistics(
-            depth=self.depth,
-            depth_bytes=self.depth_bytes,
             available=self.available,
             available_bytes=self.ready_bytes,
-            held=self.held,
             unacked=self.depth - self.ready,
             unacked_bytes=self.depth_bytes - self.ready_bytes,
             consumers=consumers,
             consumers_willing=consumers_willing,
             is_throttled=is_throttled,
-            enqueued=self.enqueued,
-            enqueued_bytes=self.enqueued_bytes,
             dequeued=self.enqueued - self.depth,
             dequeued_bytes=self.enqueued_bytes - self.depth_bytes,
-            delivered=self.delivered,
-            delivered_no_ack=self.delivered_no_ack,
-            got=self.got,
-            got_no_ack=self.got_no_ack,
-            got_empty=self.got_empty,
-            acked=self.acked,
-            redelivered=self.redelivered,
-            expired=self.expired,
-            dead_lettered=self.dead_lettered,
-            rejected=self.rejected,
-            highest_depth=self.highest_depth,
-            highest_depth_bytes=self.highest_depth_bytes,
-            highest_ready=self.highest_ready,
-            highest_ready_bytes=self.highest_ready_bytes,
+            **same,
         )
+
+
+# What is counted, and shown as it is.
+_SAME: Final = {each.name for each in fields(Counters)} & {each.name for each in fields(QueueStatistics)}

@@ -1,20 +1,17 @@
 """How far a consumer has read, and how it learns what became takeable behind its back.
 
-Promise     Every entry that is available at or before a reader's cursor was refused by it, is among its
-            revisits, or is named in the part of the return log it has not merged yet. So nothing that comes
-            back (a release, the end of a hold, an arrival in the middle of a sorted list) is overlooked, and
-            what was refused is not scanned again.
+Promise     Every entry that is available at or before a reader's cursor was refused by it, is among its revisits, or is
+            named in the part of the return log it has not merged yet.
 State       Guarded by the queue's lock.
-Cost        A return costs one append, however many readers there are; each reader merges when it next reads.
-            The log is cut when it is longer than the queue; a reader behind the cut starts over from the
-            head, which is then no more work than the returns it missed.
-Memory      Readers and log keep positions, not entries: they pin nothing.
+Cost        A return costs one append, however many readers there are; each merges when it next reads.
+            "Where a consumer stands" in docs/design/broker-queue.md says when the log is cut.
 Source      The lastSeen and released pointers of Broker-J's QueueContext, for the promise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -56,22 +53,20 @@ class ReturnLog:
         return self._positions[seen - self._base :] if seen >= self._base else None
 
 
+@dataclass(slots=True, eq=False)
 class Reader:
     """A place in a queue: everything up to `cursor` was seen, but for `revisits`."""
 
-    __slots__ = ("acquires", "connection", "cursor", "no_local", "number", "owner_of_get", "returns_seen", "revisits")
-
-    def __init__(self, start: Position, owner_of_get: object = None) -> None:
-        self.cursor: Position = start
-        # A heap of positions at or before the cursor that are to be looked at (again).
-        self.revisits: list[Position] = []
-        self.returns_seen: int = 0
-        # The rules about what it may have; a consumer sets its own.
-        self.acquires: bool = True
-        self.number: int = -1
-        self.no_local: bool = False
-        self.connection: object = None
-        self.owner_of_get: object = owner_of_get
+    cursor: Position
+    owner_of_get: object = None
+    # A heap of positions at or before the cursor that are to be looked at (again).
+    revisits: list[Position] = field(default_factory=list)
+    returns_seen: int = 0
+    # The rules about what it may have; a consumer has its own.
+    acquires: bool = True
+    number: int = -1
+    no_local: bool = False
+    connection: object = None
 
     @property
     def owner(self) -> object:

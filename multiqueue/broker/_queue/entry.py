@@ -2,18 +2,14 @@
 
 Promise     A step that the table does not allow, or that comes from a consumer which does not own the entry,
             raises `IllegalStep`, names the entry's last steps and changes nothing.
-State       Every field but `message`, `queue` and `size` is guarded by the lock of the queue the entry stands
-            on. The table itself knows no lock, clock or queue: steps in, states out.
-Acquired    ACQUIRED is held by no consumer: housekeeping, management, a ring at its limit. LOCKED is held by
-            its owner and cannot be taken away: it is being sent or settled. UNLOCKED is with its owner's
-            client and may be stolen by management.
-Assumes     one caller at a time. The queue's lock is what makes each step atomic, so a transition needs no
-            compare-and-set.
+State       Every field but `message`, `queue` and `size` is guarded by the lock of the queue the entry stands on, which
+            makes each step atomic. The table itself knows no lock, clock or queue.
 Source      Apache Qpid Broker-J, QueueEntryImpl and MessageInstance, for the states and who may move them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -31,9 +27,9 @@ class EntryState(IntEnum):
 
     AVAILABLE = 0
     HELD = 1  # not valid before its time
-    ACQUIRED = 2  # by no consumer
-    LOCKED = 3  # by its owner; cannot be stolen
-    UNLOCKED = 4  # by its owner; can be stolen
+    ACQUIRED = 2  # by no consumer: housekeeping, management, a ring at its limit
+    LOCKED = 3  # by its owner, and cannot be stolen: it is being sent or settled
+    UNLOCKED = 4  # by its owner, whose client has it; management may steal it
     DEQUEUED = 5  # logically gone
     DELETED = 6  # gone
 
@@ -141,64 +137,35 @@ class EntryQueue(Protocol):
     def wait_for_commits(self, timeout: float | None = None) -> bool: ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Entry:
     """A message on a queue. `position` orders it among its queue's entries for its whole life."""
 
-    __slots__ = (
-        "arrived_at",
-        "delivery_count",
-        "expires_at",
-        "group",
-        "held_until",
-        "is_settled_elsewhere",
-        "is_stored",
-        "key",
-        "level",
-        "maybe_delivered",
-        "message",
-        "number",
-        "owner",
-        "position",
-        "queue",
-        "refused_by",
-        "size",
-        "state",
-        "steps",
-        "superseded",
-        "was_stolen",
-    )
-
-    # Invariant: owner is not None if and only if state is LOCKED or UNLOCKED.
-    state: EntryState
-    owner: object | None
+    queue: EntryQueue
+    message: Message
+    size: int
     # Given by the entry list when the entry is added, never changed.
-    position: Position
+    position: Position = field(init=False)
+    # Invariant: owner is not None if and only if state is LOCKED or UNLOCKED.
+    state: EntryState = EntryState.AVAILABLE
+    owner: object | None = None
+    steps: int = 1  # Step.PUT
+    delivery_count: int = 0
+    expires_at: float | None = None
+    held_until: float | None = None
+    arrived_at: float = 0.0  # kept only where an alert asks for the oldest entry's age
+    group: Key = None
+    key: Key = None  # what the entry list orders or finds the entry by, made before it is added
+    refused_by: set[int] | None = None  # numbers of the consumers that do not want it again
+    was_stolen: bool = False  # it was once taken away from a consumer, which may still try to settle it
+    superseded: bool = False  # a last-value queue has a later one of its key
 
-    def __init__(self, queue: EntryQueue, message: Message, size: int) -> None:
-        self.queue: EntryQueue = queue
-        self.message: Message = message
-        self.size: int = size
-        self.state = EntryState.AVAILABLE
-        self.owner = None
-        self.steps: int = 1  # Step.PUT
-        self.delivery_count: int = 0
-        self.expires_at: float | None = None
-        self.held_until: float | None = None
-        self.arrived_at: float = 0.0  # kept only where an alert asks for the oldest entry's age
-        self.group: Key = None
-        self.key: Key = None  # what the entry list orders or finds the entry by, made before it is added
-        self.refused_by: set[int] | None = None  # numbers of the consumers that do not want it again
-        self.was_stolen: bool = False  # it was once taken away from a consumer, which may still try to settle it
-        self.superseded: bool = False  # a last-value queue has a later one of its key
-
-        # Of a queue that a store knows: `number` and `level` are given before the entry joins, in rising numbers.
-        self.number: int = 0  # the store's id, which is the order of arrival; 0 until it has one
-        self.level: int = 0  # of a priority queue, 0 the highest: where the store pages it
-        self.is_stored: bool = False  # taking it out owes the store a delete
-        self.is_settled_elsewhere: bool = (
-            False  # its dead letter and its delete are committed already, by a transaction
-        )
-        self.maybe_delivered: bool = False  # a process that crashed may have delivered it
+    # Of a queue that a store knows: `number` and `level` are given before the entry joins, in rising numbers.
+    number: int = 0  # the store's id, which is the order of arrival; 0 until it has one
+    level: int = 0  # of a priority queue, 0 the highest: where the store pages it
+    is_stored: bool = False  # taking it out owes the store a delete
+    is_settled_elsewhere: bool = False  # a transaction has committed its dead letter and its delete
+    maybe_delivered: bool = False  # a process that crashed may have delivered it
 
     def apply(self, move: Move, consumer: object | None = None) -> None:
         """Move as the table says; the queue's lock must be held.
@@ -231,10 +198,6 @@ class Entry:
     def redelivered(self) -> bool:
         """True when a consumer had it before the present delivery, or may have had it."""
         return self.delivery_count > 1 or self.maybe_delivered
-
-    def settle_elsewhere(self) -> None:
-        """Taking it out owes the store nothing any more: what a transaction did is committed."""
-        self.is_settled_elsewhere = True
 
     def take_after(self, other: Entry) -> None:
         """Take the place of another entry: its past and its times."""

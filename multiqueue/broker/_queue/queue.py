@@ -545,9 +545,9 @@ class BrokerQueue:
             if len(state.consumers) and (exclusive or any(each.exclusive for each in state.consumers)):
                 raise AccessRefused(f"{self.label} in exclusive use")
             consumer = QueueConsumer(
-                self,
-                state.next_consumer_number(),
-                state.source.start,
+                queue=self,
+                number=state.next_consumer_number(),
+                cursor=state.source.start,
                 tag=tag,
                 on_work=on_work,
                 on_cancelled=on_cancelled,
