@@ -37,6 +37,7 @@ from ._base.settings import Overflow as Overflow
 from ._base.settings import QueueKind as QueueKind
 from ._base.settings import QueueSettings as QueueSettings
 from ._base.waits import serve_many as serve_many
+from ._delivery.received import Delivery as Delivery
 from ._delivery.received import Getter as Getter
 from ._delivery.received import Received as Received
 from ._delivery.scheduler import Connection as Connection
@@ -45,7 +46,6 @@ from ._delivery.scheduler import Session as Session
 from ._delivery.subscription import PullSubscription as PullSubscription
 from ._delivery.subscription import Subscription as Subscription
 from ._delivery.target import ConsumerTarget as ConsumerTarget
-from ._delivery.target import Delivery as Delivery
 from ._host.broker import Broker as Broker
 from ._host.past import VirtualHostPast as VirtualHostPast
 from ._host.publisher import Publisher as Publisher

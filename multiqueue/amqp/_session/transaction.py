@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ...broker import MessageRefused, Received, Unroutable
+from ...broker import Delivery, MessageRefused, Received, Unroutable
 from .consumer import Held
 from .piecework import PIECE
 
@@ -33,21 +33,6 @@ def reject(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
     return queue.reject(entries, owner)
 
 
-class _Delivery:
-    """A held message as the broker's transaction wants it."""
-
-    __slots__ = ("consumer", "delivery_count", "entry")
-
-    def __init__(self, held: Held) -> None:
-        self.entry: Entry = held.entry
-        self.consumer = held.owner
-        self.delivery_count = held.entry.delivery_count
-
-    @property
-    def message(self) -> Message:
-        return self.entry.message
-
-
 class _Holder:
     """Settles at commit, on whichever thread that runs: queues only. Windows are the session's."""
 
@@ -61,7 +46,7 @@ class _Holder:
         self._each(deliveries, reject)
 
     @staticmethod
-    def _each(deliveries: tuple[_Delivery, ...], how: Settle) -> None:
+    def _each(deliveries: tuple[Delivery, ...], how: Settle) -> None:
         groups: dict[tuple[EntryQueue, object], list[Entry]] = {}
         for delivery in deliveries:
             groups.setdefault((delivery.entry.queue, delivery.consumer), []).append(delivery.entry)
@@ -94,7 +79,7 @@ class SessionTransaction:
 
     def settle(self, taken: dict[int, Held], how: Settle) -> None:
         step: Callable[..., None] = getattr(self._transaction, how.__name__)
-        step(*(Received(self._holder, _Delivery(held)) for held in taken.values()))
+        step(*(Received(self._holder, Delivery(held.owner, held.entry)) for held in taken.values()))
         self._settled.update(taken)
 
     def commit(self) -> Committed:

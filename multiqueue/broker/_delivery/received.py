@@ -8,25 +8,36 @@ Membership  `Getter.close` takes the whole set at once and gives it back to the 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from .._base.message import Message
-    from .._queue.entry import Entry
+    from .._queue.entry import Entry, EntryQueue
     from .._queue.queue import BrokerQueue
 
 
-class HeldDelivery(Protocol):
-    """An entry in somebody's hands: `consumer` is who has it, a consumer or the owner of a get."""
+class Delivery:
+    """A message in the hands of `consumer`, which is a `QueueConsumer` or the owner of a get, until it is settled."""
+
+    __slots__ = ("consumer", "delivery_count", "entry", "message", "redelivered")
+
+    def __init__(self, consumer: Any, entry: Entry) -> None:
+        self.consumer: Any = consumer
+        self.entry: Entry = entry
+        self.message: Message = entry.message
+        # As of this delivery; the entry itself goes on living.
+        self.delivery_count: int = entry.delivery_count
+        self.redelivered: bool = entry.redelivered
 
     @property
-    def entry(self) -> Entry: ...
-    @property
-    def consumer(self) -> object: ...
-    @property
-    def message(self) -> Message: ...
-    @property
-    def delivery_count(self) -> int: ...
+    def queue(self) -> EntryQueue:
+        """Where it came from."""
+        return self.entry.queue
+
+    def __repr__(self) -> str:
+        return f"<delivery {self.delivery_count} of {self.entry!r} to {self.consumer!r}>"
 
 
 class Holder(Protocol):
@@ -47,9 +58,9 @@ class Received:
 
     __slots__ = ("delivery", "holder")
 
-    def __init__(self, holder: Holder, delivery: HeldDelivery) -> None:
+    def __init__(self, holder: Holder, delivery: Delivery) -> None:
         self.holder: Holder = holder
-        self.delivery: HeldDelivery = delivery
+        self.delivery: Delivery = delivery
 
     def __repr__(self) -> str:
         return f"<{self.message!r} from queue {self.queue!r}>"
@@ -77,7 +88,7 @@ class Received:
     @property
     def redelivered(self) -> bool:
         """True when somebody had it before, or may have had it: in a process that crashed."""
-        return self.delivery.delivery_count > 1 or self.delivery.entry.maybe_delivered
+        return self.delivery.redelivered
 
     def accept(self, *, wait: bool = False) -> None:
         """Done: the message leaves its queue.
@@ -89,48 +100,25 @@ class Received:
             StoreFailed, StoreClosed: with `wait`, the store came to its end first; it may come back.
             RuntimeError: with `wait`, on the store's own thread, in what follows a commit.
         """
-        try:
-            self.holder.accept(self.delivery)
-        except ValueError:
-            self._raise_unless_queue_is_gone()
-        if wait:
-            self.delivery.entry.queue.wait_for_commits()
+        self._settle(self.holder.accept, wait)
 
     def release(self, *, refused: bool = False) -> None:
         """Give it back to its place in the queue; `refused`: not to this consumer again."""
-        try:
-            self.holder.release(self.delivery, refused=refused)
-        except ValueError:
-            self._raise_unless_queue_is_gone()
+        self._settle(partial(self.holder.release, refused=refused))
 
     def reject(self, *, wait: bool = False) -> None:
         """Dead-letter it, or drop it when its queue has no dead-letter exchange. `wait` and its errors as `accept`."""
+        self._settle(self.holder.reject, wait)
+
+    def _settle(self, settle: Callable[[Delivery], None], wait: bool = False) -> None:
+        queue = self.delivery.entry.queue
         try:
-            self.holder.reject(self.delivery)
+            settle(self.delivery)
         except ValueError:
-            self._raise_unless_queue_is_gone()
+            if not queue.is_deleted:  # or a subscription, which ends with its last queue, has let go of its messages
+                raise
         if wait:
-            self.delivery.entry.queue.wait_for_commits()
-
-    def _raise_unless_queue_is_gone(self) -> None:
-        """A subscription ends with its last queue, and lets go of its messages, which are gone with the queue."""
-        if not self.delivery.entry.queue.is_deleted:
-            raise  # the error that is being handled
-
-
-class Got:
-    """The delivery of a `Getter`."""
-
-    __slots__ = ("consumer", "delivery_count", "entry")
-
-    def __init__(self, entry: Entry, getter: Getter) -> None:
-        self.entry: Entry = entry
-        self.consumer: object = getter
-        self.delivery_count: int = entry.delivery_count
-
-    @property
-    def message(self) -> Message:
-        return self.entry.message
+            queue.wait_for_commits()
 
 
 class Getter:
@@ -138,7 +126,7 @@ class Getter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._unsettled: dict[Got, None] = {}
+        self._unsettled: dict[Delivery, None] = {}
         self._closed = False
 
     def get(self, queue: BrokerQueue, *, auto_accept: bool = False) -> Received | None:
@@ -146,7 +134,7 @@ class Getter:
         entry = queue.get(self, auto_accept=auto_accept)
         if entry is None:
             return None
-        got = Got(entry, self)
+        got = Delivery(self, entry)
         if not auto_accept:
             with self._lock:
                 closed = self._closed
@@ -157,27 +145,21 @@ class Getter:
                 return None
         return Received(self, got)
 
-    def accept(self, *deliveries: Got) -> None:
+    def accept(self, *deliveries: Delivery) -> None:
         """Done with these messages.
 
         Raises:
             ValueError: one of them is not unsettled; then none was settled.
         """
-        self._take_out(deliveries)
-        for got in deliveries:
-            got.entry.queue.accept(got.entry, self)
+        self._settle(deliveries, "accept")
 
-    def release(self, *deliveries: Got, refused: bool = False) -> None:
+    def release(self, *deliveries: Delivery, refused: bool = False) -> None:
         """Give these messages back. A get has no consumer, so `refused` asks nothing. Raises as `accept`."""
-        self._take_out(deliveries)
-        for got in deliveries:
-            got.entry.queue.release(got.entry, self)
+        self._settle(deliveries, "release")
 
-    def reject(self, *deliveries: Got) -> None:
+    def reject(self, *deliveries: Delivery) -> None:
         """Dead-letter these messages. Raises as `accept`."""
-        self._take_out(deliveries)
-        for got in deliveries:
-            got.entry.queue.reject(got.entry, self)
+        self._settle(deliveries, "reject")
 
     def close(self) -> None:
         """Give back what is unsettled; nothing is got from now on."""
@@ -187,13 +169,14 @@ class Getter:
         for got in unsettled:
             got.entry.queue.release(got.entry, self)
 
-    def _take_out(self, deliveries: tuple[Got, ...]) -> None:
+    def _settle(self, deliveries: tuple[Delivery, ...], how: str) -> None:
+        """Settle by the queue's method of this name."""
+        settled = dict.fromkeys(deliveries)
         with self._lock:
-            for got in deliveries:
+            for got in settled:
                 if got not in self._unsettled:
-                    break
-            else:
-                for got in deliveries:
-                    del self._unsettled[got]
-                return
-        raise ValueError(f"{got.entry!r} was settled before, or went back when its getter was closed")
+                    raise ValueError(f"{got.entry!r} was settled before, or went back when its getter was closed")
+            for got in settled:
+                del self._unsettled[got]
+        for got in settled:
+            getattr(got.entry.queue, how)(got.entry, self)

@@ -1,7 +1,7 @@
 """The scheduler: threads that carry deliveries from consumer targets to callbacks.
 
-The chain of a wake-up is queue -> consumer -> target -> session -> connection -> scheduler -> thread. Each link
-remembers that there is work and tells the next one; the thread walks back down the chain and pulls.
+A wake-up goes queue -> consumer -> target -> session -> connection -> scheduler -> thread. Each link remembers that
+there is work and tells the next one; the thread walks back down the chain and pulls.
 
 Promise     No connection is ever run by two threads, so callbacks of one connection never overlap. Per turn a
             connection delivers at most 32 messages, one per session, and a session one per target: round robin.
@@ -10,10 +10,6 @@ State       A `Ring` guards its order by a small lock, a leaf. Which connections
 Waiting     Threads block on the multi-queue. A flag is cleared before the work it stands for: a target leaves the
             ring before it is pulled, a token leaves its sub-queue before the connection runs. So what comes
             meanwhile sets the flag again and is not lost; the token then waits until the running turn is over.
-Failures    What a callback raises goes to `on_error`, and the next delivery follows. A delivery stays unsettled
-            until somebody settles it.
-Membership  `Connection.close` returns when no callback of it runs any more, unless it is a callback that closes it.
-            `Scheduler.close` ends the threads after their present turn and joins them.
 Source      "Consumer-Queue Interactions"; NetworkConnectionScheduler of Broker-J.
 """
 
@@ -29,7 +25,8 @@ from multiqueue.core import LinkedBlockingMultiQueue
 from multiqueue.errors import ShutDown
 
 from .._base.credit import Credit
-from .target import ConsumerTarget, Delivery
+from .received import Delivery
+from .target import ConsumerTarget
 
 Link = TypeVar("Link")
 DeliveryCallback = Callable[[Delivery], object]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self
 
 from multiqueue.errors import ShutDown
 
-from .received import Received
-from .target import ConsumerTarget, Delivery
+from .received import Delivery, Received
+from .target import ConsumerTarget
 
 if TYPE_CHECKING:
     from .._base.credit import Credit

@@ -4,9 +4,8 @@ Promise     `get` returns the next delivery of any of its consumers, round robin
             delivery is settled once; what is not settled when the target closes goes back to its place.
 State       `_lock` guards the unsettled deliveries and the list of consumers, and is held for nothing else.
             Which consumers have work is in `ready`.
-Waiting     `get` blocks until a consumer is ready, which a queue's notification makes it. Its turn is one pull, so two
-            threads never pull for one consumer; one that is notified in its turn has another. After a pull that
-            delivered it is ready again, because the queue will not notify until a pull has found nothing.
+Waiting     `get` blocks until a consumer is ready, which a queue's notification makes it, and so does a pull that
+            delivered: the queue notifies again only when a pull has found nothing. A turn is one pull: see `ready`.
 Membership  `close` first removes the consumers, then gives back what is unsettled, so that nothing returns to a
             closing target; a pull that is under way meanwhile gives back what it got. Blocked `get`s are told.
 Lock order  `_lock` -> that of `ready`; queues are called without it.
@@ -23,39 +22,17 @@ from typing import TYPE_CHECKING, Any, Final
 from multiqueue.errors import Empty, ShutDown
 
 from .._base.credit import Credit
-from .._queue.consumer import ConsumerQueue, QueueConsumer
+from .._queue.consumer import QueueConsumer
 from .ready import ReadyConsumers
+from .received import Delivery
 
 if TYPE_CHECKING:
-    from .._base.message import Message
     from .._queue.entry import Entry
     from .._queue.queue import BrokerQueue
 
 
 _RUN: Final = 512  # messages, half a millisecond in one hold of the queue's lock
 _RUN_BYTES: Final = 1024 * 1024  # of bodies, with which a run ends: others on the queue are to have some too
-
-
-class Delivery:
-    """A message in the hands of a target, to be settled through the target."""
-
-    __slots__ = ("consumer", "delivery_count", "entry", "message", "redelivered")
-
-    def __init__(self, consumer: QueueConsumer, entry: Entry) -> None:
-        self.consumer: QueueConsumer = consumer
-        self.entry: Entry = entry
-        self.message: Message = entry.message
-        # As of this delivery; the entry itself goes on living.
-        self.delivery_count: int = entry.delivery_count
-        self.redelivered: bool = entry.delivery_count > 1 or entry.maybe_delivered
-
-    @property
-    def queue(self) -> ConsumerQueue:
-        """Where it came from."""
-        return self.consumer.queue
-
-    def __repr__(self) -> str:
-        return f"<delivery {self.delivery_count} of {self.entry!r} to {self.consumer.tag!r}>"
 
 
 class ConsumerTarget:

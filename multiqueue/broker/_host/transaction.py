@@ -26,7 +26,7 @@ from .._queue.entry import Entry, IllegalStep
 
 if TYPE_CHECKING:
     from .._base.message import Message
-    from .._delivery.received import HeldDelivery, Holder, Received
+    from .._delivery.received import Delivery, Holder, Received
     from .._queue.queue import BrokerQueue
     from .dead_letters import DeadLetterRouting
     from .life import Life
@@ -49,7 +49,7 @@ class Transaction:
         self._dead_letters = dead_letters
         self._published: list[tuple[Message, list[BrokerQueue], bool]] = []  # and whether it is mandatory
         # By holder and method. Invariant: a delivery's entry is a key of one of the values at most.
-        self._settled: dict[tuple[Holder, _How], dict[Entry, HeldDelivery]] = {}
+        self._settled: dict[tuple[Holder, _How], dict[Entry, Delivery]] = {}
 
     def publish(self, message: Message, *, mandatory: bool = False) -> int:
         """Route the message now, publish it at commit; returns to how many queues.
@@ -219,7 +219,7 @@ class Transaction:
 
         A message whose queue is deleted may have left its holder with the queue. Then nothing is left to settle.
         """
-        locked: list[HeldDelivery] = []
+        locked: list[Delivery] = []
         try:
             for deliveries in self._settled.values():
                 for delivery in list(deliveries.values()):
@@ -232,7 +232,7 @@ class Transaction:
             raise
 
     @staticmethod
-    def _unlock(locked: Iterable[HeldDelivery]) -> None:
+    def _unlock(locked: Iterable[Delivery]) -> None:
         for delivery in locked:
             try:
                 delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
@@ -240,7 +240,7 @@ class Transaction:
                 pass  # it was settled elsewhere meanwhile; what is being raised matters more
 
     @staticmethod
-    def _lock(delivery: HeldDelivery) -> bool:
+    def _lock(delivery: Delivery) -> bool:
         """False when it was taken away, or is gone with its queue."""
         queue = delivery.entry.queue
         try:
