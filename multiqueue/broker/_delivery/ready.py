@@ -11,8 +11,8 @@ State       `_lock`, a leaf, guards everything. A consumer is in `_turns` from `
                 AGAIN                                       READY
 
 Waiting     A thread finds no READY consumer and parks in one hold of the lock; READY and the choice of a parked thread
-            are one hold too. A thread that is woken looks again: another one may have come first, and has the turn
-            then. One that gives up although it was chosen, by time or by an exception, has another one woken.
+            are one hold too. A thread that is woken looks again: another one may have come first. One that gives up
+            although it was chosen, by time or by an exception, has another one woken.
 """
 
 from __future__ import annotations

@@ -5,9 +5,7 @@ Promise     Callbacks of one subscription never overlap, and run under no lock o
 State       `_lock` guards `_closing`, and that `_idle` is clear while a callback runs. It is a leaf.
 Waiting     `close` first suspends, so that nothing further is delivered, then waits for the callback that runs: it
             can settle what it has. A delivery that is on its way meets `_closing` and goes back instead. A callback
-            waits for no callback, itself or another: two of them that close each other's subscriptions, or both
-            the broker, would wait for ever.
-Membership  A subscription ends with its last queue: blocked `get`s and iterations end with it.
+            waits for no callback: two that close each other's subscriptions would wait for ever.
 """
 
 from __future__ import annotations

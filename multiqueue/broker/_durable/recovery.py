@@ -72,4 +72,4 @@ def _take_in(store: MessageStore, queues: dict[int, BrokerQueue]) -> None:
     if orphans:
         store.submit(orphans)
     for number, queue in queues.items():
-        queue.recover(sorted(levels[number], key=lambda level: level.level))
+        queue.joining.recover(sorted(levels[number], key=lambda level: level.level))

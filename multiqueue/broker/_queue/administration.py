@@ -2,8 +2,7 @@
 
 Promise     Only ready entries are touched, unless `steal` takes those that consumers have and have not
             settled. Each message is where it was or where it should be, never in both places and, while the
-            process lives, never in none: a move whose target refuses gives the entry back to its place. What a store
-            has is moved in one commit, before which the message is on no queue's list, and after which on the target's.
+            process lives, never in none. What a store has is moved in one commit.
 Lock        Entries are looked at in batches of 256 under the lock; the selector is asked between the holds. What
             changed meanwhile is noticed when an entry is claimed. No two queues are ever locked at once.
 """
@@ -203,7 +202,6 @@ class Administration:
         return done
 
     def _let_go(self, entry: Entry) -> None:
-        """Take out an entry that was claimed."""
         after: After = []
         with self._lock:
             self._state.accept((entry,), None, after)
@@ -226,7 +224,7 @@ class Administration:
         steal: bool,
         move: Callable[[Entry, list[Entry]], bool],
     ) -> int:
-        """Claim matching entries and begin to move each; returns how many arrived, when all commits are done."""
+        """Claim and begin to move matching entries; returns how many arrived, when all commits are done."""
         moved = 0
         refused: list[Entry] = []  # by a full store
         for entry in self._matching(selector, steal=steal):
@@ -298,9 +296,7 @@ class Administration:
         with self._lock:
             if not entry.is_ready or state.deleted:
                 return False
-            successor.group, successor.expires_at = entry.group, entry.expires_at
-            successor.held_until = entry.held_until
-            successor.delivery_count, successor.refused_by = entry.delivery_count, entry.refused_by
+            successor.take_after(entry)
             if not state.drop(entry, None, after):
                 return False  # of a queue that pages: somebody was faster
             state.append(successor, after)

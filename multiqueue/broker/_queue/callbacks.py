@@ -1,7 +1,6 @@
 """Calling what is not ours: selectors and callbacks, under no lock.
 
-Failures    An exception of a callback goes to `on_error`, by default to the log, and stops no other callback. A
-            selector that raises has refused the message. An exception that is no `Exception` goes through.
+Failures    An exception goes to `on_error` and stops no other callback; one that is no `Exception` goes through.
 """
 
 from __future__ import annotations

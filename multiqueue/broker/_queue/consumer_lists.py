@@ -1,11 +1,8 @@
 """The queue consumer manager: who wants work, who was told of some, in lists per priority.
 
-Promise     A consumer is in All and in exactly one of NonAcquiring, NotInterested, Interested and Notified,
-            the one its state names. A move is one table look-up, one removal and one append, for any
-            number of consumers. A consumer that returns to a list returns to its end: fairness.
-State       Guarded by the queue's lock; no lock of its own, no callbacks.
-Membership  Priorities come and go with their consumers. Removal works from every list, so a consumer that is
-            closed while NOTIFIED leaves nothing behind; who must be woken instead is the queue's to decide.
+Promise     A consumer is in All and in exactly one of NonAcquiring, NotInterested, Interested and Notified, the one its
+            state names. A consumer that returns to a list returns to its end: fairness.
+State       Guarded by the queue's lock.
 Assumes     OrderedDict for its constant-time first element: a plain dict walks over what was removed before.
 Source      Broker-J, QueueConsumerManagerImpl; its marked-and-swept lists are not needed under a lock.
 """
@@ -104,7 +101,7 @@ class QueueConsumerManager:
             yield from lists.interested
 
     def willing_above(self, priority: int) -> tuple[QueueConsumer, ...]:
-        """Acquiring consumers of a strictly higher priority that want work."""
+        """`willing` of a strictly higher priority."""
         willing: list[QueueConsumer] = []
         for lists in self.levels:
             if lists.priority <= priority:

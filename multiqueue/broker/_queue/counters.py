@@ -1,8 +1,7 @@
 """A broker queue in figures: what is counted under its lock, and one moment of it for others.
 
-Promise     The figures change in the hold that changes what they count, so `available == 0` means that there is nothing
-            to find.
-State       Guarded by the queue's lock.
+State       Guarded by the queue's lock. The figures change in the hold that changes what they count, so
+            `available == 0` means that there is nothing to find.
 """
 
 from __future__ import annotations

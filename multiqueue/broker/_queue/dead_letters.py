@@ -3,7 +3,7 @@
 Promise     The dead letter of a stored message and the end of its row are one commit. One that cannot be dead-lettered
             stays where it is stored.
 State       `rows` is set under the queue's lock, and read at any time: of a durable queue its journal, of another one
-            what it got when it began to page, which stays when the queue is back in memory.
+            what it got when it first began to page.
 Who runs    The thread that took the entry out, under no lock.
 """
 
@@ -76,7 +76,7 @@ class DeadLetters:
         self.rows = journal
 
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
-        """An entry is gone; its message, for a reason, goes to the dead letters."""
+        """An entry has left; its message goes to the dead letters if there is a reason."""
         if self._journal is not None and entry.is_stored:
             self._drop_stored(self._journal, entry, reason)
             return
@@ -94,7 +94,6 @@ class DeadLetters:
             rows.delete(numbers)
 
     def _drop_stored(self, journal: Rows, entry: Entry, reason: DeadLetterReason | None) -> None:
-        """Delete it where it is stored and, in the same commit, put it where dead letters go."""
         if entry.is_settled_elsewhere:
             return
         if reason is None:

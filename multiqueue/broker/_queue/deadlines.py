@@ -17,7 +17,7 @@ _LEAST_SWEEP: Final = 1024  # items; fewer are not worth sweeping
 
 
 class Entries(Protocol):
-    """Where the entries are found."""
+    """As `EntryList`, or what of a queue that pages is in memory."""
 
     def get(self, position: Position) -> Entry | None: ...
 
@@ -32,9 +32,6 @@ class Deadlines:
     def __init__(self, entries: Entries) -> None:
         self._entries = entries
         self._heap: list[tuple[float, Position]] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._heap)
 
     @property
     def first(self) -> float:

@@ -26,14 +26,12 @@ class DepthLimit:
         self._counters = counters
         # Asked for every message, so asked of the settings once.
         self._refuses_at_limit = settings.overflow in (Overflow.REJECT, Overflow.REJECT_DEAD_LETTER)
-        self.may_refuse: bool = (
-            self._refuses_at_limit
-        )  # Invariant: True while short_of_memory, and while the queue pages
+        # Invariant: True while short_of_memory, and while the queue pages.
+        self.may_refuse: bool = self._refuses_at_limit
         self._may_overflow = settings.overflow in (Overflow.RING, Overflow.FLOW_CONTROL)
         self.may_overflow: bool = self._may_overflow  # Invariant: True while is_behind
         self.throttled: bool = False
-        # What is on the queue is on its way to a store, and publishers wait, which ends by itself. Invariant: implies
-        # throttled.
+        # Publishers wait for what is on its way to a store, which ends by itself. Invariant: implies throttled.
         self.is_behind: bool = False
         # Invariant: empty unless throttled.
         self.room_waiters: list[Callable[[], object]] = []

@@ -80,7 +80,7 @@ class Enqueuer:
 
     @property
     def store_number(self) -> int:
-        """The queue's number in the store; 0 when no store keeps it."""
+        """As `BrokerQueue.store_number`."""
         return 0 if self._journal is None else self._journal.number
 
     # -- durable queues
@@ -218,7 +218,7 @@ class Enqueuer:
     # -- opening
 
     def recover(self, levels: Iterable[Level]) -> None:
-        """Take in what the store has on this queue; no other thread may know the queue yet. Reads.
+        """Take in what the store has on this queue, which no other thread knows yet. Reads.
 
         Raises:
             StoreDamaged: a message is not whole, or stands where none of this queue can.
@@ -265,7 +265,7 @@ class Enqueuer:
     # -- making an entry
 
     def complete(self, entry: Entry) -> None:
-        """Everything that reads the message's headers, which are the user's objects, happens here."""
+        """Set what follows from the message's headers. They are the user's objects, so no lock is held."""
         message = entry.message
         self._key(entry)
         if self._settings.message_ttl is not None or message.expiration is not None:
@@ -332,7 +332,7 @@ class Enqueuer:
                 self.watch(self._alerts, entry)
 
     def watch(self, alerts: AlertMonitor, entry: Entry) -> None:
-        """Alert of what has arrived, and have housekeeping look as long as something is there."""
+        """Alert of what has arrived, and have housekeeping look."""
         counters = self._state.counters
         with self._lock:
             self._state.visit_by(AT_ONCE)

@@ -1,9 +1,7 @@
 """What every kind of queue asks of its entry list.
 
-An entry list keeps entries in service order. It gives each entry its position, which never changes and never
-comes back; readers keep positions instead of entries, and ask for the first entry after one. The kinds of this room
-are in `_queue/entry_list_kinds`; programs register theirs (`_base/kinds`), and derive their tests from
-`multiqueue.testing.contracts.EntryListContract`.
+The kinds of this room are in `_queue/entry_list_kinds`; programs register theirs (`_base/kinds`), and derive their
+tests from `multiqueue.testing.contracts.EntryListContract`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """The entry log: entries in arrival order, addressed by number, removed anywhere in constant time.
 
 Promise     Numbers rise strictly and are never reused. `append`, `discard` and `get` cost the same for any
-            length; `after` skips what was removed a chunk at a time, so a walk costs what is alive plus
-            what died within living chunks.
-State       Guarded by the lock of the queue; the log has none of its own.
+            length; `after` skips what was removed a chunk at a time.
+State       Guarded by the lock of the queue.
 Memory      8 bytes per slot. A chunk goes with its last living entry, so one survivor pins 2 KiB at most.
-            A removed entry leaves nothing behind: readers keep numbers, not entries, and pin nothing.
 Source      Broker-J's OrderedQueueEntryList for the promise. It links nodes and scavenges the dead ones,
             which CPython pays dearly for; chunks need no scavenger.
 """
@@ -75,7 +73,7 @@ class EntryLog:
             entry.position = number
 
     def discard_all(self, entries: Iterable[Entry]) -> None:
-        """Take out entries that `append_all` or `append` added, each from its position."""
+        """`discard` each of these, whose positions are their numbers."""
         chunks = self._chunks
         for entry in entries:
             number = entry.position
@@ -88,7 +86,7 @@ class EntryLog:
                 self._drop(number >> _CHUNK_BITS)
 
     def discard(self, number: int) -> None:
-        """Take out the entry with this number; its chunk goes with the last one."""
+        """Take out the entry with this number."""
         chunk_number = number >> _CHUNK_BITS
         chunk = self._chunks[chunk_number]
         slot = number & _SLOT_MASK

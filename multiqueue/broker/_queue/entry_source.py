@@ -1,12 +1,11 @@
 """Where the entries of a broker queue are, and which of them a reader is given next.
 
 A queue has one source at a time: `ResidentEntries` keeps all of them in memory, `PagedEntries` most of them in a store.
-A queue that begins to page, or pages no longer, gets another source; all else of it stays.
 
 Promise     Strict order: an entry keeps its place for its whole life, and a reader is given the first entry, in service
             order, that it may have. Nothing is overlooked that comes back behind a reader: see `cursor`.
-State       Guarded by the queue's lock. No lock, no user code, no I/O in here: what is to be done once the lock is free
-            is appended to `after`.
+State       Guarded by the queue's lock. No user code and no I/O in here: what is to be done once the lock is free is
+            appended to `after`.
 Source      Broker-J, AbstractQueue and its entry lists; readers and their return log are ours.
 """
 

@@ -1,11 +1,9 @@
 """Message groups: which consumer may have the messages of a group.
 
-Promise     Acceptance and acquisition happen in one hold of the queue's lock, so two consumers never own one
+State       Guarded by the queue's lock. Acceptance and acquisition are one hold of it, so two consumers never own one
             group at once.
-State       Guarded by the queue's lock.
 Waiting     Consumers pass over entries of groups that are not theirs. The call that frees such a group is told and
-            must let every reader start over, because what they passed over may be theirs now. Such a scan
-            costs what stands before the first entry that can be taken.
+            must let every reader start over, because what they passed over may be theirs now.
 Source      Broker-J's message groups, standard (AssignedConsumer...) and shared (DefinedGroup...).
 """
 

@@ -47,8 +47,6 @@ from .invariants import check_invariants
 from .state import Clearing, Pull, QueueState, nap
 
 if TYPE_CHECKING:
-    from multiqueue.store import Level
-
     from .._base.credit import Credit
     from .._base.message import Message
     from .ports import Pager, Rows
@@ -227,7 +225,9 @@ class BrokerQueue:
             if consumer.selector is not None or len(state.consumers.levels) > 1:
                 higher, asks = self._higher_locked(consumer)
             if asks:
-                self._begin_pull_locked(consumer)
+                if consumer.pulling:
+                    raise RuntimeError(f"{consumer!r} is being pulled already; one thread at a time may do that")
+                consumer.pulling = True
             else:
                 if most == 1 or higher:
                     entries = state.pull(consumer, 1, most_bytes, higher, after)
@@ -287,11 +287,6 @@ class BrokerQueue:
         self._act(after)
         return found
 
-    def _begin_pull_locked(self, consumer: QueueConsumer) -> None:
-        if consumer.pulling:
-            raise RuntimeError(f"{consumer!r} is being pulled already; one thread at a time may do that")
-        consumer.pulling = True
-
     def _pull_filtered(self, consumer: QueueConsumer) -> list[Entry]:
         """`deliver_messages` where a selector has to be asked.
 
@@ -338,7 +333,8 @@ class BrokerQueue:
         """
         unused = batch
         try:
-            matched = self._first_match(consumer, batch)
+            selector, matches = consumer.selector, self.callbacks.matches
+            matched = next((entry for entry in batch if selector is None or matches(selector, entry.message)), None)
             claimants = [] if matched is None else self.joining.wanting(higher, matched)
             unused = [] if matched is None else batch[batch.index(matched) + 1 :]
         finally:
@@ -347,13 +343,6 @@ class BrokerQueue:
                     for entry in unused:
                         consumer.revisit(entry)
         return matched, claimants
-
-    def _first_match(self, consumer: QueueConsumer, batch: list[Entry]) -> Entry | None:
-        selector = consumer.selector
-        if selector is None:
-            return batch[0]
-        matches = self.callbacks.matches
-        return next((entry for entry in batch if matches(selector, entry.message)), None)
 
     # -- settling
 
@@ -546,7 +535,7 @@ class BrokerQueue:
                 raise AccessRefused(f"{self.label} in exclusive use")
             consumer = QueueConsumer(
                 queue=self,
-                number=state.next_consumer_number(),
+                number=next(state.consumer_numbers),
                 cursor=state.source.start,
                 tag=tag,
                 on_work=on_work,
@@ -661,14 +650,6 @@ class BrokerQueue:
     def store_number(self) -> int:
         """The queue's number in the store; 0 when no store keeps it."""
         return self.joining.store_number
-
-    def recover(self, levels: Iterable[Level]) -> None:
-        """Take in what the store has on this queue; no other thread may know the queue yet. Reads.
-
-        Raises:
-            StoreDamaged: a message is not whole, or stands where none of this queue can.
-        """
-        self.joining.recover(levels)
 
     def deliveries(self) -> list[tuple[int, int]]:
         """Of what the store has and consumers had: number, and how often. For a clean close."""
@@ -829,14 +810,14 @@ class BrokerQueue:
         return count
 
     def relieve(self) -> None:
-        """More is on the queue than there is memory for: page, or hold publishers back. Under no lock."""
+        """As `Pager.relieve`."""
         if self._pager is not None:
             self._pager.relieve()
 
     def keep_in_memory(self, departed: dict[int, None] | None = None) -> None:
-        """Have a source that keeps everything in memory; nothing is on the queue. The lock must be held.
+        """Have a source that keeps everything in memory, and tells `departed` of stored messages that leave.
 
-        `departed` is told of stored messages that leave.
+        Nothing is on the queue, and the lock is held.
         """
         state = self.state
         source = ResidentEntries(state, make_entry_list(self.settings, self.label), departed)
@@ -850,7 +831,7 @@ class BrokerQueue:
         return self.state.deleted
 
     def evict(self) -> None:
-        """A ring has more above its limit than was dropped at once: housekeeping drops the rest, or this thread."""
+        """Have housekeeping drop what a ring has above its limit, or do it here where there is none."""
         with self._lock:
             self.visit_by(AT_ONCE)
         is_more = self._request is None
@@ -861,7 +842,7 @@ class BrokerQueue:
             self._act(after)
 
     def send_on_ready(self) -> None:
-        """Send what was ready on this queue, which is deleted, to the dead letters: the caller waits for that."""
+        """Send what was ready on this queue, which is deleted, to the dead letters."""
         is_more = True
         while is_more:
             after: After = []
@@ -872,7 +853,7 @@ class BrokerQueue:
                 nap()
 
     def clear(self, clearing: Clearing) -> None:
-        """Let go of what stood on this queue, now that it is deleted: a little now, the rest by housekeeping."""
+        """Let go of what stood on this queue, which is deleted: a little now, the rest by housekeeping."""
         while not clearing.go_on():
             if self._request is not None:
                 self._request(clearing, AT_ONCE)
@@ -883,7 +864,7 @@ class BrokerQueue:
         self._request = ask
 
     def visit_by(self, when: float) -> None:
-        """Have housekeeping come at this time at the latest. The lock must be held."""
+        """Have housekeeping come at this time at the latest. The lock is held."""
         if when < self._next_visit:
             self._next_visit = when
             if self._request is not None:

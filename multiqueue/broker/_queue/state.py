@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from functools import partial
+from itertools import count
 from threading import Lock
 from typing import Final, Protocol
 
@@ -117,7 +118,7 @@ class QueueState:
         self.last_used: float = clock()
         self.deleted: bool = False
         self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
-        self._consumer_numbers = 0
+        self.consumer_numbers: Iterator[int] = count(1)  # each is one consumer's
         self._is_to_evict = False  # a ring may have more above its limit than was dropped at once
         self._pins: set[object] = set()
 
@@ -196,8 +197,11 @@ class QueueState:
         """
         if self.consumers.non_acquiring:
             self.tell_browsers(after)
-        if not self.source.asks_selectors:
-            self._choose_matched(after)
+        if not self.source.asks_selectors:  # a load has matched what the consumer can have
+            for consumer in self.consumers.interested():
+                if consumer.selector is None and self.source.next_for(consumer, after) is not None:
+                    self.notify(consumer, after)
+                    break
             return []
         with_selector: list[QueueConsumer] = []
         is_plain = entry.refused_by is None and self.groups is None
@@ -214,15 +218,8 @@ class QueueState:
                 break
         return with_selector
 
-    def _choose_matched(self, after: After) -> None:
-        """Notify the first interested consumer that is given something. Selectors are asked by a load."""
-        for consumer in self.consumers.interested():
-            if consumer.selector is None and self.source.next_for(consumer, after) is not None:
-                self.notify(consumer, after)
-                return
-
     def tell_browsers(self, after: After) -> None:
-        """Something has arrived; browsers are told of everything."""
+        """Something has arrived, and browsers are told of everything."""
         for browser in self.consumers.non_acquiring:
             after.append(browser.notify_work)
 
@@ -247,7 +244,7 @@ class QueueState:
     # -- what a reader may have
 
     def suits(self, entry: Entry, reader: Reader) -> bool:
-        """True when the rules let this reader have the entry; its selector is not asked."""
+        """True when refusals, `no_local` and groups let this reader have the entry; its selector is not asked."""
         if entry.refused_by is not None and reader.number in entry.refused_by:
             return False
         if reader.no_local and entry.message.publisher is reader.connection:
@@ -484,11 +481,6 @@ class QueueState:
 
     # -- consumers
 
-    def next_consumer_number(self) -> int:
-        """A number no other consumer of this queue has or had."""
-        self._consumer_numbers += 1
-        return self._consumer_numbers
-
     def add_consumer(self, consumer: QueueConsumer) -> None:
         """Put it into the lists; it wants nothing yet."""
         self.source.reader_joined(consumer)
@@ -529,7 +521,7 @@ class QueueState:
     # -- the queue
 
     def keep_time(self, now: float, after: After) -> bool:
-        """Expire what is past its time and end the holds that are over, some of them; True when there may be more."""
+        """Expire some of what is past its time, end some holds that are over; True when there may be more."""
         if self.deleted:
             return False
         source = self.source
@@ -573,7 +565,7 @@ class QueueState:
         return count
 
     def send_on_some(self, after: After) -> bool:
-        """Send some of what was ready to the dead letters, for the reason of the deletion; True when there is more."""
+        """Send some of what was ready to the dead letters; True when there is more."""
         ready, is_more = self.source.some_ready(FEW)
         for entry in ready:
             self.drop(entry, self.reason_of_deletion, after)
@@ -724,8 +716,8 @@ class QueueState:
 
 def _within(run: list[Entry], most_bytes: int) -> list[Entry]:
     """The first of these entries, up to the one with which their sizes reach `most_bytes`."""
-    for count, entry in enumerate(run, start=1):
+    for length, entry in enumerate(run, start=1):
         most_bytes -= entry.size
         if most_bytes <= 0:
-            return run[:count]
+            return run[:length]
     return run
