@@ -82,7 +82,9 @@ class DeadLetters:
             return
         self.forget((entry,))
         if reason is not None and self._send is not None:
-            _chain.run(lambda: self._send_on(entry.message, reason))
+            _chain.run(
+                partial(self._callbacks.guard, "dead letter callback", partial(self._send, entry.message, reason))
+            )
 
     def forget(self, entries: Iterable[Entry]) -> None:
         """Delete, where they are stored, entries that left this queue for good."""
@@ -116,7 +118,3 @@ class DeadLetters:
             batch.submit_if_open()
         else:
             batch.withdraw()  # it stays where it is stored, and comes back when that is opened
-
-    def _send_on(self, message: Message, reason: DeadLetterReason) -> None:
-        assert self._send is not None
-        self._callbacks.guard("dead letter callback", partial(self._send, message, reason))

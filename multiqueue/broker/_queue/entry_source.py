@@ -11,7 +11,6 @@ Source      Broker-J, AbstractQueue and its entry lists; readers and their retur
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, Protocol
@@ -53,7 +52,7 @@ class QueueRules(Protocol):
 class EntrySource(Protocol):
     """The entries of one broker queue. Figures are the caller's, and so are the entries' states.
 
-    To derive from it gives the methods with which a source that has everything in memory has nothing to do.
+    A method with a body is that of a source that has everything in memory.
     """
 
     start: Position  # where a reader begins
@@ -62,11 +61,9 @@ class EntrySource(Protocol):
 
     # -- entries
 
-    @abstractmethod
     def add(self, entry: Entry, after: After) -> Entry | None:
         """Give a new entry its place; returns the one that it supersedes, if any, which stays until removed."""
 
-    @abstractmethod
     def add_all(self, entries: Sequence[Entry], after: After) -> None:
         """`add` new entries of a standard queue, none of which is held."""
 
@@ -78,35 +75,27 @@ class EntrySource(Protocol):
         """Take a ready entry for no consumer, or find one that was taken; False when it is gone, or somebody's."""
         return True
 
-    @abstractmethod
     def remove(self, entries: Sequence[Entry]) -> None:
         """Taken entries are gone for good."""
 
-    @abstractmethod
     def consume(self, entries: Sequence[Entry]) -> None:
         """`take` and `remove` in one."""
 
-    @abstractmethod
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         """A taken or held entry can be had again, at its place; `is_new`: browsers have not seen it."""
 
-    @abstractmethod
     def hold(self, entry: Entry, until: float) -> bool:
         """Keep an entry aside until its time; False when it is gone."""
 
-    @abstractmethod
     def note_expiry(self, entry: Entry, when: float) -> bool:
         """Find this entry when it is past its time; False when that is found without."""
 
-    @abstractmethod
     def expired(self, now: float, most: int) -> list[Entry]:
         """Up to `most` entries that are past their time."""
 
-    @abstractmethod
     def due(self, now: float, most: int) -> list[Entry]:
         """Up to `most` entries that were to be held until now."""
 
-    @abstractmethod
     def next_time(self) -> float:
         """When time asks for something next, infinity for never."""
 
@@ -114,29 +103,23 @@ class EntrySource(Protocol):
         """Do what else time asks for."""
         return
 
-    @abstractmethod
     def least_significant(self, after: After) -> Entry | None:
         """The ready entry that a ring evicts; None when there is none here now."""
 
-    @abstractmethod
     def oldest_age(self, now: float) -> float:
         """Seconds since the oldest entry arrived; 0 when there is none."""
 
-    @abstractmethod
     def deliveries(self) -> list[tuple[int, int]]:
         """Of what a store has and consumers had: number, and how often."""
 
     # -- readers
 
-    @abstractmethod
     def next_for(self, reader: Reader, after: After) -> Entry | None:
         """The first entry this reader can have; it stays before that one. None when there is none now."""
 
-    @abstractmethod
     def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
         """What `next_for` would give one after the other: `most` entries, or fewer. Empty when there is none now."""
 
-    @abstractmethod
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """Move a reader past the entry that `next_for` just gave it, or past that of a run, and those before."""
 
@@ -144,7 +127,6 @@ class EntrySource(Protocol):
         """The selector has refused what `next_for` gave; the reader is past it already."""
         return
 
-    @abstractmethod
     def reader_joined(self, consumer: QueueConsumer) -> None:
         """A consumer has come.
 
@@ -152,11 +134,9 @@ class EntrySource(Protocol):
             ConsumerNotAdmitted: there is no memory for it. Nothing was changed.
         """
 
-    @abstractmethod
     def reader_left(self, consumer: QueueConsumer) -> None:
         """A consumer is gone."""
 
-    @abstractmethod
     def restart_readers(self) -> None:
         """What readers have passed over may be theirs now."""
 
@@ -168,7 +148,6 @@ class EntrySource(Protocol):
         """A reader was given nothing although something is available: see that no consumer waits for what is lost."""
         return
 
-    @abstractmethod
     def begin_get(self, owner: object) -> Reader:
         """A get without a consumer begins; returns the reader for it."""
 
@@ -178,23 +157,18 @@ class EntrySource(Protocol):
 
     # -- its end, and what must hold
 
-    @abstractmethod
     def some_ready(self, most: int) -> tuple[list[Entry], bool]:
         """The next ready ones of a deleted queue, of a source that has all in memory; and whether there may be more."""
 
-    @abstractmethod
     def close(self, after: After) -> None:
         """The queue is deleted: what is ready cannot be taken."""
 
-    @abstractmethod
     def clear_some(self, most: int) -> tuple[list[object], bool]:
         """Let go of some of what is left of a closed source: what that was, and whether there is more."""
 
-    @abstractmethod
     def check_structure(self) -> None:
         """Raise AssertionError when entries contradict each other or the figures. For tests."""
 
-    @abstractmethod
     def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         """Raise AssertionError when a consumer has overlooked an entry, or waits beside one and none is notified."""
 

@@ -466,20 +466,21 @@ class BrokerQueue:
     def when_room(self, callback: Callable[[], object]) -> bool:
         """While the queue is throttled, have `callback` called once it no longer is; False when there is room."""
         with self._lock:
-            if not self.state.limit.throttled or self.state.deleted:
-                return False
-            self.state.limit.room_waiters.append(callback)
-            return True
+            is_full = self.state.limit.throttled and not self.state.deleted
+            if is_full:
+                self.state.limit.room_waiters.append(callback)
+            return is_full
 
     def when_caught_up(self, callback: Callable[[], object]) -> bool:
-        """While what is on the queue is on its way to a store and publishers wait for that, have `callback` called once
-        they need not; False when they need not now. Unlike room, it comes whatever consumers do.
+        """While publishers wait for what is on its way to a store, have `callback` called once they need not.
+
+        False when they need not now. Unlike room, it comes whatever consumers do.
         """
         with self._lock:
-            if not self.state.limit.is_behind or self.state.deleted:
-                return False
-            self.state.limit.catch_up_waiters.append(callback)
-            return True
+            is_behind = self.state.limit.is_behind and not self.state.deleted
+            if is_behind:
+                self.state.limit.catch_up_waiters.append(callback)
+            return is_behind
 
     def wait_for_room(self, timeout: float | None = None) -> bool:
         """Block while the queue is throttled: until its depth is down to 80 % of the limit, or it is deleted.
@@ -693,9 +694,8 @@ class BrokerQueue:
         """End the queue without deleting what a store has of it: the virtual host is closed. Consumers are told."""
         after: After = []
         with self._lock:
-            if self.state.deleted:
-                return
-            self.state.delete(None, after)
+            if not self.state.deleted:
+                self.state.delete(None, after)
         self._act(after)
 
     def housekeeping(self) -> float | None:
