@@ -5,14 +5,14 @@ Failures    An exception goes to `on_error` and stops no other callback; one tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from .._base.ports import After
 
 if TYPE_CHECKING:
     from .._base.message import Message
-    from .consumer import Predicate
+    from .consumer import Predicate, QueueConsumer
 
 
 class Callbacks:
@@ -50,3 +50,7 @@ class Callbacks:
         except Exception as error:  # noqa: BLE001  # goes to the handler; a selector that fails refuses
             self._on_error("selector", error)
             return False
+
+    def wanting(self, consumers: Iterable[QueueConsumer], message: Message) -> list[QueueConsumer]:
+        """Those of the consumers whose selectors match."""
+        return [each for each in consumers if each.selector is None or self.matches(each.selector, message)]

@@ -314,12 +314,7 @@ class Enqueuer:
         """The consumers with credit that want this entry now."""
         with self._lock:
             candidates = [each for each in self._state.consumers.willing() if self._state.suits(entry, each)]
-        return self.wanting(candidates, entry)
-
-    def wanting(self, consumers: Iterable[QueueConsumer], entry: Entry) -> list[QueueConsumer]:
-        """Those of the consumers whose selectors match."""
-        matches = self._callbacks.matches
-        return [each for each in consumers if each.selector is None or matches(each.selector, entry.message)]
+        return self._callbacks.wanting(candidates, entry.message)
 
     def have_arrived(self, entries: Sequence[Entry], offers: Offers, after: After) -> None:
         """What follows a put, the lock being free; `offers` are those of `QueueState.choose_for`."""

@@ -4,7 +4,7 @@ Promise     A message put is given to one acquiring consumer at a time, in order
             given back returns to its place. A call that refuses what it was asked has changed nothing.
 State       `_lock` guards `state` and everything in it. It is not reentrant, and nothing of the user's runs under it,
             so a selector or a callback may call the queue that calls it.
-Selectors   are asked between two holds of the lock: see `_pull_filtered`.
+Selectors   are asked between two holds of the lock: see `filtered_pull`.
 Lock order  queue lock -> credit lock. Never two queue locks: a move claims in one queue, puts into the other, then
             deletes in the first.
 Waiting     No call blocks in here, except `wait_for_room`, which `DepthLimit.end_throttling` ends.
@@ -43,8 +43,9 @@ from .enqueue import Enqueuer
 from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState, Move
 from .entry_list_kinds import make_entry_list
 from .entry_source import ResidentEntries
+from .filtered_pull import FilteredPull
 from .invariants import check_invariants
-from .state import Clearing, Pull, QueueState, nap
+from .state import Clearing, QueueState, nap
 
 if TYPE_CHECKING:
     from .._base.credit import Credit
@@ -56,7 +57,6 @@ Item = TypeVar("Item")
 DeadLetterCallback = Callable[["BrokerQueue", "Message", DeadLetterReason], object]
 ErrorHandler = Callable[["BrokerQueue", str, Exception], object]
 
-_LARGEST_BATCH: Final = 64  # entries a selector is asked about between two holds; some 20 us of lock
 _SLICE: Final = 512  # entries that are settled in one hold of the lock: a millisecond
 _log = logging.getLogger("multiqueue.broker")
 
@@ -114,6 +114,7 @@ class BrokerQueue:
         self.dead_letters: DeadLetters = DeadLetters(self, journal, send, self.callbacks, lambda: state.deleted)
         self.entry_dropped: Callable[[Entry, DeadLetterReason | None], None] = self.dead_letters.entry_dropped
         self.joining: Enqueuer = Enqueuer(self, state, self._lock, self.callbacks, journal, self._alerts)
+        self._filtered = FilteredPull(state, self.callbacks)
         self._administration = Administration(self, state, self._lock, self.callbacks, self.dead_letters)
         self._pager = self.joining.pager = None if pager_of is None else pager_of(self)
         if self._pager is None:
@@ -242,7 +243,7 @@ class BrokerQueue:
             self._act(after)
         if asks:
             try:
-                entries = self._pull_filtered(consumer)
+                entries = self._filtered.pull(consumer)
             finally:
                 consumer.pulling = False
         if entries and consumer.auto_accept and consumer.acquires:
@@ -286,63 +287,6 @@ class BrokerQueue:
                 self.state.counters.got_empty += 1
         self._act(after)
         return found
-
-    def _pull_filtered(self, consumer: QueueConsumer) -> list[Entry]:
-        """`deliver_messages` where a selector has to be asked.
-
-        1. Hold the lock, move the consumer past a batch of entries: one, then twice as many each time, up to 64.
-        2. Ask its selector, and those of consumers of higher priority, without the lock.  3. Hold the lock, put back
-        what was not refused, and take the match if nothing has changed that forbids it; else begin again. The consumer
-        stays NOTIFIED meanwhile: it leaves that list in the hold in which it finds nothing, so no put goes unseen.
-        """
-        size = 1
-        state = self.state
-        while True:
-            after: After = []
-            with self._lock:
-                source = state.source
-                batch = state.examine(consumer, size, after)
-                higher = state.higher_priority(consumer) if batch else ()
-            self._act(after)
-            if not batch:
-                return []
-            matched, claimants = self._ask(consumer, batch, higher)
-            if matched is None:
-                with self._lock:
-                    if state.source is source:
-                        source.turn_down(consumer, batch)
-                size = min(2 * size, _LARGEST_BATCH)
-                continue
-            after = []
-            with self._lock:
-                # A queue that has begun to page meanwhile finds it again.
-                has_moved = state.source is not source
-                pull = Pull.AGAIN if has_moved else state.pull_matched(consumer, matched, higher, claimants, after)
-                state.counters.delivered += pull is Pull.TAKEN
-                state.counters.delivered_no_ack += pull is Pull.TAKEN and consumer.auto_accept
-            self._act(after)
-            if pull is not Pull.AGAIN:
-                return [matched] if pull is Pull.TAKEN else []
-
-    def _ask(
-        self, consumer: QueueConsumer, batch: list[Entry], higher: Sequence[QueueConsumer]
-    ) -> tuple[Entry | None, list[QueueConsumer]]:
-        """The first entry of the batch that the consumer wants, and those of higher priority that want it too.
-
-        What follows it in the batch is put back; so is all of it when a selector ends the call.
-        """
-        unused = batch
-        try:
-            selector, matches = consumer.selector, self.callbacks.matches
-            matched = next((entry for entry in batch if selector is None or matches(selector, entry.message)), None)
-            claimants = [] if matched is None else self.joining.wanting(higher, matched)
-            unused = [] if matched is None else batch[batch.index(matched) + 1 :]
-        finally:
-            if unused:
-                with self._lock:
-                    for entry in unused:
-                        consumer.revisit(entry)
-        return matched, claimants
 
     # -- settling
 

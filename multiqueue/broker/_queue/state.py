@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from functools import partial
 from itertools import count
 from threading import Lock
@@ -45,14 +44,6 @@ Offers = list[tuple[Entry, list[QueueConsumer]]]  # new entries, and the consume
 def nap() -> None:
     """Let others have the interpreter between two slices, so that they need not ask for it, and wait 5 ms."""
     time.sleep(_NAP)
-
-
-class Pull(Enum):
-    """What became of a pull that asked selectors."""
-
-    TAKEN = 1
-    NOTHING = 2
-    AGAIN = 3
 
 
 class QueueCalls(Protocol):
@@ -285,13 +276,13 @@ class QueueState:
         else:
             run = [] if (entry := source.next_for(consumer, after)) is None else [entry]
         if not run:
-            self._found_nothing(consumer, after)
+            self.found_nothing(consumer, after)
             return run
         for other in higher:
             if self.suits(run[0], other):
-                self._leave_to(other, consumer, run[0], after)
+                self.leave_to(other, consumer, run[0], after)
                 return []
-        return self._give(consumer, run if most == 1 else _within(run, most_bytes), after)
+        return self.give(consumer, run if most == 1 else _within(run, most_bytes), after)
 
     def pull_run(self, consumer: QueueConsumer, most: int, most_bytes: int, after: After) -> list[Entry]:
         """`pull` until there is nothing more, or as much as was asked for; no other consumer goes before this one."""
@@ -310,59 +301,6 @@ class QueueState:
         if counters.ready == counters.held and consumer.acquires:
             consumer.at_end = True
             self.consumers.move(consumer, Interest.UNNOTIFY)
-
-    def examine(self, consumer: QueueConsumer, count: int, after: After) -> list[Entry]:
-        """Up to `count` entries to ask the selector about; the consumer is past them. Finding nothing ends the pull.
-
-        What it does not refuse must go back by `Reader.revisit`. Where entries were matched before, it is one, and the
-        consumer stays before it.
-        """
-        batch: list[Entry] = []
-        if not consumer.is_willing:
-            return batch
-        source = self.source
-        while len(batch) < count:
-            entry = source.next_for(consumer, after)
-            if entry is None:
-                break
-            batch.append(entry)
-            if not source.asks_selectors:
-                break
-            source.pass_over(consumer, entry)
-        if not batch:
-            self._found_nothing(consumer, after)
-        return batch
-
-    def pull_matched(
-        self,
-        consumer: QueueConsumer,
-        entry: Entry,
-        asked: Sequence[QueueConsumer],
-        claimants: Sequence[QueueConsumer],
-        after: After,
-    ) -> Pull:
-        """Take an entry the consumer's selector chose, unless something has come between.
-
-        `asked` are the consumers of higher priority whose selectors were asked, `claimants` those of them that want
-        the entry.
-        """
-        if not consumer.is_willing:
-            consumer.revisit(entry)
-            return Pull.NOTHING
-        if not self.can_have(entry, consumer, after):
-            return Pull.AGAIN
-        for other in self.higher_priority(consumer):
-            if other in claimants and self.suits(entry, other):
-                consumer.revisit(entry)
-                self._leave_to(other, consumer, entry, after)
-                return Pull.NOTHING
-            if other not in asked:
-                consumer.revisit(entry)
-                return Pull.AGAIN
-        if self._give(consumer, [entry], after, is_past=True):
-            return Pull.TAKEN
-        consumer.revisit(entry)
-        return Pull.NOTHING
 
     def get(self, owner: object, after: After, *, auto_accept: bool) -> tuple[Entry | None, bool]:
         """What an owner that is no consumer can have from memory, and whether a look into a store may bring more."""
@@ -603,7 +541,7 @@ class QueueState:
         if self.source.note_expiry(entry, when):
             self.visit_by(when)
 
-    def _give(self, consumer: QueueConsumer, run: list[Entry], after: After, *, is_past: bool = False) -> list[Entry]:
+    def give(self, consumer: QueueConsumer, run: list[Entry], after: After, *, is_past: bool = False) -> list[Entry]:
         """Give a willing consumer what its credit covers, from the first; it passes that, unless it `is_past` it."""
         consumer.at_end = False
         credit = consumer.credit
@@ -680,7 +618,8 @@ class QueueState:
             return PutOutcome.THROTTLED
         return PutOutcome.THROTTLED if self.limit.is_behind else PutOutcome.ENQUEUED
 
-    def _found_nothing(self, consumer: QueueConsumer, after: After) -> None:
+    def found_nothing(self, consumer: QueueConsumer, after: After) -> None:
+        """A pull ends without an entry: the baton goes on."""
         consumer.at_end = True
         if consumer.acquires:
             self.consumers.move(consumer, Interest.UNNOTIFY)
@@ -688,8 +627,11 @@ class QueueState:
         if self.counters.ready > self.counters.held:
             self.source.look_for_loss(consumer, after)
 
-    def _leave_to(self, other: QueueConsumer, consumer: QueueConsumer, entry: Entry, after: After) -> None:
-        # The other is NOTIFIED, or is now. Passing the baton on would only wake others that it stops as well.
+    def leave_to(self, other: QueueConsumer, consumer: QueueConsumer, entry: Entry, after: After) -> None:
+        """A pull ends before an entry that another consumer goes first for. That one is NOTIFIED, or is now.
+
+        Passing the baton on would only wake others that it stops as well.
+        """
         self.consumers.move(consumer, Interest.UNNOTIFY)
         if other.selector is not None:
             other.revisit(entry)  # it may have refused the entry before it changed its mind

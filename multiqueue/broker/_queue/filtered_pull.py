@@ -1,0 +1,134 @@
+"""A pull in which selectors are asked. They are the user's code, so they run between two holds of the lock.
+
+Promise     No put goes unseen: the consumer stays NOTIFIED until the hold in which it finds nothing.
+State       None of its own: what it looks at is the queue's, under the queue's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from .._base.ports import After
+from .callbacks import Callbacks
+from .consumer import QueueConsumer
+from .entry import Entry
+from .state import QueueState
+
+_LARGEST_BATCH: Final = 64  # entries a selector is asked about between two holds; some 20 us of lock
+
+
+class FilteredPull:
+    """What one queue does when a consumer pulls and has a selector, or one of higher priority has."""
+
+    def __init__(self, state: QueueState, callbacks: Callbacks) -> None:
+        self._state = state
+        self._callbacks = callbacks
+
+    def pull(self, consumer: QueueConsumer) -> list[Entry]:
+        """The next entry that the selector wants, now the consumer's own; empty when there is none.
+
+        1. Hold the lock, move the consumer past a batch of entries: one, then twice as many each time, up to 64.
+        2. Ask its selector, and those of consumers of higher priority.  3. Hold the lock, put back what was not
+        refused, and take the match if nothing has changed that forbids it; else begin again.
+        """
+        size = 1
+        while True:
+            after: After = []
+            with self._state.lock:
+                source = self._state.source
+                batch = self._next_locked(consumer, size, after)
+                higher = self._state.higher_priority(consumer) if batch else ()
+            self._callbacks.act(after)
+            if not batch:
+                return []
+            matched, claimants = self._ask(consumer, batch, higher)
+            after = []
+            taken: list[Entry] | None = None
+            with self._state.lock:
+                is_same = self._state.source is source  # else the queue pages since, and finds the match again
+                if matched is None:
+                    size = min(2 * size, _LARGEST_BATCH)
+                    if is_same:
+                        source.turn_down(consumer, batch)
+                elif is_same:
+                    taken = self._take_locked(consumer, matched, higher, claimants, after)
+            self._callbacks.act(after)
+            if taken is not None:
+                return taken
+
+    def _next_locked(self, consumer: QueueConsumer, most: int, after: After) -> list[Entry]:
+        """Up to `most` entries to ask the selector about; the consumer is past them. Finding nothing ends the pull.
+
+        What it does not refuse must go back by `Reader.revisit`. Where entries were matched before, it is one, and the
+        consumer stays before it.
+        """
+        batch: list[Entry] = []
+        if not consumer.is_willing:
+            return batch
+        source = self._state.source
+        while len(batch) < most:
+            entry = source.next_for(consumer, after)
+            if entry is None:
+                break
+            batch.append(entry)
+            if not source.asks_selectors:
+                break
+            source.pass_over(consumer, entry)
+        if not batch:
+            self._state.found_nothing(consumer, after)
+        return batch
+
+    def _ask(
+        self, consumer: QueueConsumer, batch: list[Entry], higher: Sequence[QueueConsumer]
+    ) -> tuple[Entry | None, list[QueueConsumer]]:
+        """The first entry of the batch that the consumer wants, and those of higher priority that want it too.
+
+        What follows it in the batch is put back; so is all of it when a selector ends the call.
+        """
+        selector, matches = consumer.selector, self._callbacks.matches
+        unused = batch
+        try:
+            matched = next((entry for entry in batch if selector is None or matches(selector, entry.message)), None)
+            claimants = [] if matched is None else self._callbacks.wanting(higher, matched.message)
+            unused = [] if matched is None else batch[batch.index(matched) + 1 :]
+        finally:
+            if unused:
+                with self._state.lock:
+                    for entry in unused:
+                        consumer.revisit(entry)
+        return matched, claimants
+
+    def _take_locked(
+        self,
+        consumer: QueueConsumer,
+        entry: Entry,
+        asked: Sequence[QueueConsumer],
+        claimants: Sequence[QueueConsumer],
+        after: After,
+    ) -> list[Entry] | None:
+        """Take the match; empty when the consumer is not to have it now, None to look again.
+
+        `asked` are the consumers of higher priority whose selectors were asked, `claimants` those of them that want
+        the entry.
+        """
+        state = self._state
+        if not consumer.is_willing:
+            consumer.revisit(entry)
+            return []
+        if not state.can_have(entry, consumer, after):
+            return None
+        for other in state.higher_priority(consumer):
+            if other in claimants and state.suits(entry, other):
+                consumer.revisit(entry)
+                state.leave_to(other, consumer, entry, after)
+                return []
+            if other not in asked:
+                consumer.revisit(entry)
+                return None
+        taken = state.give(consumer, [entry], after, is_past=True)
+        if not taken:
+            consumer.revisit(entry)
+        state.counters.delivered += len(taken)
+        state.counters.delivered_no_ack += len(taken) if consumer.auto_accept else 0
+        return taken
