@@ -13,7 +13,7 @@ from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
 from broker_parts_support import ready as _ready
 from broker_parts_support import target as _target
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from multiqueue import Empty, ShutDown
@@ -116,6 +116,9 @@ STEPS = st.lists(
     "declared",
     [{}, {"kind": QueueKind.PRIORITY}, {"groups": MessageGroups.STANDARD, "group_key": "g"}, {"max_length": 20}],
     ids=["plain", "priority", "groups", "limited"],
+)
+@example(
+    steps=[("put", 1, 0, 5.0), ("wait", 5.0), ("settle", 0, 0, False)], window=1, window_bytes=1, auto_accept=False
 )
 @given(steps=STEPS, window=st.sampled_from([1, 3, 400]), window_bytes=st.integers(1, 600), auto_accept=st.booleans())
 def test_runs_bring_what_single_pulls_bring(

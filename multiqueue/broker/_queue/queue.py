@@ -310,7 +310,7 @@ class BrokerQueue:
             owned = self._owned_locked(entries, consumer)
             state.accept(owned, consumer, after)
             state.counters.acked += len(owned)
-            if state.groups is not None:
+            if state.groups is not None and owned:
                 state.pass_baton(after)
         if after:
             self._act(after)
