@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
-from .._base.ports import After
 from .._base.settings import QueueKind
 from .._selector.selector import Selector
 from .callbacks import Callbacks
@@ -46,7 +45,6 @@ class ResidentWalk:
         self._dead_letters = dead_letters
 
     def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
-        """As `Walk.pages`, in service order."""
         with self._lock:
             position: Position | None = self._entries.start
             horizon = len(self._entries)  # or a copy to a queue that feeds this one might never end
@@ -65,8 +63,7 @@ class ResidentWalk:
             is_new = newcomers(self._entries)
             position: Position | None = self._entries.start
         while position is not None and not stop():
-            after: After = []
-            with self._lock:
+            with self._callbacks.deciding(self._lock) as after:
                 if self._state.deleted:
                     break
                 batch, position = self._batch_locked(position)
@@ -78,7 +75,6 @@ class ResidentWalk:
                     ],
                     after,
                 )
-            self._callbacks.act(after)
             count += len(gone)
             self._dead_letters.forget(gone)
         return count
@@ -184,11 +180,8 @@ class Administration:
         return handled
 
     def _claim(self, entry: Entry, steal: bool) -> bool:
-        after: After = []
-        with self._lock:
-            claimed = not self._state.deleted and self._state.seize(entry, after, steal=steal)
-        self._callbacks.act(after)
-        return claimed
+        with self._callbacks.deciding(self._lock) as after:
+            return not self._state.deleted and self._state.seize(entry, after, steal=steal)
 
     def _finish(self, entry: Entry, handle: Callable[[Entry], bool]) -> bool:
         done = False
@@ -202,18 +195,14 @@ class Administration:
         return done
 
     def _let_go(self, entry: Entry) -> None:
-        after: After = []
-        with self._lock:
+        with self._callbacks.deciding(self._lock) as after:
             self._state.accept((entry,), None, after)
             self._state.pass_baton(after)
-        self._callbacks.act(after)
 
     def _give_back(self, entry: Entry) -> None:
-        after: After = []
-        with self._lock:
+        with self._callbacks.deciding(self._lock) as after:
             self._state.release(entry, None, after, counted=True)
             self._state.pass_baton(after)
-        self._callbacks.act(after)
 
     # -- what a store has
 
@@ -292,8 +281,7 @@ class Administration:
         successor = Entry(entry.queue, message, entry.size)
         state = self._state
         successor.key = state.source.key_of(message)
-        after: After = []
-        with self._lock:
+        with self._callbacks.deciding(self._lock) as after:
             if not entry.is_ready or state.deleted:
                 return False
             successor.take_after(entry)
@@ -302,8 +290,7 @@ class Administration:
             state.append(successor, after)
             state.tell_browsers(after)
             state.pass_baton(after)
-        self._callbacks.act(after)
-        return True
+            return True
 
     # -- looking
 

@@ -5,7 +5,9 @@ Failures    An exception goes to `on_error` and stops no other callback; one tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from .._base.ports import After
@@ -36,8 +38,15 @@ class Callbacks:
             for action in actions:  # those that follow one that was interrupted: somebody waits for them
                 self.guard("callback", action)
 
+    @contextmanager
+    def deciding(self, lock: Lock) -> Iterator[After]:
+        """A block under the lock; what it appends to the list is done when the lock is free. Not for each message."""
+        after: After = []
+        with lock:
+            yield after
+        self.act(after)
+
     def guard(self, what: str, action: Callable[[], object]) -> None:
-        """Call, and report a failure."""
         try:
             action()
         except Exception as error:  # noqa: BLE001  # goes to the handler; the next callback still runs
@@ -52,5 +61,4 @@ class Callbacks:
             return False
 
     def wanting(self, consumers: Iterable[QueueConsumer], message: Message) -> list[QueueConsumer]:
-        """Those of the consumers whose selectors match."""
         return [each for each in consumers if each.selector is None or self.matches(each.selector, message)]

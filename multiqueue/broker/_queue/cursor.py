@@ -43,7 +43,6 @@ class ReturnLog:
         return len(self._positions) > max(length, _LEAST_CUT)
 
     def restart_all(self) -> None:
-        """Let every reader start over."""
         self._positions.clear()
         self.end += 1
         self._base = self.end
@@ -79,7 +78,6 @@ class Reader:
             heappush(self.revisits, entry.position)
 
     def drop_revisit(self) -> None:
-        """Be done with the first of the revisits."""
         heappop(self.revisits)
 
     def merge(self, log: ReturnLog, start: Position) -> None:
@@ -95,6 +93,5 @@ class Reader:
                 heappush(self.revisits, position)
 
     def prune(self, entries: EntryList) -> None:
-        """Forget the revisits whose entries are gone, and doubles."""
         self.revisits = [position for position in set(self.revisits) if entries.get(position) is not None]
         heapify(self.revisits)

@@ -66,7 +66,6 @@ class DepthLimit:
 
     @property
     def is_exceeded(self) -> bool:
-        """True when more is ready than the limits allow."""
         settings, counters = self._settings, self._counters
         return _exceeds(counters.ready, settings.max_length) or _exceeds(
             counters.ready_bytes, settings.max_length_bytes
@@ -92,7 +91,6 @@ class DepthLimit:
         return self.throttled
 
     def end_throttling(self, after: After) -> None:
-        """Let the publishers go on."""
         self.throttled = self.short_of_memory = self.is_behind = False
         self.may_overflow = self._may_overflow
         self.may_refuse = self._refuses_at_limit or self._is_overfull is not None
@@ -129,7 +127,6 @@ class DepthLimit:
         self.may_refuse = True
 
     def end_paging(self) -> None:
-        """The queue keeps everything in memory again."""
         self._is_overfull = None
         self.may_refuse = self._refuses_at_limit or self.short_of_memory
 
@@ -140,7 +137,6 @@ class DepthLimit:
 
     @property
     def is_reserving(self) -> bool:
-        """True while what is on the queue is kept within the memory."""
         return self._reservations is not None
 
     @property
@@ -173,7 +169,6 @@ class DepthLimit:
         return False
 
     def release_memory(self) -> None:
-        """Keep nothing reserved."""
         if self._reservations is not None:
             self._reservations.release(self)
             self._reservations = None

@@ -327,7 +327,6 @@ class Enqueuer:
                 self.watch(self._alerts, entry)
 
     def watch(self, alerts: AlertMonitor, entry: Entry) -> None:
-        """Alert of what has arrived, and have housekeeping look."""
         counters = self._state.counters
         with self._lock:
             self._state.visit_by(AT_ONCE)

@@ -500,11 +500,9 @@ class BrokerQueue:
 
     def set_notify_work_desired(self, consumer: QueueConsumer, desired: bool) -> None:
         """The consumer does, or does not, want to be notified of work: suspension, back-pressure, start."""
-        after: After = []
-        with self._lock:
+        with self.callbacks.deciding(self._lock) as after:
             consumer.desired = desired
             self.state.update_interest(consumer, after)
-        self._act(after)
 
     def credit_changed(self, consumer: QueueConsumer) -> None:
         """Look again whether the consumer's credit lets it work."""
@@ -519,12 +517,10 @@ class BrokerQueue:
         What it has not settled stays with it: settle or release that too. The last one to go takes an auto-delete
         queue along.
         """
-        after: After = []
-        with self._lock:
+        with self.callbacks.deciding(self._lock) as after:
             removed = self.state.remove_consumer(consumer, after)
             if removed and self.settings.auto_delete and not len(self.state.consumers):
                 self._delete_locked(after)
-        self._act(after)
 
     # -- management
 
@@ -625,22 +621,17 @@ class BrokerQueue:
             self._check_deletable_locked(if_unused, if_empty)
         # A paged queue's messages are read for that, which must not be done under the lock.
         sent_on = self._pager.drop_each(DeadLetterReason.QUEUE_DELETED) if dead_letter and self._pager else 0
-        after: After = []
-        with self._lock:
+        with self.callbacks.deciding(self._lock) as after:
             if self.state.deleted:
                 return sent_on
             self._check_deletable_locked(if_unused, if_empty)
-            count = self._delete_locked(after, dead_letter=dead_letter)
-        self._act(after)
-        return count + sent_on
+            return sent_on + self._delete_locked(after, dead_letter=dead_letter)
 
     def close(self) -> None:
         """End the queue without deleting what a store has of it: the virtual host is closed. Consumers are told."""
-        after: After = []
-        with self._lock:
+        with self.callbacks.deciding(self._lock) as after:
             if not self.state.deleted:
                 self.state.delete(None, after)
-        self._act(after)
 
     def housekeeping(self) -> float | None:
         """Do what time asks for: expire messages, end holds, delete a queue that is not used, alert.
@@ -662,15 +653,13 @@ class BrokerQueue:
 
     def _keep_time(self, now: float) -> bool:
         """Some of what is due, in one hold of the lock; True when there may be more."""
-        after: After = []
-        with self._lock:
+        with self.callbacks.deciding(self._lock) as after:
             state = self.state
             there_is_more = state.keep_time(now, after)
             expires = self.settings.expires
             is_idle = not state.deleted and not len(state.consumers)
             if expires is not None and is_idle and now - state.last_used >= expires:
                 self._delete_locked(after)
-        self._act(after)
         return there_is_more
 
     def _inspect(self, alerts: AlertMonitor, now: float) -> None:
@@ -780,19 +769,15 @@ class BrokerQueue:
             self.visit_by(AT_ONCE)
         is_more = self._request is None
         while is_more:
-            after: After = []
-            with self._lock:
+            with self.callbacks.deciding(self._lock) as after:
                 is_more = self.state.evict_some(after)
-            self._act(after)
 
     def send_on_ready(self) -> None:
         """Send what was ready on this queue, which is deleted, to the dead letters."""
         is_more = True
         while is_more:
-            after: After = []
-            with self._lock:
+            with self.callbacks.deciding(self._lock) as after:
                 is_more = self.state.send_on_some(after)
-            self._act(after)
             if is_more:
                 nap()
 

@@ -258,7 +258,6 @@ class QueueState:
     # -- pulling
 
     def higher_priority(self, consumer: QueueConsumer) -> Sequence[QueueConsumer]:
-        """The consumers of higher priority that want work."""
         if self.consumers.levels[0].priority <= consumer.priority or not consumer.acquires:
             return ()
         return self.consumers.willing_above(consumer.priority)
@@ -420,7 +419,6 @@ class QueueState:
     # -- consumers
 
     def add_consumer(self, consumer: QueueConsumer) -> None:
-        """Put it into the lists; it wants nothing yet."""
         self.source.reader_joined(consumer)
         limit = self.settings.active_consumer_limit
         consumer.active = limit is None or self._active_consumers() < limit
@@ -503,7 +501,6 @@ class QueueState:
         return count
 
     def send_on_some(self, after: After) -> bool:
-        """Send some of what was ready to the dead letters; True when there is more."""
         ready, is_more = self.source.some_ready(FEW)
         for entry in ready:
             self.drop(entry, self.reason_of_deletion, after)
@@ -530,14 +527,12 @@ class QueueState:
     # -- details
 
     def hold(self, entry: Entry, until: float) -> None:
-        """Keep an available entry from everybody until its time."""
         if self.source.hold(entry, until):
             entry.apply(HOLD)
             self.counters.held += 1
             self.visit_by(until)
 
     def note_expiry(self, entry: Entry, when: float) -> None:
-        """Have the entry dropped when it is past its time."""
         if self.source.note_expiry(entry, when):
             self.visit_by(when)
 
