@@ -18,6 +18,7 @@ from multiqueue.broker import (
     AlertThresholds,
     Broker,
     BrokerClosed,
+    Getter,
     Message,
     NotAllowed,
     NotFound,
@@ -206,6 +207,19 @@ def test_closing_a_subscription_waits_for_its_callback_and_gives_the_rest_back(b
     assert first is not None
     assert third is not None
     assert (first.redelivered, first.delivery_count, third.redelivered) == (True, 2, False)
+
+
+def test_a_getter_settles_a_message_once_that_one_call_names_twice(broker: Broker) -> None:
+    """What a getter is given twice in one call leaves its queue once; it may be settled no more after that."""
+    broker.declare_queue("q")
+    put(broker, "q", "only")
+    getter = Getter()
+    received = getter.get(broker.queue("q"))
+    assert received is not None
+    getter.accept(received.delivery, received.delivery)
+    assert len(broker.queue("q")) == 0
+    with pytest.raises(ValueError, match="settled before"):
+        getter.reject(received.delivery)
 
 
 def test_a_thread_blocks_on_several_queues_and_is_served_from_each_in_turn(broker: Broker) -> None:
