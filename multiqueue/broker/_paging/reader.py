@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Container, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
 from multiqueue.store import StoreDamaged
@@ -44,13 +44,9 @@ _log = logging.getLogger("multiqueue.broker")
 _PAGE: Final = 256  # headers that management looks at between two holds
 
 
-@contextmanager
-def acting(queue: BrokerQueue) -> Iterator[After]:
-    """A hold of the queue's lock; what is appended in it is done when the lock is free."""
-    after: After = []
-    with queue.state.lock:
-        yield after
-    queue.callbacks.act(after)
+def acting(queue: BrokerQueue) -> AbstractContextManager[After]:
+    """As `Callbacks.deciding`, with the queue's lock."""
+    return queue.callbacks.deciding(queue.state.lock)
 
 
 class PagedReader:
