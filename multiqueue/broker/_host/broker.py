@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from multiqueue.core import notebook_table
-from multiqueue.store import Durability
+from multiqueue.store import Durability, MessageStore
 
 from .._base.alerts import Alert
 from .._base.errors import BrokerClosed, NotAllowed
@@ -107,7 +107,7 @@ class Broker(Verbs):
 
     def _open(self, name: str) -> VirtualHost:
         """A new virtual host, in whose store what it had is."""
-        store = None if self._data is None else self._data.open(name)
+        store = self._store_of(name)
         try:
             host = self._make_host(name, store=store)
         except BaseException:
@@ -117,6 +117,9 @@ class Broker(Verbs):
         with self._hosts_lock:
             self._hosts[name] = host
         return host
+
+    def _store_of(self, name: str) -> MessageStore | None:  # tests put a store of their own in its place
+        return None if self._data is None else self._data.open(name)
 
     def add_virtual_host(self, name: str) -> VirtualHost:
         """The virtual host of this name, made when there is none; it shares this broker's threads.
