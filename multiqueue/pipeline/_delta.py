@@ -10,6 +10,7 @@ State       The table as it was last looked at. `Table` has the lock.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 import uuid
@@ -19,6 +20,7 @@ from urllib.parse import unquote
 
 from .._extras import needs
 from ._errors import Unprepared
+from ._place import Place
 from ._table import TableFile
 from ._table_columns import Columns, of_spark, to_spark
 from ._table_files import DataFile, TableFiles
@@ -55,6 +57,7 @@ class DeltaTable:
         self._first_version: int | None = None
         self._own_commits = 0
         self._opened: deltalake.DeltaTable | None = None
+        self._attempts: dict[str, int] | None = None
 
     @property
     def _table(self) -> deltalake.DeltaTable:
@@ -62,6 +65,7 @@ class DeltaTable:
         return self._opened
 
     def open(self) -> bool:
+        self._attempts = None
         try:
             self._opened = deltalake.DeltaTable(self.files.root.text, storage_options=self._options)
         except TableNotFoundError:
@@ -112,16 +116,55 @@ class DeltaTable:
         return False
 
     def attempt_of(self, identity: str) -> int | None:
-        return self._table.transaction_version(identity)
+        if self._attempts is None:
+            try:
+                self._attempts = self._read_attempts()
+            except OSError:  # the log begins in a way that is not known here; the library reads it for each item
+                return self._table.transaction_version(identity)
+        return self._attempts.get(identity)
 
-    def change_columns(self, added: Columns, widened: Columns) -> None:
-        assert not widened
-        self._table.alter.add_columns(_schema(added).fields)
-        self._own_commits += 1
+    def _read_attempts(self) -> dict[str, int]:
+        """The last attempt of every item, by one reading of the log: its checkpoint, and the entries after that.
+
+        Raises:
+            OSError: a part of it cannot be read, or the checkpoint has several.
+        """
+        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+
+        storage, log = self.files.storage, self.files.place("_delta_log")
+        attempts: dict[str, int] = {}
+        first = 0
+        with contextlib.suppress(FileNotFoundError), storage.open(log / "_last_checkpoint") as stream:
+            first = json.load(stream)["version"] + 1
+        if first:
+            with storage.open(log / f"{first - 1:020}.checkpoint.parquet") as stream:
+                found = parquet.read_table(stream, columns=["txn"])["txn"].drop_null().to_pylist()
+            attempts = {one["appId"]: one["version"] for one in found}
+        entries = [log / f"{version:020}.json" for version in range(first, self._table.version() + 1)]
+        for text in storage.each(self._entry, entries, is_local=log.is_local):
+            if isinstance(text, OSError):
+                raise text
+            actions = [json.loads(line) for line in text.splitlines() if b'"txn"' in line]
+            attempts |= {one["txn"]["appId"]: one["txn"]["version"] for one in actions if "txn" in one}
+        return attempts
+
+    def _entry(self, place: Place) -> bytes:
+        with self.files.storage.open(place) as stream:
+            return stream.read()
 
     def commit(
-        self, add: Sequence[DataFile], without: Collection[str], attempts: Mapping[str, int], number: str
+        self,
+        add: Sequence[DataFile],
+        without: Collection[str],
+        attempts: Mapping[str, int],
+        number: str,
+        added: Columns,
+        widened: Columns,
     ) -> None:
+        assert not widened
+        if added:  # the library takes columns and files in one entry only where all files are replaced
+            self._table.alter.add_columns(_schema(added).fields)
+            self._own_commits += 1
         actions: list[AddAction | RemoveAction] = [_added(file) for file in add]
         for old in self._with_rows_of(without):
             actions += self._replaced(old, without)
@@ -136,6 +179,7 @@ class DeltaTable:
             ),
         )
         self._table.update_incremental()
+        self._attempts = None
         self._own_commits += 1
 
     def current(self) -> list[TableFile]:
@@ -180,7 +224,7 @@ class DeltaTable:
             return [removed]
         import pyarrow
         import pyarrow.compute as compute  # type: ignore[import-untyped]
-        import pyarrow.parquet as parquet  # type: ignore[import-untyped]
+        import pyarrow.parquet as parquet
 
         with self.files.storage.open(self.files.place(path)) as stream:
             rows = parquet.read_table(stream)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,17 @@ try:
     import pyiceberg.types as types
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
-    from pyiceberg.expressions import In
+    from pyiceberg.expressions import In, Or
+    from pyiceberg.expressions.visitors import IN_PREDICATE_LIMIT
+    from pyiceberg.io.pyarrow import (
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.manifest import DataFileContent, FileFormat
     from pyiceberg.schema import Schema
+    from pyiceberg.table import TableProperties, Transaction
 except ImportError as _error:
     raise Unprepared(needs('table = "iceberg"', "pyiceberg")) from None
 
@@ -171,18 +181,14 @@ class IcebergTable:
                     return int(attempt)
         return None
 
-    def change_columns(self, added: Columns, widened: Columns) -> None:
-        try:
-            with self._table.update_schema() as update:
-                for name, kind in added.items():
-                    update.add_column(name, _type(kind, _Numbers()))
-                for name, kind in widened.items():
-                    update.update_column(name, field_type=_type(kind, _Numbers()))
-        finally:
-            self._let_go()
-
     def commit(
-        self, add: Sequence[DataFile], without: Collection[str], attempts: Mapping[str, int], number: str
+        self,
+        add: Sequence[DataFile],
+        without: Collection[str],
+        attempts: Mapping[str, int],
+        number: str,
+        added: Columns,
+        widened: Columns,
     ) -> None:
         self._numbers.add(number)
         said = {_NUMBER: number, _ITEMS: " ".join(f"{name}:{attempt}" for name, attempt in attempts.items())}
@@ -193,13 +199,38 @@ class IcebergTable:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # that there was nothing to drop
                 with self._table.transaction() as transaction:
+                    if added or widened:
+                        _change_columns(transaction, added, widened)
                     if without and self._table.current_snapshot() is not None:
                         transaction.delete(_of_items(without), snapshot_properties=said)
                     if add:
-                        paths = [f"{self._location}/{file.path}" for file in add]
-                        transaction.add_files(paths, snapshot_properties=said, check_duplicate_files=False)
+                        self._append(transaction, add, said)
         finally:
             self._let_go()
+
+    def _append(self, transaction: Transaction, add: Sequence[DataFile], said: dict[str, str]) -> None:
+        """As `Transaction.add_files`, which would read every file's footer again."""
+        metadata = transaction.table_metadata
+        schema = metadata.schema()
+        if metadata.name_mapping() is None:  # Spark writes no numbers of fields
+            names = schema.name_mapping.model_dump_json()
+            transaction.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
+        plan = compute_statistics_plan(schema, metadata.properties)
+        numbers = parquet_path_to_id_mapping(schema)
+        with transaction.update_snapshot(said).fast_append() as snapshot:
+            for file in add:
+                found = data_file_statistics_from_parquet_metadata(file.footer, plan, numbers)
+                snapshot.append_data_file(
+                    IcebergFile.from_args(
+                        content=DataFileContent.DATA,
+                        file_path=f"{self._location}/{file.path}",
+                        file_format=FileFormat.PARQUET,
+                        partition=found.partition(metadata.spec(), schema),
+                        file_size_in_bytes=file.size_bytes,
+                        spec_id=metadata.default_spec_id,
+                        **found.to_serialized_dict(),
+                    )
+                )
 
     def current(self) -> list[TableFile]:
         """The files; a file has the columns that the table is partitioned by."""
@@ -235,6 +266,14 @@ class IcebergTable:
             engine.dispose()
 
 
+def _change_columns(transaction: Transaction, added: Columns, widened: Columns) -> None:
+    with transaction.update_schema() as update:
+        for name, kind in added.items():
+            update.add_column(name, _type(kind, _Numbers()))
+        for name, kind in widened.items():
+            update.update_column(name, field_type=_type(kind, _Numbers()))
+
+
 class _Numbers:
     """Numbers for the fields of a schema, from 1."""
 
@@ -251,9 +290,11 @@ def _summary(snapshot: Any) -> dict[str, str]:
 
 
 def _of_items(items: Collection[str]) -> Any:
-    """The rows of these items, as the library's filters tell them."""
+    """The rows of these items, as the library's filters tell them; of longer lists it would not ask files' bounds."""
     make: Any = In  # its annotations are those of another way to call it
-    return make("item", sorted(items))
+    ordered = sorted(items)
+    starts = range(0, len(ordered), IN_PREDICATE_LIMIT)
+    return reduce(Or, [make("item", ordered[start : start + IN_PREDICATE_LIMIT]) for start in starts])
 
 
 def _schema(columns: Columns) -> Schema:

@@ -29,6 +29,7 @@ from .._extras import needs
 from ._errors import PipelineError, StateDamaged, StateInUse, StateMismatch, Unprepared, Unreachable
 
 _VERSION = 3
+_READABLE = ("2", "3")
 _CONNECTS_WITHIN_S = 10
 
 # As `_ledger_file` has them; names are compared byte by byte, as SQLite does.
@@ -115,11 +116,11 @@ class PostgresState:
             return _has_tables(session)
 
     def connect(self) -> Connection:
-        """A connection for writing; the tables are made when there are none. Only while `exclusive` is held.
+        """A connection for writing; tables are made, those of version 2 taken over. Only while `exclusive` is held.
 
         Raises:
             Unprepared: the server is not reached, or does not let us.
-            StateMismatch: the tables are of another version.
+            StateMismatch: the tables are of a version this one does not know.
         """
         with self.in_sentences(connecting=True):
             session = self._session()
@@ -129,7 +130,10 @@ class PostgresState:
                         session.execute(f"CREATE SCHEMA IF NOT EXISTS {_quoted(self.schema)}")
                         session.execute(_SCHEMA)
                         session.execute("INSERT INTO meta VALUES ('version', %s)", (str(_VERSION),))
-                self._check_version(session)
+                if self._checked_version(session) < _VERSION:
+                    with session.transaction():
+                        session.execute(f"ALTER TABLE items ADD COLUMN ended_at DOUBLE PRECISION; {_LEAVING}")
+                        session.execute("UPDATE meta SET value = %s WHERE name = 'version'", (str(_VERSION),))
                 holder = uuid.uuid4().hex
                 session.execute(
                     "INSERT INTO meta VALUES ('holder', %s) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -151,7 +155,7 @@ class PostgresState:
             try:
                 if not _has_tables(session):
                     raise Unprepared(f"there is no state {str(self)!r}: this pipeline has not run yet")
-                self._check_version(session)
+                self._checked_version(session)
                 session.execute("SET default_transaction_read_only = on")
                 return Connection(session, str(self))
             except BaseException:
@@ -237,13 +241,14 @@ class PostgresState:
         words = (found[0] or "").split() if found else []
         return f"process {words[2]} on {words[1]}" if len(words) == 3 else "another process"
 
-    def _check_version(self, session: Any) -> None:
-        found = session.execute("SELECT value FROM meta WHERE name = 'version'").fetchone()
-        if found is None or found[0] != str(_VERSION):
+    def _checked_version(self, session: Any) -> int:
+        (version,) = session.execute("SELECT value FROM meta WHERE name = 'version'").fetchone() or (None,)
+        if version not in _READABLE:
             raise StateMismatch(
-                f"{str(self)!r} has version {found and found[0]}, this multiqueue writes version {_VERSION}; "
+                f"{str(self)!r} has version {version}, this multiqueue writes version {_VERSION}; "
                 "use the multiqueue that wrote it, or choose another [state] schema"
             )
+        return int(version)
 
     def _without_secret(self, text: str) -> str:
         password = urlsplit(self.url).password

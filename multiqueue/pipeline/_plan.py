@@ -102,7 +102,7 @@ def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
     with tempfile.TemporaryDirectory(prefix="multiqueue-plan-") as scratch:
         copy = Path(scratch) / "state.sqlite"
         _copy_state(config.state, copy)
-        with open_ledger(copy, config.base) as ledger:
+        with open_ledger(copy, config.base, config.storage) as ledger:
             output.check(ledger)
             ledger.recover(output.is_published)
             require_input(config, ledger, lanes)

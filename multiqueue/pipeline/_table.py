@@ -101,13 +101,19 @@ class TableFormat(Protocol):
     def attempt_of(self, identity: str) -> int | None:
         """The attempt of the item that was committed last."""
 
-    def change_columns(self, added: Columns, widened: Columns) -> None:
-        """Add columns, which are NULL in the rows that are there, and widen others, in a commit of its own."""
-
     def commit(
-        self, add: Sequence[DataFile], without: Collection[str], attempts: Mapping[str, int], number: str
+        self,
+        add: Sequence[DataFile],
+        without: Collection[str],
+        attempts: Mapping[str, int],
+        number: str,
+        added: Columns,
+        widened: Columns,
     ) -> None:
-        """Add these files, take the rows of these items away, and note the items' attempts: all at once."""
+        """Add these files, take the rows of these items away, and note the items' attempts: all at once.
+
+        The table gets columns, which are NULL in the rows that are there, and wider ones, with it or just before.
+        """
 
     def current(self) -> list[TableFile]:
         """The files of the table as it was opened last."""
@@ -187,7 +193,7 @@ class Table:
         with self._lock:
             self._look_locked()
             if self._is_there:
-                self._patiently_locked(lambda number: self._form.commit((), {item.id}, {}, number))
+                self._patiently_locked(lambda number: self._form.commit((), {item.id}, {}, number, {}, {}))
 
     def commit(self, changes: Sequence[Change]) -> list[Exception | None]:
         """Make these changes in one commit; of each, why it was left out, or None.
@@ -261,13 +267,15 @@ class Table:
             self._look_locked()
         if self._form.others_commit:
             self._require_none_newer_locked(changes)
-        outcomes[:] = self._fit_locked(changes)
+        new: dict[str, Kind] = {}
+        widened: dict[str, Kind] = {}
+        outcomes[:] = self._fit_locked(changes, new, widened)
         chosen = [change for change, error in zip(changes, outcomes, strict=True) if error is None]
         replaced = {one.item.id for one in chosen if one.item.attempt > 1 or self._form.others_commit}
         added = [file for one in chosen for file in one.files]
-        if added or replaced:
+        if added or replaced or new or widened:
             attempts = {one.item.id: one.item.attempt for one in chosen}
-            self._form.commit(added, replaced, attempts, number)
+            self._form.commit(added, replaced, attempts, number, new, widened)
 
     def _require_none_newer_locked(self, changes: Sequence[Change]) -> None:
         for change in changes:
@@ -278,10 +286,10 @@ class Table:
                     f"(attempt {there}); end it, and run again"
                 )
 
-    def _fit_locked(self, changes: Sequence[Change]) -> list[Exception | None]:
-        """Of each change, why its rows are not the table's; the table's columns become those that they need."""
-        added: dict[str, Kind] = {}
-        widened: dict[str, Kind] = {}
+    def _fit_locked(
+        self, changes: Sequence[Change], added: dict[str, Kind], widened: dict[str, Kind]
+    ) -> list[Exception | None]:
+        """Of each change, why its rows are not the table's; the columns that the others need are noted."""
         outcomes: list[Exception | None] = []
         for change in changes:
             try:
@@ -293,8 +301,6 @@ class Table:
                 outcomes.append(error)
             else:
                 outcomes.append(None)
-        if added or widened:
-            self._form.change_columns(added, widened)
         return outcomes
 
     def _fitted_locked(self, table: Columns, found: Columns) -> Fit:

@@ -43,6 +43,8 @@ class DataFile:
     nulls: Mapping[str, int] = field(default_factory=dict)
     partition: Mapping[str, str | None] = field(default_factory=dict)
     """The value of each column that the table is partitioned by, as text."""
+    footer: Any = field(default=None, compare=False, repr=False)
+    """What pyarrow has read of the file's end."""
 
 
 class TableFiles:
@@ -116,7 +118,7 @@ def data_file(path: str, size_bytes: int, footer: Any, partition_by: Iterable[st
     low, high, nulls = _bounds(footer)
     values = dict(part.split("=", 1) for part in path.split("/")[1:-1] if "=" in part)
     partition = {name: _value(values[name]) for name in partition_by if name in values}
-    return DataFile(path, size_bytes, footer.num_rows, low, high, nulls, partition)
+    return DataFile(path, size_bytes, footer.num_rows, low, high, nulls, partition, footer)
 
 
 def _value(text: str) -> str | None:

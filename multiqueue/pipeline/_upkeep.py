@@ -50,7 +50,7 @@ def _tables(config: PipelineConfig) -> Iterator[list[Table]]:
         raise Unprepared(f"{config.source}: the output has no tables; [output] table names a kind")
     if not state_exists(config.state):
         raise Unprepared(f"there is no state {str(config.state)!r}: this pipeline has not run yet")
-    with exclusive(config.state), open_ledger(config.state, config.base) as ledger:
+    with exclusive(config.state), open_ledger(config.state, config.base, config.storage) as ledger:
         output.check(ledger)
         ledger.recover(output.is_published)
         yield list(output.tables.values())

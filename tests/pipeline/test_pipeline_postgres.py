@@ -75,6 +75,26 @@ def test_killed_with_a_state_in_postgres(tmp_path: Path, state: PostgresState, l
     assert rows_in(again.output) == contents(LANES)
 
 
+def test_a_state_in_postgres_of_version_2(tmp_path: Path, state: PostgresState) -> None:
+    """A state from before files could leave is taken over with what it knows; looking at it changes nothing."""
+    with exclusive(state), open_ledger(state, tmp_path) as ledger:
+        ledger.record_scan("a", [FileSeen("x", 1, 1)], 1, 0.0)
+        for statement in (
+            "DROP INDEX items_done",
+            "ALTER TABLE items DROP COLUMN ended_at",
+            "DROP TABLE leaving",
+            "UPDATE meta SET value = '2' WHERE name = 'version'",
+        ):
+            ledger._connection.execute(statement)
+    with ledger_view(state) as view:
+        assert sum(count.items for count in view.counts()) == 1
+    for _ in range(2):
+        with exclusive(state), open_ledger(state, tmp_path) as again:
+            assert len(again.next_waiting("a", 0.0, 9)) == 1
+            assert again._connection.execute("SELECT value FROM meta WHERE name = 'version'").fetchone() == ("3",)
+            assert again._connection.execute("SELECT count(*) FROM leaving").fetchone() == (0,)
+
+
 _HOLD = """
 import sys
 from multiqueue.pipeline._ledger_postgres import PostgresState
