@@ -202,7 +202,7 @@ class DeltaTable:
         return [unquote(path) for path in found]
 
     def _rows(self) -> list[dict[str, Any]]:
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
 
         rows: list[dict[str, Any]] = pyarrow.table(self._table.get_add_actions(flatten=True)).to_pylist()
         return rows
