@@ -3,8 +3,10 @@
 Promise     Reads as any `Message`. Its bytes are kept beside its properties, so a message that passes from wire to wire
             comes out as it came in, unknown header types included. One that was changed on its way, or read from a
             store, keeps the bytes of every value that was not changed.
-Assumes     Every block of properties was decoded and validated when it came (`digest`). All slots are set at once: a
-            class with a `__getattr__` pays for it at each attribute that is read, and a message has twenty read.
+State       Every block of properties was validated when it came (`digest`). A persistent message has all slots set from
+            the start: a durable queue writes them down, and reads twenty, each dearer in a class with `__getattr__`.
+            A transient one is a `_LateMessage`, which decodes a slot that is not set; two threads that do so at once
+            decode the same values, and that never fails.
 """
 
 from __future__ import annotations
@@ -92,6 +94,19 @@ class WireMessage(Message):
     properties: bytes
 
 
+class _LateMessage(WireMessage):
+    """A message whose properties are decoded when somebody first asks for one: most have nobody who does."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """A field that was not decoded yet."""
+        if name not in _REST:
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        _set_rest(self, _rest_of(decode_properties(self.properties)))
+        return object.__getattribute__(self, name)
+
+
 # Setting a slot by its descriptor is what a frozen dataclass leaves us, and twice as fast as the way around.
 _descriptors = Message.__dict__
 _set_body = _descriptors["body"].__set__
@@ -112,6 +127,11 @@ _new = WireMessage.__new__
 
 def _rest_of(found: Properties) -> tuple[object, ...]:
     return tuple(map(found.get, _REST))
+
+
+def _set_rest(message: WireMessage, rest: tuple[object, ...]) -> None:
+    for put, value in zip(_rest_setters, rest, strict=True):
+        put(message, value)
 
 
 class Digest(NamedTuple):
@@ -180,7 +200,7 @@ def wire_message(
     publisher: object,
 ) -> WireMessage:
     """A message from its frames. `names` are exchange and routing key as on the wire."""
-    message: WireMessage = _new(WireMessage)
+    message: WireMessage = _new(WireMessage if known.persistent else _LateMessage)
     _set_body(message, body)
     _set_exchange(message, exchange)
     _set_routing_key(message, routing_key)
@@ -192,13 +212,13 @@ def wire_message(
     _set_wire(message, known.wire)
     _set_names(message, names)
     _set_properties(message, properties)
-    for put, value in zip(_rest_setters, known.rest, strict=True):
-        put(message, value)
+    if known.persistent:
+        _set_rest(message, known.rest)
     return message
 
 
 def names_of(message: Message) -> bytes:
-    if type(message) is WireMessage:
+    if isinstance(message, WireMessage):
         try:
             return message.names
         except AttributeError:
@@ -212,7 +232,7 @@ def properties_of(message: Message) -> bytes:
     Raises:
         ValueError: a property, or a header, that no wire can carry.
     """
-    if type(message) is WireMessage:
+    if isinstance(message, WireMessage):
         try:
             return message.properties
         except AttributeError:
@@ -273,7 +293,7 @@ def body_of(message: Message) -> bytes:
 
 def content_of(message: Message) -> tuple[bytes, bytes, bytes]:
     """Exchange and routing key, the block of properties, the body. Raises as `properties_of` and `body_of`."""
-    if type(message) is WireMessage:
+    if isinstance(message, WireMessage):
         try:
             names, properties, body = message.names, message.properties, message.body
         except AttributeError:
