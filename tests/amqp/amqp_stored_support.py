@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
 
-from multiqueue.broker import Broker
-from multiqueue.store import MemoryStore, MessageStore
+from multiqueue.broker import Broker, VirtualHost
+from multiqueue.store import MemoryStore
 
 
 class StoredBroker(Broker):
@@ -14,9 +16,13 @@ class StoredBroker(Broker):
 
     memory: MemoryStore
 
-    def _store_of(self, name: str) -> MessageStore:
+    def _open(self, name: str) -> VirtualHost:
         self.memory = MemoryStore()
-        return self.memory
+        self._data: Any = SimpleNamespace(open=lambda name: self.memory)  # while the host is made
+        try:
+            return super()._open(name)
+        finally:
+            self._data = None
 
 
 @contextmanager

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from multiqueue.broker import Broker
+from multiqueue.broker import Broker, VirtualHost
 from multiqueue.client import Channel, ChannelClosed, Connection, connect
-from multiqueue.store import MemoryStore, MessageStore, StoreDamaged, StoreFull
+from multiqueue.store import MemoryStore, StoreDamaged, StoreFull
 
 BUDGET = 100_000  # bytes: less than the messages take, so that most are in the store alone
 MESSAGES = 100
@@ -43,9 +44,13 @@ class StoredBroker(Broker):
 
     memory: FailingStore
 
-    def _store_of(self, name: str) -> MessageStore:
+    def _open(self, name: str) -> VirtualHost:
         self.memory = FailingStore()
-        return self.memory
+        self._data: Any = SimpleNamespace(open=lambda name: self.memory)  # while the host is made
+        try:
+            return super()._open(name)
+        finally:
+            self._data = None
 
 
 @pytest.fixture
