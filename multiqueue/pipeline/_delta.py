@@ -39,8 +39,13 @@ _SECONDS_AN_HOUR = 3600
 _S3 = {"key": "aws_access_key_id", "secret": "aws_secret_access_key", "token": "aws_session_token"}
 _S3 |= {"endpoint": "aws_endpoint_url", "region": "aws_region", "anonymous": "aws_skip_signature"}
 _AZURE = {"account": "azure_storage_account_name", "secret": "azure_storage_account_key"}
-_AZURE |= {"token": "azure_storage_sas_token", "anonymous": "azure_skip_signature"}
-_WORDS = {"s3": _S3, "gs": {"token": "google_service_account"}, "abfss": _AZURE, "az": _AZURE}
+_AZURE |= {
+    "token": "azure_storage_sas_token",
+    "anonymous": "azure_skip_signature",
+    "endpoint": "azure_storage_endpoint",
+}
+_GS = {"token": "google_service_account", "anonymous": "google_skip_signature", "endpoint": "google_base_url"}
+_WORDS = {"s3": _S3, "gs": _GS, "abfss": _AZURE, "az": _AZURE}
 """What the library calls the keys of `[storage.NAME]`."""
 
 

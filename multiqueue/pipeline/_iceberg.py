@@ -97,6 +97,12 @@ class IcebergTable:
         section = files.storage.section(root)
         words = {} if section is None else _WORDS[root.scheme]
         store = {word: str(value) for key, word in words.items() if (value := getattr(section, key))}
+        if section is not None and (connection := section.azure_connection()):
+            store = {"adls.connection-string": connection}
+        if root.scheme == "gs":  # pyarrow, the library's first choice, takes no key file
+            store["py-io-impl"] = "pyiceberg.io.fsspec.FsspecFileIO"
+            if section is not None and section.anonymous:
+                store["gcs.oauth2.token"] = "anon"
         own = {"type": "sql", "uri": f"sqlite:///{embedded}"}
         self._properties = {"warehouse": self._location, **store, **(catalog or own)}
         self._catalog: Any = None

@@ -392,7 +392,7 @@ class StorageSection(_Section):
     @model_validator(mode="after")
     def _fits_the_store(self) -> StorageSection:
         known = {*_ARGUMENTS[self.place.scheme], *(("region",) if self.place.scheme == "s3" else ())}
-        known |= {"url", "options", "anonymous"}
+        known |= {"url", "endpoint", "options", "anonymous"}
         if odd := sorted(name for name in self.model_fields_set if name not in known):
             raise ValueError(
                 f"{odd[0]} means nothing to {self.place.scheme}://, which takes {', '.join(sorted(known))}"
@@ -408,11 +408,24 @@ class StorageSection(_Section):
         """The arguments of fsspec's file system, secrets among them."""
         names = _ARGUMENTS[self.place.scheme]
         values = {names[one]: getattr(self, one) for one in names if getattr(self, one)}
+        if connection := self.azure_connection():
+            values = {"connection_string": connection}
         if self.region is not None:
             values["client_kwargs"] = {"region_name": self.region}
         if self.anonymous and self.place.scheme == "gs":
             values["token"] = "anon"
         return {**values, **self.options}
+
+    def azure_connection(self) -> str | None:
+        """How Azure's libraries are told of an endpoint that is not Azure's own; None where there is none."""
+        if self.place.scheme not in ("abfss", "az") or self.endpoint is None:
+            return None
+        scheme = self.endpoint.partition("://")[0]
+        account = self.account or self.place.parts[0].rpartition("@")[2].partition(".")[0]
+        parts = [f"DefaultEndpointsProtocol={scheme}", f"AccountName={account}", f"BlobEndpoint={self.endpoint}"]
+        parts += [f"AccountKey={self.secret}"] if self.secret else []
+        parts += [f"SharedAccessSignature={self.token}"] if self.token else []
+        return ";".join(parts)
 
     def secrets(self) -> list[str]:
         """The values that are secret."""

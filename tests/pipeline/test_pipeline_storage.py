@@ -138,6 +138,17 @@ def test_a_section_that_is_wrong(section: dict[str, object], said: str) -> None:
     assert said in str(caught.value)
 
 
+def test_an_endpoint_that_is_not_azures() -> None:
+    """A section for abfss may name an endpoint, and the account is the one in the URL."""
+    url = "abfss://lake@house.dfs.core.windows.net"
+    section = StorageSection(url=url, endpoint="http://127.0.0.1:1/house", secret="c2VjcmV0")
+    assert section.fsspec_arguments() == {
+        "connection_string": "DefaultEndpointsProtocol=http;AccountName=house;BlobEndpoint=http://127.0.0.1:1/house;"
+        "AccountKey=c2VjcmV0"
+    }
+    assert StorageSection(url=url, secret="c2VjcmV0").fsspec_arguments() == {"account_key": "c2VjcmV0"}
+
+
 def test_secrets_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """`${NAME}` stands for a variable of the environment."""
     monkeypatch.setenv("THE_SECRET", "x" * 20)
