@@ -409,6 +409,9 @@ class Fifo(PutSide[T]):
         linked = self._next is not None
         assert self._announced or not self._items, "a queue with elements has told its take side"
         assert (self._closed is not None) == (self._limit == -1), "closed means that no length is low enough"
+        assert self._open_ended == (self._closed is None and self._capacity is None), (
+            "a put that does not look at the length"
+        )
         plain = self._plain
         self._settle_locked()
         assert self._plain or not plain, "one that is taken for plain is plain"

@@ -7,8 +7,9 @@ State       The put lock guards the append of elements, `_limit` and `_putters`.
             below: the capacity, or a number that is never reached, or -1 once closed, so that an open queue pays
             one comparison for all of it. `_closed` is the error that puts raise, None while open. Setting `_limit`,
             `_capacity` or `_closed`, and replacing `_items`, takes both locks; so either is enough to read them.
-            `_lock_free` is True while the queue is open and unbounded, on a build with a GIL. A put then needs no
-            lock: it looks at `_lock_free` and appends in one expression, with no call in between, where the GIL lets
+            `_open_ended` is True while the queue is open and unbounded: a put looks at nothing else then. `_lock_free`
+            is True then on a build with a GIL, unless a program holds the `mutex` of a `Queue`. A put needs no lock
+            there: it looks at `_lock_free` and appends in one expression, with no call in between, where the GIL lets
             no other thread run and nothing else happen; tests/core/test_interpreter.py reads the bytecode to pin that.
 Lock order  take lock -> put lock. A put never asks for the take lock while it holds this one.
 Waiting     Putters wait for room, each parked on a waiter of its own. A take from a full queue wakes one putter once
@@ -83,6 +84,7 @@ class PutSide(Generic[T]):
         "_items",
         "_limit",
         "_lock_free",
+        "_open_ended",
         "_put_lock",
         "_putters",
         "_take_side",
@@ -95,6 +97,7 @@ class PutSide(Generic[T]):
         self._putters: Waiters = []
         self._capacity = capacity
         self._limit = UNBOUNDED if capacity is None else capacity
+        self._open_ended = capacity is None
         self._lock_free = WITH_GIL and capacity is None
         self._closed: type[ShutDown] | None = None
         self._announced = False  # the take side knows that this is not empty; guarded by its lock
@@ -124,7 +127,11 @@ class PutSide(Generic[T]):
                 lock.acquire()
             elif not acquire_before(lock, deadline):
                 raise self._refusal(Full, item, timeout)
-            if len(self._items) < self._limit or (refused := self._wait_for_room_locked(block, deadline)) is None:
+            if (
+                self._open_ended
+                or len(self._items) < self._limit
+                or (refused := self._wait_for_room_locked(block, deadline)) is None
+            ):
                 self._items.append(item)
             lock.release()
             if not self._announced:
@@ -325,12 +332,14 @@ class PutSide(Generic[T]):
         self._capacity = capacity
         if self._closed is None:
             self._limit = UNBOUNDED if capacity is None else capacity
+            self._open_ended = capacity is None
             self._lock_free = WITH_GIL and capacity is None
         self._wake_putter_locked()
 
     def _close_locked(self, error: type[ShutDown]) -> None:
         self._closed = error
         self._limit = -1
+        self._open_ended = False
         self._lock_free = False
         wake_all(self._putters)
 

@@ -156,6 +156,7 @@ class HookedQueue(Queue[T]):
         self._put_lock = cast(Any, self.mutex)
         self._capacity = maxsize if maxsize > 0 else None
         self._limit = -1  # so that `_wait_for_room_locked` is asked
+        self._open_ended = False
         self._lock_free = False
         self._closed = None
         self._announced = True

@@ -97,11 +97,12 @@ class TakeSide(Readiness[T]):
             if self._stale:
                 self._read_stale_locked()
             chosen = own if own is not None else self._groups[0].cursor
-            if chosen is None or not chosen._items:
+            if chosen is None or not (items := chosen._items):
                 chosen = self._wait_locked(own, block, deadline)
+                if chosen is not None:
+                    items = chosen._items
             full = False
             if chosen is not None:
-                items = chosen._items
                 item = items[0]
                 sub = chosen
                 sub._in_flight += 1
