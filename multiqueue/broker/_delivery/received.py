@@ -29,7 +29,7 @@ class Delivery:
         self.message: Message = entry.message
         # As of this delivery; the entry itself goes on living.
         self.delivery_count: int = entry.delivery_count
-        self.redelivered: bool = entry.redelivered
+        self.redelivered: bool = entry.delivery_count > 1 or entry.maybe_delivered
 
     @property
     def queue(self) -> EntryQueue:
