@@ -105,14 +105,14 @@ class MemoryManager:
         self._work = threading.Condition(self._lock)
         self._progress = threading.Condition(self._lock)  # a load or a commit has ended
         # The state machine, for a caller that holds the lock, or asks for a moment's figure.
-        self.paging = Paging(limit, ENTRY_BYTES)
+        self.paging: Paging = Paging(limit, ENTRY_BYTES)
         self._loads = Loads(self.paging)
         self.largest_body: int = self.paging.largest_message - MESSAGE_BYTES  # what is more is refused
         self._readers: dict[Area, AreaReader] = {}
         self._threads: list[threading.Thread] = []
         self._pieces: deque[Callable[[], bool]] = deque()  # of what takes long
         self._closed = False
-        self.reservations = Reservations(self, self.paging, lambda: bool(self._readers), self.do_later)
+        self.reservations: Reservations = Reservations(self, self.paging, lambda: bool(self._readers), self.do_later)
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
         self._telling = 0  # lists that were served, and whose consumers are not told yet
