@@ -150,7 +150,7 @@ show("walk-through-4.svg", order({"submitted": submitted, "run": ran}))
 # %% [markdown]
 # ## 6. Spark, read by one loop
 #
-# Many DataFrames, one bounded sub-queue each: their rows as they come. Who is faster may differ, so here is how many.
+# Many DataFrames, one bounded sub-queue each: their rows as they come. Their order may differ, so here is how many.
 
 # %%
 from collections import Counter

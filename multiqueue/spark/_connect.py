@@ -30,8 +30,10 @@ STOPPED = (
     "INVALID_HANDLE.SESSION_CHANGED",
 )
 UNAVAILABLE = "StatusCode.UNAVAILABLE"  # gRPC's word when no server answers, and the client has tried long enough
-# What gRPC says, in a ValueError, of a channel that `stop()` has closed and does not yet report as closed.
+# What gRPC says of a channel that `stop()` has closed while the session does not yet report that: of a call that
+# begins, in a ValueError, and of one that was under way.
 CLOSED_CHANNEL = "Cannot invoke RPC"
+CLOSED_BENEATH = "Channel closed!"
 
 
 class ConnectBackend:
@@ -128,7 +130,7 @@ class ConnectBackend:
         if isinstance(error, ValueError) and str(error).startswith(CLOSED_CHANNEL):
             return True
         # The server may be gone before it can say so; then the client's errors have no condition.
-        return is_sparks_own(error) and self._is_stopped()
+        return is_sparks_own(error) and (CLOSED_BENEATH in str(error) or self._is_stopped())
 
     def is_gone(self, error: BaseException) -> bool:
         return is_sparks_own(error) and UNAVAILABLE in str(error)

@@ -94,7 +94,7 @@ def test_a_stream_that_nobody_reads_is_bounded(
     client: Client, broker: Broker, slow: Callable[[bytes], socket.socket]
 ) -> None:
     """A client that does not read misses samples: the server keeps no more than two answers for it. (monitor 7)"""
-    for number in range(2000):
+    for number in range(4000):
         broker.declare_queue(f"q{number}" + "x" * 200)
     answer = len(client("GET", "/api/queues").text)
     head = b"GET /api/events?look=%2Fapi%2Fqueues HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n"

@@ -84,7 +84,7 @@ def test_submitting_to_a_stopped_session_says_so() -> None:
 
 
 def test_a_channel_that_a_stop_has_closed_is_a_stop(need_module: Callable[[str, str], None]) -> None:
-    """On Connect a call in the moment of the stop meets gRPC's closed channel; any other ValueError is the item's."""
+    """On Connect a call in the moment of the stop, or under way, meets gRPC's closed channel; others are the item's."""
     need_module("grpc", "Spark Connect's client is not installed: pip install 'pyspark[connect]'")
     import grpc
     from pyspark.errors.exceptions.connect import SparkConnectGrpcException
@@ -95,6 +95,10 @@ def test_a_channel_that_a_stop_has_closed_is_a_stop(need_module: Callable[[str, 
     with pytest.raises(ValueError) as caught:
         channel.unary_unary("/service/method")(b"")
     assert backend.is_stop(caught.value)
+    channel = grpc.insecure_channel("127.0.0.1:1")
+    under_way = channel.unary_unary("/service/method").future(b"", wait_for_ready=True)
+    channel.close()  # the client closes its channel, and only then says that it is closed
+    assert backend.is_stop(SparkConnectGrpcException(str(under_way.exception())))
     gone = SparkConnectGrpcException(
         "<_InactiveRpcError of RPC that terminated with:\n\tstatus = StatusCode.UNAVAILABLE"
     )
