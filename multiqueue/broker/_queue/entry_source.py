@@ -4,8 +4,8 @@ A queue has one source at a time: `ResidentEntries` keeps all of them in memory,
 
 Promise     Strict order: an entry keeps its place for its whole life, and a reader is given the first entry, in service
             order, that it may have. Nothing is overlooked that comes back behind a reader: see `cursor`.
-State       Guarded by the queue's lock. No user code and no I/O in here: what is to be done once the lock is free is
-            appended to `after`.
+State       Guarded by the queue's lock. No user code and no I/O in here: a method appends to `after` what its caller
+            does once the lock is free.
 Source      Broker-J, AbstractQueue and its entry lists; readers and their return log are ours.
 """
 

@@ -418,7 +418,7 @@ class BrokerQueue:
     def when_caught_up(self, callback: Callable[[], object]) -> bool:
         """While publishers wait for what is on its way to a store, have `callback` called once they need not.
 
-        False when they need not now. Unlike room, it comes whatever consumers do.
+        False when they do not wait now. The store's commits end this wait; no consumer has to take anything for it.
         """
         with self._lock:
             is_behind = self.state.limit.is_behind and not self.state.deleted

@@ -3,8 +3,9 @@
 Promise     No lost wake-up: while an entry is available and an interested consumer could take it, some consumer is
             NOTIFIED; and a NOTIFIED one either takes an entry or passes the baton. "Who is told" in
             docs/design/broker-queue.md has the proof.
-State       Guarded by the queue's lock. No user code and no I/O in here: what is to be done once the lock is free is
-            appended to `after`, which also keeps a dropped entry alive, so that no message's body ends under the lock.
+State       Guarded by the queue's lock. No user code and no I/O in here: a method appends to `after` what its caller
+            does once the lock is free. That list also keeps a dropped entry alive, so that no message's body ends
+            under the lock.
 Source      Broker-J, AbstractQueue; "Consumer-Queue Interactions".
 """
 
