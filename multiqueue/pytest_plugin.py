@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from multiqueue.client import Connection
 
 LOOK_AGAIN = 0.002  # seconds between two looks at a queue
-GRACE = 0.1  # seconds in which a client answers that its connection is closed; one that nobody reads never does
+GRACE = 0.1  # seconds in which a client answers that its connection is closed; one that no thread reads never does
 
 
 class BrokerForTests:

@@ -37,7 +37,7 @@ SHARED = {
 
 
 def pytest_configure() -> None:
-    """Take SIGINT even where whoever started the run ignores it, as shells do for what runs in the background.
+    """Take SIGINT even where the starter of the run ignores it, as shells do for what runs in the background.
 
     Programs that tests start inherit an ignored signal, and those that are to end by it never would.
 

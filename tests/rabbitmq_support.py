@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 STARTS_WITHIN = 90.0  # seconds; on a quiet machine it takes 5
-# Runs a command until its standard input ends, which it does when whoever holds the other end closes it or dies.
+# Runs a command until its standard input ends, which it does when the holder of the other end closes it or dies.
 _WHILE_WE_LIVE = 'trap : TERM; ("$@"; kill -TERM 0) & cat >/dev/null; kill -TERM 0; wait'
 _SERVERS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/usr/local/sbin/rabbitmq-server")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 TASKS = 2
 HELD = 1_000  # events, by hand
-LOOK_AGAIN = 0.005  # seconds; nobody is told when an accumulator grows
+LOOK_AGAIN = 0.005  # seconds; no listener is told when an accumulator grows
 EVENT_RATE = Metric("rate", "events/s")
 FIRST = Metric("first", "s", "less")  # from the start of the job to the first event
 

@@ -1,6 +1,6 @@
 """The workload `backlog`: millions of messages published and drained through a broker with little memory.
 
-Runs in a process of its own, so that its memory is nobody else's: `python -m multiqueue.bench._store_backlog N`.
+Runs in a process of its own, so that its memory is its own: `python -m multiqueue.bench._store_backlog N`.
 `MULTIQUEUE_BENCH_BACKLOG` says how many messages; a record has 5,000,000, which take a quarter of an hour a round.
 """
 

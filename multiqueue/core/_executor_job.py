@@ -55,7 +55,7 @@ class LaneFuture(Future[T]):
             if left:
                 self.cancel_taken()
         except BaseException:
-            if left and self.withdraw is not None:  # interrupted before it was cancelled, and nobody else will end it
+            if left and self.withdraw is not None:  # interrupted before its cancel; no other thread will end it
                 self.cancel_taken()
             raise
         return True if left else False  # noqa: SIM210 - a call could be interrupted

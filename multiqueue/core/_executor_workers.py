@@ -19,7 +19,7 @@ Membership  Counting comes before the put: a put that succeeds finds a worker st
             The workers do not refer to their executor or lanes. When the last of those is gone its `Keeper` ends
             the workers: what waits is still run, as in the standard library. At interpreter exit the same.
             A submit that is interrupted has submitted the job or has not, and in the latter case leaves no count
-            behind: nobody counts without a record of it (`Job.counted`, `Contract.holds`) that a handler reads.
+            behind: no thread counts without a record of it (`Job.counted`, `Contract.holds`) that a handler reads.
             A forked child has none of the threads: there the workers are broken, and say so.
 Hazards     Those of `_take_side`. No call ends the body of a `with`, as in `return f()`: an exception right after it
             would find the lock held.
@@ -362,7 +362,7 @@ class Workers:
                 job.run()
             except BaseException as error:
                 if job is not None:
-                    job.refuse(error)  # nobody waits for ever because of our mistake
+                    job.refuse(error)  # no thread waits for ever because of our mistake
                 raise
             finally:
                 self._done_with(subqueue, job)

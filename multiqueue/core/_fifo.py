@@ -415,10 +415,10 @@ class Fifo(PutSide[T]):
         plain = self._plain
         self._settle_locked()
         assert self._plain or not plain, "one that is taken for plain is plain"
-        assert not (self._putters and len(self._items) < self._limit), "nobody waits for room while there is room"
-        assert not (self._own_takers and self._items), "nobody waits for an element while there is one"
+        assert not (self._putters and len(self._items) < self._limit), "no putter waits for room while there is room"
+        assert not (self._own_takers and self._items), "no taker waits for an element while there is one"
         assert self._swept is None, "what was discarded is counted"
-        assert not (self._joiners and self._unfinished() <= 0), "nobody waits for a join that is fulfilled"
+        assert not (self._joiners and self._unfinished() <= 0), "no joiner waits for a join that is fulfilled"
         assert not (self._joiners_of_all and (self._unfinished() <= 0 or not self._attached)), "nor for one removed"
         if self._items:
             assert linked == self._is_eligible(), "what is ready is linked, and nothing else"

@@ -411,7 +411,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         assert priorities == sorted(set(priorities)), "groups stand in ascending order, each once"
         ready = [sub for sub in attached if sub._items and sub._is_eligible()]
         assert all(sub._next is not None for sub in ready), "what is ready is linked"
-        assert not (self._takers and ready), "nobody waits while something is ready"
+        assert not (self._takers and ready), "no taker waits while something is ready"
 
     def _renew_after_fork(self) -> None:
         self._registry_lock = cast(ReentrantLock, _sync.RLock())

@@ -328,7 +328,7 @@ class Run:
             lock.take()
             return True
         if blocking and timeout < 0:
-            raise Deadlock(f"the scenario waits for {lock!r}, held by {self._name(lock.owner)}, and nobody runs")
+            raise Deadlock(f"the scenario waits for {lock!r}, held by {self._name(lock.owner)}, and no thread runs")
         self._now += max(timeout, 0.0)
         return False
 

@@ -70,7 +70,7 @@ class PaperTransport:
 class Desk:
     """One connection, its transport, and an I/O thread that is this one: `run` gives its loop a moment.
 
-    Whoever made the I/O thread closes its loop.
+    The caller, which made the I/O thread, closes its loop.
     """
 
     def __init__(self, server: Server, io: IoThread) -> None:

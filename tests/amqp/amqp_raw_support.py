@@ -236,7 +236,7 @@ class RawClient:
         return self.call(channel, commands.Queue.Declare, queue=queue, arguments=dict(arguments or {}), **flags)
 
     def ready(self, queue: str) -> int:
-        """How many messages nobody has."""
+        """How many messages are ready."""
         answer: Any = self.declare(queue, passive=True)
         assert isinstance(answer, commands.Queue.DeclareOk), answer
         return int(answer.message_count or 0)

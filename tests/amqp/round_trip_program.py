@@ -509,7 +509,7 @@ def last_consumer(peer: Peer, count: int) -> Iterator[None]:
 
 
 def nothing(peer: Peer, count: int) -> Iterator[None]:
-    """A second in which nobody does anything."""
+    """A second in which no client does anything."""
     peer.tell("transient", count)
     yield
     time.sleep(1)

@@ -1,4 +1,4 @@
-"""The codec against pamqp as oracle, and against bytes that nobody would send."""
+"""The codec against pamqp as oracle, and against bytes that no client would send."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ def test_every_cut_of_a_method_is_refused() -> None:
 
 
 def test_nesting_is_bounded() -> None:
-    """A table nested a thousand deep is refused, not followed; nobody's stack ends."""
+    """A table nested a thousand deep is refused, not followed; no stack overflows."""
     deep = b""
     for _ in range(1000):
         inner = b"\x01aF" + len(deep).to_bytes(4) + deep

@@ -51,7 +51,7 @@ def test_a_confirm_follows_the_commit(client: RawClient, broker: StoredBroker) -
 
 
 def test_a_commit_that_ends_after_its_channel(client: RawClient, broker: StoredBroker) -> None:
-    """It is told to nobody: neither on the channel that was closed, nor on its successor."""
+    """No channel hears of it: neither the one that was closed, nor its successor."""
     published(client, broker, 1)
     client.publish("nonesuch", "", b"x")
     assert client.channel_error()[0] == 404

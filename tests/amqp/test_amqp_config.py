@@ -268,7 +268,7 @@ def test_status(broker: Broker, url: str) -> None:
 
 
 def test_status_of_nobody(url: str) -> None:
-    """Nobody there, a wrong password, no URL: one sentence each."""
+    """No server there, a wrong password, no URL: one sentence each."""
     with pytest.raises(ClientError, match=r"cannot connect to .*127\.0\.0\.1:1: .*Connection refused"):
         fetch_status("amqp://127.0.0.1:1")
     with pytest.raises(ClientError, match="the server refused: ACCESS_REFUSED"):
@@ -324,7 +324,7 @@ def test_hash_password() -> None:
 
 @pytest.mark.parametrize(("given", "said"), [(b"", "no password"), (b"\n", "no password"), (b"\xff\n", "not UTF-8")])
 def test_hash_of_nothing(given: bytes, said: str) -> None:
-    """No password, and one that nobody could send, are refused: their hashes would let somebody in."""
+    """No password, and one that no client could send, are refused: their hashes would let a client in."""
     from multiqueue.cli import main
 
     done = CliRunner().invoke(main, ["broker", "hash-password"], input=given)

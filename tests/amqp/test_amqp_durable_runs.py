@@ -1,4 +1,4 @@
-"""Durable publishes that one read brings go to the store together, and nobody can tell but by the time it takes.
+"""Durable publishes that one read brings go to the store together, and clients can tell by the time alone.
 
 The test is the peer, its socket and the event loop, so that it decides what arrives together, and it decides when the
 store commits.
@@ -148,7 +148,7 @@ def test_bytes_that_are_no_frames_cost_nothing_before_them(peer: Desk, broker: S
 
 
 def test_an_ack_does_not_overtake_a_publish(peer: Desk, broker: StoredBroker) -> None:
-    """Whoever passes a message on and then acks it has it stored somewhere, whenever the store dies."""
+    """A client that passes a message on and then acks it has it stored somewhere, whenever the store dies."""
     broker.memory.release()
     broker.publish(Message(b"in", routing_key="q", persistent=True))
     broker.declare_queue("out", durable=True)
@@ -224,7 +224,7 @@ def test_a_transaction_stands_behind_what_was_published_before_it(peer: Desk, br
 
 
 def test_a_store_at_its_end_closes_the_connection(peer: Desk, broker: StoredBroker) -> None:
-    """Whoever has published in the same read is not confirmed, and hears of it."""
+    """A client that published in the same read is not confirmed, and hears of it."""
     broker.memory.fail_at(1, StoreFailed("the disk failed"))
     peer.say(publish(b"1"))
     assert commit_fails(peer, broker) == [amqp.Nack(1, False, False)]

@@ -1,4 +1,4 @@
-"""Methods whose work has no bound: it is done on another thread, and nobody else's connection waits for it."""
+"""Methods whose work has no bound: another thread does it, and no other connection waits for it."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def amqplain(user: str, password: str) -> bytes:
     ("mechanism", "response"), [("PLAIN", b"\0guest\0guest"), ("AMQPLAIN", amqplain("guest", "guest"))]
 )
 def test_mechanisms(mechanism: str, response: bytes, any_url: str) -> None:
-    """PLAIN and AMQPLAIN let in whoever knows the password (P4)."""
+    """PLAIN and AMQPLAIN let in a client that knows the password (P4)."""
     RawClient(any_url, mechanism=mechanism, response=response).close()
 
 

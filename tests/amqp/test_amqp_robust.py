@@ -1,4 +1,4 @@
-"""Peers that are slow, silent, cut off or hostile: what they cost themselves, and nobody else."""
+"""Peers that are slow, silent, cut off or hostile: they cost themselves, and no other client."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_any_methods_in_any_order(server: Server, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_slow_handshake_is_cut(broker: Broker) -> None:
-    """Whoever has not opened its connection in time is cut, however it spends that time; others go on."""
+    """A client that has not opened its connection in time is cut, however it spends that time; others go on."""
     with amqp.serve(broker) as server, RawClient(server.url) as good:
         server.settings = ServerSettings(handshake_timeout=0.3)
         silent, begun, trickling = (connected(server) for _ in range(3))
@@ -424,7 +424,7 @@ def test_a_close_waits_for_a_commit_under_way(broker: Broker, commit_gate: Gate)
 
 
 def test_a_client_that_leaves_during_its_commit(broker: Broker, server: Server, commit_gate: Gate) -> None:
-    """Its commit is finished, and then its channels end: nobody rolls back what another thread commits."""
+    """Its commit is finished, and then its channels end: no thread rolls back what another one commits."""
     begun, gate = commit_gate
     broker.declare_queue("q")
     client = RawClient(server.url)

@@ -1,4 +1,4 @@
-"""What comes in a row is done in one step, and nobody can tell.
+"""The session does frames that come in a row in one step, and no client can tell.
 
 The test is the peer, its socket and the event loop, so that it decides what arrives together.
 """

@@ -318,7 +318,7 @@ def test_mutual_tls(broker: Broker, certificates: Path) -> None:
 
 
 def test_external_without_a_certificate(server: Server) -> None:
-    """Nobody logs in by a certificate that was not asked for."""
+    """No client logs in by a certificate that the server did not ask for."""
     client = RawClient(server.url, opens=False, mechanism="EXTERNAL", response=b"root")
     client.start_ok()
     assert client.connection_error()[0] == 403
@@ -361,7 +361,7 @@ def test_an_address_that_cannot_be_had(broker: Broker, server: Server) -> None:
 
 
 def test_connections_end_with_their_virtual_host(broker: Broker, server: Server) -> None:
-    """They are told so; nobody has permissions there any more but by `*`, and other connections go on."""
+    """They are told so; no user has permissions there any more but by `*`, and other connections go on."""
     broker.add_virtual_host("other")
     server.access.put(User.with_password("eve", "x", {"other": Permissions(), "/": Permissions()}))
     with (

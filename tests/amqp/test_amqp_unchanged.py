@@ -1,4 +1,4 @@
-"""What nobody changes leaves in the bytes it came in: through dead letters, stores, restarts and rewritten headers."""
+"""An unchanged message leaves in the bytes it came in: through dead letters, stores, restarts and rewritten headers."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def test_rows_of_older_versions_are_read(row: bytes, delivered: dict[str, Any]) 
 
 def test_a_restart_keeps_the_bytes(tmp_path: Path) -> None:
     """Over sockets: a persistent message with odd headers, BCC and no more properties than it needs, before and after
-    the broker was closed and opened again; and its dead letter goes to its BCC key, which nobody was shown."""
+    the broker was closed and opened again; and its dead letter goes to its BCC key, which no consumer was shown."""
     odd = _long(b"", _table([("l", b"l" + (7).to_bytes(8)), ("s", _long(b"S", b"\xff"))]))
     bcc = _long(b"", _table([("BCC", _long(b"A", _long(b"S", b"hidden")))]))[4:]
     sent = b"\x30\x04" + (int.from_bytes(odd[:4]) + len(bcc)).to_bytes(4) + odd[4:] + bcc + b"\x02" + b"\x01c"

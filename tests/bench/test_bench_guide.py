@@ -14,7 +14,7 @@ GUIDE = (Path(__file__).resolve().parents[2] / "docs/guides/benchmarks.md").read
 
 
 def test_the_example_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever copies the workload from the guide gets a ratio."""
+    """A reader who copies the workload from the guide gets a ratio."""
     (code,) = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
     exec(compile(code, "benchmarks.md", "exec"), {})
     assert float(capsys.readouterr().out) > 0

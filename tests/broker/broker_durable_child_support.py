@@ -58,7 +58,7 @@ def pipeline(broker: Broker, numbers: itertools.count[int]) -> None:
     """Waits for none; confirms come from the store's thread."""
     for number in numbers:
         published = broker.publish_nowait(message(number, exchange="all"))
-        if number % 100 < 2:  # at most so many are on their way that nobody has heard of
+        if number % 100 < 2:  # at most so many are on their way unheard of
             published.wait()
         published.add_done_callback(lambda error, number=number: say("P", number) if error is None else None)  # type: ignore[misc]
 

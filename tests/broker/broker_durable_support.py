@@ -119,7 +119,7 @@ def keepers(path: Path, kind: str, **options: Any) -> Iterator[Keeper]:
 
 @contextmanager
 def holding(store: MemoryStore) -> Iterator[None]:
-    """A block in which nothing is committed; whatever happens in it, nobody waits for ever."""
+    """A block in which nothing is committed; whatever happens in it, no thread waits for ever."""
     store.hold()
     try:
         yield
@@ -133,7 +133,7 @@ def persistent(body: bytes = b"", key: str = "q", **properties: Any) -> Message:
 
 
 def bodies(host: VirtualHost, queue: str = "q") -> list[object]:
-    """What a queue has that nobody has."""
+    """The ready messages of a queue."""
     return [message.body for message in host.queue(queue).browse()]
 
 

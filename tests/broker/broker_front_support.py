@@ -44,5 +44,5 @@ class RoutingPlan:
 
 
 def bodies(queue: BrokerQueue) -> list[object]:
-    """The bodies of the messages on a queue that nobody has, in order."""
+    """The bodies of the ready messages on a queue, in order."""
     return [message.body for message in queue.browse()]

@@ -120,7 +120,7 @@ class PagingModel:
         self.check()
 
     def open(self, count: int, size: int, colour: str, levels: int = 1) -> None:
-        """Messages that the store had when the queue was opened, and nobody has seen yet."""
+        """Messages that the store had when the queue was opened, and no consumer has seen yet."""
         for index in range(count):
             self.number += 1
             level = index * levels // count
@@ -402,7 +402,7 @@ class PagingModel:
 
     def _can_give(self, consumer: Consumer) -> int:
         """What is left for a consumer when everybody has given: not what is taken, what only memory has, nor the first
-        message of whoever has credit as well. Consumers take more in here than they were admitted for. One for whom
+        message of a consumer with credit. Consumers take more in here than they were admitted for. One for whom
         nothing is set aside waits while what is taken has three eighths of the budget."""
         kept = self.paging.amounts[Account.WRITING] + self.paging.amounts[Account.UNPAGED]
         kept += ENTRY_BYTES * len(self.taken())
@@ -416,7 +416,7 @@ class PagingModel:
         return 0 if is_to_wait and not consumer.target.browses else self.limit - kept
 
     def end(self) -> None:
-        """With everything settled and nobody there, nothing is charged (bounded-memory 10)."""
+        """With everything settled and no consumer there, nothing is charged (bounded-memory 10)."""
         self.quiesce()
         while self.consumers:
             self.leave(self.consumers[0])

@@ -129,7 +129,7 @@ def test_a_value_that_cannot_be_kept_says_where_it_stands() -> None:
 
 
 def test_what_is_no_message_is_refused() -> None:
-    """Bytes that nobody encoded are an error, not an empty message."""
+    """Bytes that the codec did not write are an error, not an empty message."""
     for properties in (b"", b"[]", b"{", b"\xff"):
         with pytest.raises(ValueError, match=r"."):
             decode_message(properties, b"")

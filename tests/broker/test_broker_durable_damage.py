@@ -1,4 +1,4 @@
-"""Rows that are gone from a store although nobody has settled their messages: told wherever they are met."""
+"""Rows that are gone from a store although their messages were not settled: each reader of them tells so."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ READERS: dict[str, Callable[[VirtualHost], object]] = {
 
 @pytest.mark.parametrize("read", READERS.values(), ids=list(READERS))
 def test_a_body_that_is_gone_is_damage(damaged: Damaged, read: Callable[[VirtualHost], object]) -> None:
-    """Whoever would read a message whose body is gone is told that the store is damaged, and where to look further."""
+    """A reader of a message whose body is gone is told that the store is damaged, and where to look further."""
     damaged.lose("body")
     host = damaged.open()
     with pytest.raises(StoreDamaged, match=r"the body of message \d+ of queue 'q'.* is gone .*store check"):
@@ -121,7 +121,7 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unread")
 def test_a_header_that_goes_while_the_queue_is_open_is_damage_for_a_get(damaged: Damaged) -> None:
-    """A get that finds nothing, while messages are counted that nobody has, does not say that the queue is empty."""
+    """A get that finds nothing, while messages are counted as ready, does not say that the queue is empty."""
     host = damaged.open()
     damaged.lose("header")
     with pytest.raises(StoreDamaged, match=r"1 messages of queue 'q'.* are gone"):

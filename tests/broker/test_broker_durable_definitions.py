@@ -188,7 +188,7 @@ def test_a_name_that_is_used_again_is_another_queue(keeper: Keeper) -> None:
     assert bodies(host) == [b"new"]
 
 
-def test_a_declaration_waits_for_its_commit_whoever_came_first() -> None:
+def test_a_second_declaration_waits_for_the_commit_too() -> None:
     """Two threads declare one queue: neither returns before the definition is committed, once (broker-durability 8)."""
     store = MemoryStore()
     host = VirtualHost(store=store)
@@ -290,7 +290,7 @@ def test_an_argument_that_cannot_be_stored_is_refused(keeper: Keeper) -> None:
 
 
 def test_a_declaration_after_the_store_failed_raises() -> None:
-    """Fail-stop holds for definitions as well, and for whoever waits for one."""
+    """Fail-stop holds for definitions as well, and for callers that wait for one."""
     store = MemoryStore()
     host = VirtualHost(store=store)
     store.fail_at(1, StoreFailed("the disk failed"))

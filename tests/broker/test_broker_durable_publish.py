@@ -129,7 +129,7 @@ def test_a_transient_message_does_not_overtake_one_that_waits_for_its_commit(
 
 
 def test_a_transient_message_joins_even_when_its_turn_is_refused(host: VirtualHost, store: MemoryStore) -> None:
-    """A full store keeps nobody out who needs no room in it."""
+    """A full store keeps no publisher out that needs no room in it."""
     store.hold()
     first = host.publish_nowait(persistent(b"1"))
     host.publish(Message(b"2", routing_key="q"))
@@ -336,7 +336,7 @@ def test_a_message_whose_queue_is_deleted_meanwhile_leaves_nothing(host: Virtual
 
 
 def test_a_store_that_fails_ends_everything(host: VirtualHost, store: MemoryStore) -> None:
-    """Whoever waits is told, subscriptions end, and nothing is accepted until the virtual host is opened again.
+    """Waiting publishers are told, subscriptions end, and nothing is accepted until the virtual host is opened again.
 
     (broker-durability 11)
     """
@@ -387,7 +387,7 @@ def test_a_publish_after_the_close_is_refused(host: VirtualHost, store: MemorySt
 
 
 def test_a_confirm_may_publish(host: VirtualHost, caplog: pytest.LogCaptureFixture) -> None:
-    """A callback of a confirm waits for no commit, and one that fails stops nobody."""
+    """A callback of a confirm waits for no commit, and one that fails stops no other."""
     echoes: list[bool] = []
 
     def confirmed(error: BaseException | None) -> None:

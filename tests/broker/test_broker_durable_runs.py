@@ -73,7 +73,7 @@ def test_the_store_has_nothing_before_it_is_handed_in(
 
 
 def test_a_long_run_is_handed_in_by_itself(store: MemoryStore, publisher: Publisher) -> None:
-    """Whoever publishes without a pause keeps the store at work: it gets 64 messages at a time."""
+    """A publisher without a pause keeps the store at work: it gets 64 messages at a time."""
     store.hold()
     for _ in range(150):
         publisher.publish(persistent())
@@ -258,7 +258,7 @@ def test_a_crash_leaves_a_beginning(host: VirtualHost, store: MemoryStore, publi
 def test_a_store_that_fails_in_a_run_tells_of_all_of_it(
     host: VirtualHost, store: MemoryStore, publisher: Publisher, told: Told
 ) -> None:
-    """Nobody knows what it has, so none is confirmed, no room is kept, and the virtual host is at its end."""
+    """The store may have any of them, so none is confirmed, no room is kept, and the virtual host is at its end."""
     queue = host.queue("q")
     store.fail_at(2, FAILED)
     for number in range(3):
@@ -274,7 +274,7 @@ def test_a_store_that_fails_in_a_run_tells_of_all_of_it(
 def test_a_store_at_its_end_takes_nothing(
     host: VirtualHost, store: MemoryStore, publisher: Publisher, told: Told
 ) -> None:
-    """Handing in raises; what was kept for the messages is given back, and nobody is told anything later."""
+    """Handing in raises; what was kept for the messages is given back, and no publisher is told anything later."""
     queue = host.queue("q")
     for number in range(3):
         publisher.publish(persistent(), tag=number)

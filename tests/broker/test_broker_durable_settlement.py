@@ -80,7 +80,7 @@ def test_a_plain_accept_that_a_crash_undid_is_delivered_again_flagged() -> None:
 
 
 def test_a_waited_accept_raises_when_the_store_fails() -> None:
-    """Whoever waits for an accept is told that it may come back; a plain accept is silent."""
+    """A caller that waits for an accept is told that it may come back; a plain accept is silent."""
     store = MemoryStore()
     host = VirtualHost(store=store)
     host.declare_queue("q", durable=True)

@@ -161,7 +161,7 @@ def test_an_exchange_may_name_an_alternate() -> None:
 def test_unequal_arguments_are_refused_in_rabbitmqs_words(
     received: dict[str, object], current: dict[str, object], text: str
 ) -> None:
-    """Whoever searches for the message finds RabbitMQ's explanation of it."""
+    """A search for the message finds RabbitMQ's explanation of it."""
     name = next(iter({**received, **current}))
     with pytest.raises(PreconditionFailed, match=re.escape(f"inequivalent arg '{name}' for {WHERE}: {text}")):
         assert_same_arguments(WHERE, received, current)

@@ -172,7 +172,7 @@ def test_a_suspended_subscription_leaves_messages_to_others(broker: Broker) -> N
 
 
 def test_closing_a_subscription_waits_for_its_callback_and_gives_the_rest_back(broker: Broker) -> None:
-    """What the callback had begun is finished and settled; what nobody settled returns to its place, flagged.
+    """The callback's own message is finished and settled; unsettled ones return to their places, flagged.
 
     (broker-front 7)
     """
@@ -409,7 +409,7 @@ def test_a_browser_sees_messages_and_leaves_them(broker: Broker) -> None:
 
 
 def test_a_higher_priority_is_served_first_and_exclusive_use_excludes(broker: Broker) -> None:
-    """The consumer of lower priority gets what the other one has no credit for; nobody joins an exclusive one."""
+    """The consumer of lower priority gets what the other one has no credit for; no consumer joins an exclusive one."""
     broker.declare_queue("q")
     low, high = Inbox(accepts=False), Inbox(accepts=False)
     broker.consume("q", low, priority=-1)
@@ -497,7 +497,7 @@ def test_a_deleted_queue_is_forgotten_by_housekeeping_and_by_memory() -> None:
         assert gone() is None
 
 
-def test_alerts_are_told_to_whoever_asked() -> None:
+def test_alerts_are_told_to_listeners() -> None:
     """A threshold of depth that is reached is reported once, with the queue and the figures."""
     alerts: list[Alert] = []
     with Broker(on_alert=alerts.append) as broker:

@@ -95,7 +95,7 @@ def test_a_message_that_meets_the_deletion_of_its_queue_is_on_it_or_nowhere(hold
 
 
 def test_two_threads_that_declare_one_queue_get_one_queue(hold: Hold) -> None:
-    """Whoever comes second gets the queue of the first, and its own leaves no trace."""
+    """The second caller gets the queue of the first, and its own leaves no trace."""
 
     def scenario(run: Run) -> None:
         host = VirtualHost()
@@ -110,7 +110,7 @@ def test_two_threads_that_declare_one_queue_get_one_queue(hold: Hold) -> None:
 
 
 def test_a_queue_that_dies_while_it_is_declared_is_declared_anew(hold: Hold) -> None:
-    """The last consumer of an auto-delete queue goes while another thread declares it: whoever declares has a queue."""
+    """The last consumer of an auto-delete queue goes while another thread declares it: that thread has a queue."""
 
     def scenario(run: Run) -> None:
         host = VirtualHost()
@@ -120,7 +120,7 @@ def test_a_queue_that_dies_while_it_is_declared_is_declared_anew(hold: Hold) -> 
         declarer = run.spawn(lambda: host.declare_queue("q", auto_delete=True))
         run.join()
         # Declared just before it died, it is dead as any queue may be at the next moment; never a dead one beside
-        # a living one, and never a living one that nobody can find.
+        # a living one, and never a living one that no caller can find.
         assert declarer.result.is_deleted == (host.queues() == [])
         assert put(host, "q") == len(host.queues())
         host.check_invariants()

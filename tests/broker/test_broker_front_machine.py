@@ -44,7 +44,7 @@ class Oracle:
     queues: dict[str, list[Copy]] = field(default_factory=lambda: {name: [] for name in QUEUES})
 
     def ready(self, queue: str) -> list[Copy]:
-        """What nobody has, in the order of service."""
+        """The ready messages, in the order of service."""
         free = [copy for copy in self.queues[queue] if copy.received is None]
         return sorted(free, key=lambda copy: -copy.priority) if queue == "ranked" else free
 
@@ -157,7 +157,7 @@ class HostMachine(RuleBasedStateMachine):
 
     @rule()
     def pull(self) -> None:
-        """Nothing is stuck: whoever subscribes and has credit is given something as long as there is something."""
+        """Nothing is stuck: a subscriber with credit is given a message as long as there is one."""
         delivery = self.subscription.target.pull()
         if delivery is not None:
             self.take(Received(self.subscription.target, delivery))

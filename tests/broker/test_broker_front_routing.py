@@ -205,7 +205,7 @@ def test_an_auto_delete_exchange_goes_with_its_last_binding_and_may_take_others_
 
 
 def test_a_binding_to_an_end_that_is_gone_is_not_made(plan: RoutingPlan) -> None:
-    """Whoever looked an exchange up before it was deleted cannot bring it back by binding."""
+    """A caller that looked an exchange up before it was deleted cannot bring it back by binding."""
     source, queue = plan.exchange("x"), plan.queue("q")
     plan.topology.remove_exchange(source)
     assert not plan.topology.bind(Binding(source, queue, "k"))

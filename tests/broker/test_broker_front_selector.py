@@ -106,7 +106,7 @@ def test_unknown_and_unlike_types_match_nothing(text: str) -> None:
     ],
 )
 def test_an_error_names_the_character_where_the_selector_goes_wrong(text: str, position: int, problem: str) -> None:
-    """Whoever wrote the selector is told which character to look at and what was expected there."""
+    """The error tells which character of the selector to look at and what was expected there."""
     with pytest.raises(SelectorError, match=re.escape(problem)) as raised:
         Selector(text)
     assert (raised.value.position, raised.value.text) == (position, text)

@@ -96,7 +96,7 @@ def test_a_message_that_is_not_the_callers_any_more_stops_the_whole_commit(host:
 
 
 def test_what_management_took_away_counts_for_nothing(host: VirtualHost) -> None:
-    """A message that was stolen is nobody's fault: the rest of the transaction is committed."""
+    """A message that was stolen stops no transaction: the rest is committed."""
     put(host, "a", b"1")
     with host.transaction() as transaction:
         transaction.accept(take(host, "a"))

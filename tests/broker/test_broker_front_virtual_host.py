@@ -103,7 +103,7 @@ def test_a_queue_without_a_name_gets_one_that_nobody_has(host: VirtualHost) -> N
 
 
 def test_reserved_and_overlong_names_are_refused(host: VirtualHost) -> None:
-    """Names beginning with amq. are the broker's; a name that no frame can carry helps nobody."""
+    """Names beginning with amq. are the broker's; a name that no frame can carry is refused."""
     with refused("ACCESS_REFUSED - queue name 'amq.mine' contains reserved prefix 'amq.*'", AccessRefused):
         host.declare_queue("amq.mine")
     with refused("ACCESS_REFUSED - exchange name 'amq.mine' contains reserved prefix 'amq.*'", AccessRefused):
@@ -249,7 +249,7 @@ def test_an_exclusive_queue_belongs_to_its_owner_and_goes_with_it(host: VirtualH
 
 
 def test_an_exclusive_queue_without_an_owner_is_the_processs_own(host: VirtualHost) -> None:
-    """Whoever calls without an owner has it; a connection, which comes with one, does not."""
+    """A caller without an owner has it; a connection, which comes with one, does not."""
     mine = host.declare_queue("mine", exclusive=True)
     assert host.queue("mine") is mine
     with refused(LOCKED, ResourceLocked):
@@ -321,7 +321,7 @@ def test_a_mandatory_message_that_reaches_no_queue_is_returned_with_the_error(ho
 
 
 def test_an_immediate_message_is_returned_unless_somebody_wants_it_now(host: VirtualHost) -> None:
-    """It is not left on a queue that nobody reads; a willing consumer gets it."""
+    """It is not left on a queue without a reader; a willing consumer gets it."""
     queue = host.declare_queue("q")
     message = Message(b"now", routing_key="q")
     with pytest.raises(NoConsumers, match="NO_CONSUMERS") as raised:
@@ -613,7 +613,7 @@ def test_the_end_of_an_argument_may_call_the_host(host: VirtualHost) -> None:
 
 
 def test_many_threads_that_declare_the_same_things_get_the_same_things(host: VirtualHost) -> None:
-    """Whoever comes first makes it, everybody else gets that one, and there is one binding."""
+    """The first caller makes it, all others get that one, and there is one binding."""
     barrier = threading.Barrier(8)
     found: list[object] = []
 

@@ -148,7 +148,7 @@ def test_the_timers_of_messages_that_are_gone_are_swept() -> None:
 
 
 def test_a_delayed_message_is_overtaken_and_then_takes_its_place() -> None:
-    """Before its time nobody gets it; after it consumers are told, and it stands where it was put."""
+    """Before its time no consumer gets it; after it consumers are told, and it stands where it was put."""
     bench = Bench()
     consumer, browser = bench.consumer(), bench.consumer(browse=True)
     bench.put("later", delay=5)
@@ -342,7 +342,7 @@ def test_change_of_priority_moves_to_the_end_of_the_new_level() -> None:
 
 
 def test_a_get_takes_the_first_and_can_give_it_back() -> None:
-    """A get is an acquisition by whoever asks; nobody else may settle it."""
+    """A get is an acquisition by its caller; no other consumer may settle it."""
     bench = Bench()
     owner = object()
     assert bench.queue.get(owner) is None
@@ -582,7 +582,7 @@ def test_released_to_a_deleted_queue_is_gone_without_a_trace_unless_asked() -> N
 
 
 def test_a_failing_alert_callback_does_not_fail_the_put() -> None:
-    """Publishers do not pay for whoever listens to alerts."""
+    """Publishers do not pay for listeners to alerts."""
     errors: list[str] = []
     queue = BrokerQueue(
         "q",

@@ -1,4 +1,4 @@
-"""Housekeeping: who is visited, when, and that nobody else is."""
+"""Housekeeping: which queues it visits, when, and that it visits no other."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_an_outgrown_queue_is_visited_when_it_becomes_empty() -> None:
 
 
 def test_what_expires_in_a_temporary_store_is_dropped() -> None:
-    """The rows of a queue that pages have their time too, though nobody visits the queue for them."""
+    """The rows of a queue that pages have their time too, though no visit is planned for them."""
     desk = Desk(memory_limit=1 << 20)
     desk.declare()
     for _ in range(100):
@@ -192,7 +192,7 @@ def test_of_the_answer_and_what_is_asked_for_meanwhile_the_sooner_counts(
 
 
 def test_a_visit_that_fails_is_made_again() -> None:
-    """Whoever fails is visited at the next interval, and keeps nobody waiting."""
+    """A queue whose visit fails is visited at the next interval, and keeps no other waiting."""
     kept, other = Asking(None, None, fails=True), Asking(None, None)
     keeper = Housekeeping(clock=FakeClock(1000.0))
     for each in (kept, other):
@@ -203,7 +203,7 @@ def test_a_visit_that_fails_is_made_again() -> None:
 
 
 def test_what_was_planned_anew_does_not_pile_up() -> None:
-    """The plan's memory follows how many are planned, however often they were, and whoever went is not kept."""
+    """The plan's memory follows how many are planned, however often they were, and it keeps none that went."""
     keeper = Housekeeping(clock=FakeClock(1000.0))
     kept = Asking(None, None)
     keeper.add(kept)

@@ -67,7 +67,7 @@ class Office:
             self.given.append(entry.message.body)
 
     def work_off(self) -> list[Any]:
-        """Let everyone pull who was told; then nobody may be left waiting. All that was given, in order."""
+        """Let each consumer pull that was told; then none may be left waiting. All that was given, in order."""
         while self.told:
             self.pull(self.told.pop())
         self.queue.check_invariants()

@@ -52,7 +52,7 @@ SPECIFICATIONS = st.fixed_dictionaries(
 
 @dataclass(eq=False)
 class Item:
-    """A message as the model sees it. `owner` is None while nobody has it."""
+    """A message as the model sees it. `owner` is None while no consumer has it."""
 
     number: int
     message: Message
@@ -254,7 +254,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(client.is_obliged for client in self.clients))
     @rule(data=st.data())
     def serve(self, data: st.DataObject) -> None:
-        """Do as a scheduler does: pull for whoever was told, until nobody is left who was."""
+        """Do as a scheduler does: pull for each consumer that was told, until none is left."""
         while obliged := [client for client in self.clients if client.is_obliged]:
             client = data.draw(st.sampled_from(obliged))
             self._pull(client)

@@ -20,7 +20,7 @@ INTERESTED, NOTIFIED, NOT_INTERESTED = (
 
 
 def test_i1_counters_are_up_when_an_entry_can_be_seen() -> None:
-    """I1: whoever is told of an entry finds it counted."""
+    """I1: a consumer that is told of an entry finds it counted."""
     bench = Bench()
     seen: list[tuple[int, int]] = []
 
@@ -151,7 +151,7 @@ def test_i7_what_comes_back_behind_a_cursor_is_found() -> None:
     assert bench.pull_bodies(two) == ["a", "d"]
 
 
-def test_i7_many_releases_do_not_overtax_whoever_sleeps() -> None:
+def test_i7_many_releases_do_not_overtax_a_sleeper() -> None:
     """I7: a consumer that slept through more releases than are remembered starts over, and finds all."""
     bench = Bench()
     bench.put("a", "b", "c")
@@ -421,7 +421,7 @@ def test_g6_a_limit_in_bytes_alone_is_kept() -> None:
 
 
 def test_g7_closing_a_notified_consumer_passes_the_baton() -> None:
-    """G7: a consumer that is removed without having lost interest first leaves nobody waiting."""
+    """G7: a consumer that is removed without having lost interest first leaves no other waiting."""
     bench = Bench()
     first, second = bench.consumer(), bench.consumer()
     bench.put("a")

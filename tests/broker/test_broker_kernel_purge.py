@@ -125,7 +125,7 @@ def test_a_purge_leaves_what_others_have_and_what_is_past_its_time(desk: Desk) -
 
 
 def test_a_purge_that_is_told_to_stop_ends_after_a_slice(desk: Desk) -> None:
-    """Whoever purges a long queue can end that; what is left is whole, and in order."""
+    """The caller that purges a long queue can end that; the rest is whole, and in order."""
     desk.fill()
     answers = chain([False], repeat(True))
     purged = desk.queue.purge(lambda: next(answers))
@@ -162,7 +162,7 @@ def test_what_was_purged_does_not_come_back(tmp_path: Path) -> None:
 
 
 def test_deleting_a_long_queue_takes_no_longer_than_a_short_one() -> None:
-    """What stood on it goes piece by piece, at housekeeping, and nobody can have it; what others have is theirs."""
+    """Its ready messages go piece by piece, at housekeeping, and no consumer can have them; unsettled ones stay."""
     clock = FakeClock()
     keeper = Housekeeping(clock=clock)
     host = VirtualHost(clock=clock, wall_clock=clock, housekeeping=keeper)
@@ -227,7 +227,7 @@ def test_deleting_a_paged_queue_takes_no_longer_than_a_short_one(taker: str) -> 
 
 
 def test_a_queue_without_housekeeping_is_cleared_by_whoever_deletes_it() -> None:
-    """Where nobody comes later, nothing is left behind."""
+    """Where no consumer comes later, nothing is left behind."""
     host = VirtualHost()
     queue = host.declare_queue("q")
     for number in range(50_000):

@@ -1,4 +1,4 @@
-"""Pulling and settling in runs: what comes is the same as one by one, and nobody waits who would not have waited."""
+"""Pulling and settling in runs: as one by one come the same messages, and no consumer waits longer."""
 
 from __future__ import annotations
 

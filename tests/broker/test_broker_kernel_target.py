@@ -360,7 +360,7 @@ def test_a_closed_scheduler_has_no_threads_and_takes_no_connections() -> None:
 
 
 def test_callbacks_may_close_each_others_connections() -> None:
-    """Two callbacks, each closing the other's connection while both run: nobody waits for ever."""
+    """Two callbacks, each closing the other's connection while both run: neither waits for ever."""
     with Scheduler(2) as scheduler:
         connections = [scheduler.connection(name) for name in "ab"]
         both = threading.Barrier(2)
@@ -395,7 +395,7 @@ def test_a_window_does_not_bound_what_is_settled_on_delivery() -> None:
 
 
 def test_a_closed_session_makes_no_targets(scheduler: Scheduler) -> None:
-    """After `close` a session says so, instead of making targets that nobody runs."""
+    """After `close` a session says so, instead of making targets that no thread runs."""
     session = scheduler.connection().session("s")
     session.close()
     session.close()

@@ -41,7 +41,7 @@ class LazyMachine(PagingHostMachine):
 
     @rule(pick=st.integers(0, 3))
     def receive(self, pick: int) -> None:
-        """A consumer with a selector waits for the whole, as nobody else goes on."""
+        """A consumer with a selector waits for the whole, as no other thread adopts."""
         for taker in self.takers:
             self.adopt(taker.queue, 100)
         super().receive(pick)
@@ -52,7 +52,7 @@ class LazyMachine(PagingHostMachine):
         assert bodies == [copy.body for copy in self.lists.ready(name)]
 
     def change_the_budget(self, limit: int) -> None:
-        """Without this rule: what nobody adopts takes memory from other queues, which refuse."""
+        """Without this rule: messages that no thread adopts take memory from other queues, which refuse."""
 
     @invariant()
     def agrees(self) -> None:
@@ -70,7 +70,7 @@ class LazyForgetfulMachine(LazyMachine):
 
 @pytest.fixture
 def nobody_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever begins to page writes out what is adopted, and adopts nothing while there is memory."""
+    """A queue that begins to page writes out what is adopted, and adopts nothing while there is memory."""
     monkeypatch.setattr(spill, "_SLICE", 2)
     monkeypatch.setattr(test_broker_paging_host, "LIMIT", 100_000)
 
@@ -245,7 +245,7 @@ def test_what_expires_while_a_queue_is_adopted_is_dropped(
 
 def test_what_was_settled_before_it_was_adopted_does_not_come_back() -> None:
     """1. A durable queue begins to page.  2. A message that is not adopted yet is settled.  3. Its row is shown until
-    the deletion is committed, and nobody is given it.
+    the deletion is committed, and no consumer gets it.
     """
     store = MemoryStore()
     host = VirtualHost(store=store, memory_limit=20 * LIMIT)

@@ -206,7 +206,7 @@ class ForgetfulMachine(PagingHostMachine):
 
 @pytest.mark.slow(selected=True)
 def test_a_paged_host_over_memory_agrees_with_lists() -> None:
-    """With a budget of ten messages nothing is lost, doubled or out of order, whoever comes, goes, and crashes."""
+    """With a budget of ten messages nothing is lost, doubled or out of order, while consumers come, go and crash."""
     run(PagingHostMachine, 60, 30)
 
 
@@ -346,7 +346,7 @@ def test_a_thousand_consumers_of_one_queue_share_a_list(host: VirtualHost) -> No
 
 
 def test_a_refused_message_goes_to_others_alone(host: VirtualHost) -> None:
-    """Whoever refused a message goes on with a list of its own, and the others get what it refused."""
+    """A consumer that refused a message goes on with a list of its own, and the others get what it refused."""
     _publish(host, 3)
     first = host.subscribe("q")
     refused = first.get(timeout=PATIENCE)
@@ -418,7 +418,7 @@ def test_management_reaches_what_is_in_the_store_alone(host: VirtualHost) -> Non
 
 
 def test_a_look_ends_when_its_queue_is_deleted(host: VirtualHost) -> None:
-    """Whoever walks over messages that only memory had, and whose queue is deleted meanwhile, comes to an end."""
+    """A walk over messages that only memory had, and whose queue is deleted meanwhile, comes to an end."""
     host.memory_limit = 4 << 20
     _publish(host, 260)
     for number in range(40):

@@ -33,7 +33,7 @@ class Done:
 
 
 class Instant:
-    """A store that commits in the call, on the thread of whoever hands something in."""
+    """A store that commits in the call, on the thread that hands something in."""
 
     redeliver_floor = 0
 
@@ -126,7 +126,7 @@ class Office:
                 self.given.append(entry.message.body)
 
     def work_off(self) -> list[object]:
-        """Load, and let everyone pull who was told; then nobody may be left waiting. All that was given, in order."""
+        """Load, let each told consumer pull; then none may be left waiting. All that was given, in order."""
         while self.told or self.memory.paging.stirred:
             self.load()
             self.pull()
@@ -191,7 +191,7 @@ def test_settling_against_coming_back() -> None:
 
 
 def test_beginning_to_page_against_publishing_and_pulling() -> None:
-    """Whoever publishes and pulls while a queue begins to page loses nothing and is given nothing twice."""
+    """A client that publishes and pulls while a queue begins to page loses nothing and gets nothing twice."""
     for selects in (False, True):
 
         def scenario(run: Run, *, selects: bool = selects) -> None:

@@ -161,7 +161,7 @@ def test_one_match_behind_many_others_is_found_in_one_scan() -> None:
 
 
 def test_a_consumer_gets_its_message_while_others_hold_much_unsettled() -> None:
-    """What consumers have and do not settle gives way: it starves nobody."""
+    """Messages that consumers have and do not settle give way: they starve no queue."""
     model = PagingModel(limit=4000)
     greedy = model.join(None)
     assert greedy is not None
@@ -179,7 +179,7 @@ def test_a_consumer_gets_its_message_while_others_hold_much_unsettled() -> None:
 
 
 def test_a_consumer_without_a_bound_leaves_room_for_others() -> None:
-    """Whoever may have any number of messages, and settles none, is given no more once they take three eighths of the
+    """A consumer without a limit that settles no message is given no more once they take three eighths of the
     budget: one that was promised little gets that, and one that only looks sees on. Settling lets the first go on."""
     model = PagingModel(limit=4000)
     greedy, modest = model.join(None, credit=0), model.join(("green",), credit=1)
@@ -219,7 +219,7 @@ def test_a_list_refers_to_the_cache_where_the_budget_ends_and_catches_up() -> No
 
 
 def test_the_head_cache_is_empty_while_lists_need_the_memory() -> None:
-    """The head cache has what nobody else wants, and is the first to give."""
+    """The head cache has memory that no other user wants, and is the first to give."""
     model = PagingModel(limit=4000)
     for _ in range(12):
         model.publish(size=300)
@@ -427,7 +427,7 @@ def test_who_comes_while_a_long_list_leaves_gets_everything_in_order() -> None:
 
 
 def test_a_long_list_that_leaves_gives_its_room_to_who_needs_it() -> None:
-    """A message that stays in memory alone pushes it out: nobody has to wait for a loader."""
+    """A message that stays in memory alone pushes it out: no publisher has to wait for a loader."""
     model = PagingModel(limit=8000)
     consumer = model.join(("red",))
     assert consumer is not None

@@ -63,7 +63,7 @@ def test_a_priority_queue_keeps_its_levels_when_it_begins_to_page(host: VirtualH
     assert drain(host, 60) == expected
 
 
-def test_whoever_has_a_message_keeps_it_when_the_queue_begins_to_page(host: VirtualHost) -> None:
+def test_a_consumer_keeps_its_message_when_the_queue_begins_to_page(host: VirtualHost) -> None:
     """Deliveries from before are accepted, released to their place, rejected and counted as if nothing had been.
 
     (bounded-memory 12)
@@ -134,7 +134,7 @@ def test_a_browser_sees_nothing_twice_when_the_queue_begins_to_page(host: Virtua
 
 
 def test_a_consumer_that_waits_is_told_of_what_comes_after_the_queue_began_to_page(host: VirtualHost) -> None:
-    """Whoever found the queue empty before is notified of the next message, with a selector and without."""
+    """A consumer that found the queue empty is notified of the next message, with a selector and without."""
     queue = host.declare_queue("q")
     fill(host, range(3), colour="green")
     with host.subscribe("q", selector="colour = 'red'", prefetch=1) as reds:
@@ -182,7 +182,7 @@ def test_a_selector_that_is_asked_while_the_queue_begins_to_page_starts_over(
 
 
 def test_a_queue_does_not_begin_to_page_under_a_look_of_management(host: VirtualHost) -> None:
-    """Whoever walks over a queue walks to its end; the next message that lacks memory has it page."""
+    """A walk over a queue comes to its end; the next message that lacks memory has it page."""
     queue = host.declare_queue("q")
     other = host.declare_queue("other")
     fill(host, range(5))
@@ -216,7 +216,7 @@ def test_management_reaches_what_a_queue_has_written_out(host: VirtualHost) -> N
 
 
 def test_what_was_written_out_can_be_moved_to_a_durable_queue() -> None:
-    """A persistent message goes from a queue that nobody keeps to one that is kept, and leaves no row where it was."""
+    """A persistent message goes from a queue that is not durable to one that is, and leaves no row where it was."""
     host = VirtualHost(store=MemoryStore(), memory_limit=LIMIT)
     queue = host.declare_queue("q")
     durable = host.declare_queue("durable", durable=True)

@@ -31,7 +31,7 @@ SORTED = QueueSettings(kind=QueueKind.SORTED, sort_key="n")
 
 def test_a_queue_pages_although_its_consumers_have_more_credit_than_fits(host: VirtualHost) -> None:
     """A prefetch is a permission: a queue whose consumers may have more than the memory can set aside pages like any
-    other, they are served, and nothing is taken from whoever comes to another queue."""
+    other, they are served, and nothing is taken from publishers to another queue."""
     host.declare_queue("other", durable=True)
     queue = host.declare_queue("q")
     with (
@@ -135,7 +135,7 @@ def _publish_until_refused(host: VirtualHost, make: Callable[[int], Message]) ->
     raise AssertionError("nothing was refused")
 
 
-def test_whoever_goes_on_although_he_should_wait_is_refused(host: VirtualHost) -> None:
+def test_a_publisher_that_goes_on_although_it_should_wait_is_refused(host: VirtualHost) -> None:
     """A publisher that does not wait cannot fill the memory for ever, and consumers drain what is there."""
     host.declare_queue("q", settings=SORTED)
     accepted = _publish_until_refused(host, lambda n: Message(b"%06d" % n, routing_key="q", headers={"n": n}))
@@ -146,7 +146,7 @@ def test_whoever_goes_on_although_he_should_wait_is_refused(host: VirtualHost) -
 
 def test_a_queue_that_can_page_does_so_before_it_refuses(host: VirtualHost) -> None:
     """Where what waits for its commit, or pages, has taken the memory, a queue that asks for a little more of it pages
-    although it is far below its share; it holds nobody back, and refuses nothing."""
+    although it is far below its share; it holds no publisher back, and refuses nothing."""
     queue = host.declare_queue("q", arguments={"x-max-length": 10, "x-overflow": "reject-publish"})
     host._memory.begin_writing(LIMIT - 1000, may_wait=False)
     fill(host, range(10))
@@ -159,7 +159,7 @@ def test_a_queue_that_can_page_does_so_before_it_refuses(host: VirtualHost) -> N
 
 
 def test_a_queue_with_a_reject_policy_refuses_when_the_memory_ends(host: VirtualHost) -> None:
-    """Whoever asked for refusals at the limit gets them at the limit of the memory as well."""
+    """A queue that refuses at its limit refuses at the limit of the memory as well."""
     queue = host.declare_queue("q", arguments={"x-max-length": 10_000, "x-overflow": "reject-publish"})
     accepted = _publish_until_refused(host, lambda n: Message(object(), routing_key="q"))
     assert 768 * accepted <= 0.8 * LIMIT
@@ -182,7 +182,7 @@ def test_a_ring_that_is_full_goes_on_when_there_is_memory_again(host: VirtualHos
     assert 0 < len(ring) <= 50
 
 
-def test_whoever_was_held_back_goes_on_when_the_queue_pages_at_last(host: VirtualHost) -> None:
+def test_a_publisher_that_was_held_back_goes_on_when_the_queue_pages_at_last(host: VirtualHost) -> None:
     """While somebody looks at everything a queue cannot page, and holds publishers back; when it can, they go on."""
     queue = host.declare_queue("q")
     fill(host, range(3))

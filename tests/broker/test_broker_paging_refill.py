@@ -116,7 +116,7 @@ def test_a_message_larger_than_the_share_ends_the_refill() -> None:
 def test_a_head_that_cannot_be_read_is_nobodys_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says so, the broker opens, and whoever consumes is told as ever."""
+    """The log says so, the broker opens, and consumers are told as ever."""
     fill(tmp_path, queues=1, messages=3)
     failed = threading.Event()
     page = SqliteStore.page

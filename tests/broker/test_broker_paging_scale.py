@@ -77,7 +77,7 @@ def _subscribe_a_thousand(broker: Broker, prefetch: int, parts: int) -> list[Pul
         pytest.param(20, id="of twenty kinds", marks=pytest.mark.slow(selected=True)),
     ],
 )
-def test_of_a_thousand_consumers_whoever_is_admitted_gets_its_share(broker: Broker, parts: int) -> None:
+def test_of_a_thousand_consumers_each_admitted_one_gets_its_share(broker: Broker, parts: int) -> None:
     """Each admitted consumer gets all its prefetch at once; those for whom there is no memory are told when they come.
 
     A credit of 4 costs 4 * 256 bytes, and half of the budget is for consumers: 512 KiB are for some 500 of a thousand.
@@ -101,7 +101,7 @@ def test_of_a_thousand_consumers_whoever_is_admitted_gets_its_share(broker: Brok
 
 
 def test_a_place_that_becomes_free_goes_to_the_next_consumer(broker: Broker) -> None:
-    """Whoever was not admitted is, once another has gone or the budget is higher."""
+    """A consumer that was not admitted is, once another has gone or the budget is higher."""
     admitted = [each for each in _subscribe_a_thousand(broker, 4, 1) if each is not None]
     admitted.pop().close()
     admitted.append(broker.subscribe("q", prefetch=4))

@@ -69,7 +69,7 @@ def test_what_was_settled_does_not_come_back_when_the_queue_pages(
     host: VirtualHost, store: MemoryStore, arguments: dict[str, object], paged_before: bool
 ) -> None:
     """1. A message is settled.  2. Before its deletion is committed the queue begins to page.  3. The store shows its
-    row still, and it is given to nobody.
+    row still, and no consumer gets it.
     """
     queue = host.declare_queue("q", durable=True, arguments=arguments)
     _fill(host, range(2))

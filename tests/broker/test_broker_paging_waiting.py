@@ -1,4 +1,4 @@
-"""Publishers that wait for the memory: each wait ends, in every order and whoever fails."""
+"""Publishers that wait for the memory: each wait ends, in every order and whichever of them fails."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COST = 900
 
 
 def test_publishers_and_commits_end_in_every_order() -> None:
-    """Three publishers, room for two: whoever waits goes on when another's commit ends, and nothing stays charged."""
+    """Three publishers, room for two: the third goes on when another's commit ends, and nothing stays charged."""
 
     def scenario(run: Run) -> None:
         memory = MemoryManager(LIMIT)
@@ -35,7 +35,7 @@ def test_publishers_and_commits_end_in_every_order() -> None:
 
 
 def test_a_publisher_that_waits_goes_on_when_the_memory_is_closed() -> None:
-    """A virtual host that is closed keeps nobody, in every order of publishers, their commits and the close."""
+    """A closed virtual host keeps no publisher waiting, in every order of publishers, their commits and the close."""
 
     def scenario(run: Run) -> None:
         memory = MemoryManager(LIMIT)
@@ -179,7 +179,7 @@ def test_what_follows_a_refusal_does_not_wait_for_commits() -> None:
 
 
 def test_the_memory_stays_usable_when_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system has no thread for a loader, the call that wanted one raises, and nobody else is stopped."""
+    """Where the system has no thread for a loader, the call that wanted one raises, and no other is stopped."""
     host = VirtualHost(store=MemoryStore(), memory_limit=LIMIT)
     host.declare_queue("q", durable=True)
     for _ in range(6):  # a quarter of the memory

@@ -110,7 +110,7 @@ class Traffic:
             self.record.note(name, numbers, CONFIRMED)
 
     def publish_in_transactions(self, connection: Connection, name: int) -> None:
-        """What a commit was lost with is nobody's promise."""
+        """Messages of a commit that was lost are under no promise."""
         channel = connection.channel()
         channel.tx_select()
         for numbers, messages in self._batches(name):

@@ -170,7 +170,7 @@ def _consumer(server_url: str, *more: str, **pipes: Any) -> Iterator[subprocess.
             process.kill()
 
 
-def test_whoever_reads_may_go_away(server_url: str, connection: Connection) -> None:
+def test_a_reader_may_go_away(server_url: str, connection: Connection) -> None:
     """As `| head -1`: the command ends quietly, and what was not written is back."""
     channel = connection.channel()
     channel.queue_declare("q", durable=True)

@@ -204,7 +204,7 @@ def test_a_refused_message_is_told(channel: Channel) -> None:
 
 
 def test_threads_share_a_confirming_channel(channel: Channel, queue: str) -> None:
-    """C18: numbers are counted in the order of the wire, whoever publishes: every future is its message's own.
+    """C18: numbers are counted in the order of the wire, whichever thread publishes: every future is its message's own.
 
     (client 6)
     """
@@ -290,7 +290,7 @@ def test_a_refusal_closes_its_channel_alone(connection: Connection) -> None:
 
 
 def test_a_publish_to_no_exchange_closes_the_channel_later(connection: Connection) -> None:
-    """Nobody waits for the answer of a publish: the next call is told."""
+    """No thread waits for the answer of a publish: the next call is told."""
     channel = connection.channel()
     channel.publish(b"x", exchange="missing")
     with pytest.raises(ChannelClosed, match="no exchange 'missing'"):

@@ -1,4 +1,4 @@
-"""What a channel asks for comes after what it published: calls see publishes that nobody has confirmed."""
+"""What a channel asks for comes after what it published: calls see publishes that are not confirmed."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_channel_that_closes_undoes_its_transaction(channel: Channel, transact
 
 
 def test_a_commit_that_a_queue_refuses_in_part(channel: Channel, transactional: Channel, queue: str) -> None:
-    """The rest is done, and the channel is closed with 406: whoever commits does not take it for done."""
+    """The rest is done, and the channel is closed with 406: the committer does not take it for done."""
     limits = {"x-max-length": 1, "x-overflow": "reject-publish"}
     small = channel.queue_declare(exclusive=True, arguments=limits).queue
     publish(channel, queue, b"old")

@@ -167,7 +167,7 @@ def _message(number: int) -> Publication:
 
 
 def test_each_of_the_unconfirmed_is_settled_once() -> None:
-    """One number, or all up to one; an answer for nobody settles nobody."""
+    """One number, or all up to one; an answer without a publish settles none."""
     unconfirmed = Unconfirmed()
     assert [unconfirmed.add(_message(number)) for number in range(1, 7)] == [1, 2, 3, 4, 5, 6]
     assert unconfirmed.settle(2, False) == [_message(2)]
@@ -210,7 +210,7 @@ def test_a_delivery_tag_means_the_same_after_a_recovery() -> None:
 
 
 def test_a_confirm_cannot_be_cancelled_and_calls_back_elsewhere() -> None:
-    """Its callbacks go to the pool, not to whoever brings the answer."""
+    """Its callbacks go to the pool, not to the thread that brings the answer."""
     dispatched: list[tuple[Any, Any]] = []
     buffer = ReceiveBuffer(1)
     confirm = Confirm(lambda callback, argument: dispatched.append((callback, argument)), buffer.answer_wanted)
@@ -310,7 +310,7 @@ def test_topology_is_replayed_in_an_order_that_works() -> None:
 
 
 def test_a_queue_that_the_server_named_is_renamed_everywhere() -> None:
-    """In bindings and for whoever asks by an old name, over several recoveries; a refusal costs only itself."""
+    """In bindings and for calls with an old name, over several recoveries; a refusal costs only itself."""
     topology = RecordedTopology()
     _declare(topology, "", "amq.gen-1", exclusive=True)
     _declare(topology, "broken")

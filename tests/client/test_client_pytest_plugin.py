@@ -251,7 +251,7 @@ def _is_installed() -> bool:
 
 
 def test_the_plugin_loads_nothing_by_itself() -> None:
-    """Whoever has multiqueue installed and runs other tests pays nothing for the fixture."""
+    """A user who has multiqueue installed and runs other tests pays nothing for the fixture."""
     code = (
         "import sys, multiqueue.pytest_plugin;"
         "print(sorted(m.split('.')[1] for m in sys.modules if m.startswith('multiqueue.') and m.count('.') == 1))"

@@ -163,7 +163,7 @@ def test_during_the_outage_calls_and_publishes_raise(connection: Connection, pro
 
 
 def test_closing_ends_recovery(connection: Connection, proxy: Proxy) -> None:
-    """C23: `close` wins over attempts that fail, and nobody connects afterwards."""
+    """C23: `close` wins over attempts that fail, and no thread connects afterwards."""
     proxy.is_open = False
     proxy.cut()
     wait_until_blocked(lambda: not connection.is_open)
@@ -236,7 +236,7 @@ def test_a_server_that_closes_is_asked_again_when_that_can_help(code: int) -> No
 
 
 def test_a_link_that_dies_before_the_first_call_is_replaced() -> None:
-    """Nobody tells a call that begins on a link that has ended: it must notice by itself, and recovery begin anew."""
+    """A call that begins on a link that has ended is not told: it must notice by itself, and recovery begin anew."""
     listener = Listener()
     recovered, attempts = Seen(), []
     connection, server = listener.connect(recovery_interval=0.01, on_recovered=recovered, call_timeout=PATIENCE * 3)

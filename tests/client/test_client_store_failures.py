@@ -86,7 +86,7 @@ ASKING: dict[str, Callable[[Channel], object]] = {
 
 @pytest.mark.parametrize("what", ASKING)
 def test_a_store_that_cannot_be_read(connection: Connection, channel: Channel, stored: StoredBroker, what: str) -> None:
-    """Whoever asks is told why and loses the channel; other channels go on, and what is stored is there later."""
+    """The caller is told why and loses the channel; other channels go on, and what is stored is there later."""
     stored.memory.is_readable = False
     with pytest.raises(ChannelClosed, match="INTERNAL_ERROR - row 7 cannot be read") as caught:
         ASKING[what](channel)

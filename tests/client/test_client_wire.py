@@ -62,7 +62,7 @@ def test_confirms_count_from_the_request_for_them(listener: Listener) -> None:
 
 
 def test_a_call_without_an_answer_closes_its_channel(listener: Listener) -> None:
-    """C12: after the timeout; the late answer is taken for nobody's, and other channels go on (client 5)."""
+    """C12: after the timeout; the late answer is dropped, and other channels go on (client 5)."""
     connection, server = listener.connect()
     channel, other = open_channel(connection, server), open_channel(connection, server)
     with pytest.raises(CallTimeout, match=r"Queue\.Declare was not answered within 0\.05 s"):

@@ -71,7 +71,7 @@ class House:
         return (*keys, tuple(self.target), *map(_contents, self.subs))
 
     def faults(self) -> Iterator[str]:
-        """What must not be when nobody is in an operation. Looks only: an operation could mend what it looks at."""
+        """What must not be between operations. Looks only: an operation could mend what it looks at."""
         side, m = self.side, self.m
         locks = [side._take_lock, *(sub._put_lock for sub in self.subs)]
         if any(lock._is_owned() for lock in [*locks, *([] if m is None else [m._registry_lock])]):

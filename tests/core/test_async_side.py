@@ -1,4 +1,4 @@
-"""Coroutines and threads on the same queues: nothing is lost, and nobody sleeps beside an element."""
+"""Coroutines and threads on the same queues: nothing is lost, and no taker sleeps beside an element."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_async_put_waits_for_room() -> None:
 
 
 def test_a_cancelled_taker_has_taken_nothing(mq: LinkedBlockingMultiQueue[Any]) -> None:
-    """One that is cancelled while it waits leaves nobody parked; an element put later goes to another."""
+    """One that is cancelled while it waits leaves no waiter parked; an element put later goes to another."""
     sub = mq.add_subqueue("a")
 
     async def main() -> None:

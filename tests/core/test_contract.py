@@ -30,7 +30,7 @@ class TestQueue(QueueContract):
 
 
 class TestSubQueue(QueueContract):
-    """So does a sub-queue, from which nobody but its own methods take."""
+    """So does a sub-queue, from which its own methods alone take."""
 
     def make(self, maxsize: int = 0) -> Any:
         return LinkedBlockingMultiQueue[Any]().add_subqueue("lane", capacity=maxsize or None)

@@ -132,7 +132,7 @@ def test_a_cancelled_job_is_forgotten() -> None:
 
 
 def test_an_idle_worker_keeps_nothing_alive() -> None:
-    """What a job was given, returned or raised is let go of when nobody else holds it, without the collector."""
+    """What a job was given, returned or raised is let go of when no other object holds it, without the collector."""
 
     class Thing:
         pass

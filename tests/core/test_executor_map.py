@@ -131,7 +131,7 @@ def test_an_iterable_that_fails_cancels_what_was_submitted() -> None:
 
 
 def wait_until_forgotten(pool: MultiQueueExecutor, gone: weakref.ref[Any]) -> None:
-    """Until nobody holds it: not the worker on its way out of the job, nor, without a GIL, its count of references."""
+    """Wait for the worker on its way out of the job too, and, without a GIL, for its count of references."""
 
     def is_forgotten() -> bool:
         pool.submit(int).result(PATIENCE)  # a worker that runs again lets go of what others have dropped

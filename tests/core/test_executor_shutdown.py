@@ -110,7 +110,7 @@ def test_shutdown_respects_the_limit_of_a_lane() -> None:
 
 
 def test_a_dropped_executor_runs_what_waits_and_ends() -> None:
-    """When nobody holds the executor or a lane of it, its jobs are run and its threads end, without the collector.
+    """When no object holds the executor or a lane of it, its jobs are run and its threads end, without the collector.
 
     (executor 9)
     """

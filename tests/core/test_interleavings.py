@@ -170,7 +170,7 @@ def test_elements_of_one_lane_are_taken_in_put_order(hold: Hold) -> None:
 
 @of_three_threads
 def test_a_bounded_lane_never_holds_more_than_its_capacity(hold: Hold) -> None:
-    """Two putters and a taker at capacity 1: nobody ever sees two elements, and nobody is left blocked."""
+    """Two putters and a taker at capacity 1: no thread ever sees two elements, and none is left blocked."""
 
     def scenario(run: Run) -> None:
         multi_queue, lane = one_lane(capacity=1)

@@ -1,4 +1,4 @@
-"""Every operation in every state, struck at every point: nothing is lost, and nobody sleeps on.
+"""Every operation in every state, struck at every point: nothing is lost, and no thread sleeps on.
 
 The table is made by `interruption_support`, which prints it when it is run.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from interruption_support import STATES, operations, strike
 
-# A coroutine that is struck before it begins is never awaited; one that is struck while it is dropped tells nobody.
+# A coroutine that is struck before it begins is never awaited; one that is struck while it is dropped says nothing.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -231,7 +231,7 @@ class TestOrder:
         assert drain(mq) == ["b", "a"]
 
     def test_many_priorities_leave_nothing_behind(self, mq: MQ[object]) -> None:
-        """A group that nobody is ready in any more is forgotten."""
+        """A group without a ready member is forgotten."""
         sub = mq.add_subqueue("a")
         for priority in range(1000):
             sub.priority = priority
@@ -440,7 +440,7 @@ class TestWaiting:
             assert taker.result() == 1
 
     def test_timeout_ends_it(self, mq: MQ[object]) -> None:
-        """A wait that times out raises Empty and leaves nobody parked."""
+        """A wait that times out raises Empty and leaves no thread parked."""
         mq.add_subqueue("a")
         with pytest.raises(Empty):
             mq.get(timeout=0.01)

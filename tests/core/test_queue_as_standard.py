@@ -188,7 +188,7 @@ def test_a_condition_wants_its_mutex(name: str) -> None:
 
 
 def test_waiting_on_a_condition_passes_the_wake_up_on() -> None:
-    """A thread that waits on `not_empty` or `not_full` and then neither takes nor puts costs nobody a wake-up."""
+    """A thread that waits on `not_empty` or `not_full` and then neither takes nor puts costs no other a wake-up."""
     q: Queue[int] = Queue(1)
 
     def watch(condition: threading.Condition) -> None:

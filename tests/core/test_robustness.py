@@ -1,4 +1,4 @@
-"""Exceptions and user code that strike inside an operation: nothing breaks, nothing is lost, nobody hangs."""
+"""Exceptions and user code that strike inside an operation: nothing breaks, nothing is lost, no thread hangs."""
 
 from __future__ import annotations
 

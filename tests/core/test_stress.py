@@ -113,7 +113,7 @@ def test_many_producers_of_one_lane_keep_their_own_orders(rounds: int) -> None:
 
 @few_and_many
 def test_the_capacity_is_never_exceeded(rounds: int) -> None:
-    """However many putters wait, nobody ever sees more elements than the capacity."""
+    """However many putters wait, no thread ever sees more elements than the capacity."""
 
     def scenario(threads: Threads, random: Random) -> Check:
         capacity = random.randrange(1, 5)

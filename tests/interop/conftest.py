@@ -58,7 +58,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def name() -> Callable[[str], str]:
-    """A function that makes a name nobody used before."""
+    """A function that makes a name that no test used before."""
     return lambda stem: f"{stem}-{next(_numbers)}"
 
 

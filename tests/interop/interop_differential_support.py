@@ -194,7 +194,7 @@ def settle(method: type, which: int, **fields: Any) -> Step:
 
 
 def recover(requeue: bool) -> Step:
-    """Give back everything that is unsettled; without requeue, what nobody implements."""
+    """Give back everything that is unsettled; without requeue, which no server implements."""
 
     def step(side: Side) -> Any:
         side.channel.call(commands.Basic.Recover(requeue))

@@ -96,7 +96,7 @@ def test_a_revoked_task_does_not_run(shop: Any) -> None:
 
 
 def test_events_tell_what_happens(shop: Any) -> None:
-    """Whoever listens to the topic exchange for events sees the task received, started and done."""
+    """A listener at the topic exchange for events sees the task received, started and done."""
     seen: list[str] = []
     with shop.connection_for_read() as connection:
 

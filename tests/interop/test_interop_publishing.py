@@ -92,7 +92,7 @@ def test_numbers_count_from_the_selection(channel: WireChannel, queue: str) -> N
 
 
 def test_a_return_comes_before_its_confirm(confirming: WireChannel) -> None:
-    """So whoever sees the acknowledgement knows that nothing came back (B42)."""
+    """So a publisher that sees the acknowledgement knows that nothing came back (B42)."""
     for number in range(1, 6):
         confirming.publish("nowhere", b"%d" % number, mandatory=True)
         returned, confirm = confirming.contents(2)

@@ -62,7 +62,7 @@ def test_a_time_to_live_of_zero_reaches_a_waiting_consumer(channel: WireChannel,
 
 
 def test_an_unused_queue_expires(channel: WireChannel, connect: Connect, name: Name) -> None:
-    """x-expires: gone when nobody consumed, got or redeclared for so long; a consumer keeps it (B49)."""
+    """x-expires: a queue without consume, get or redeclare for so long is gone; a consumer keeps it (B49)."""
     used, unused = (channel.declare(name("q"), arguments={"x-expires": 1 + HOUR * n}) for n in (1, 0))
     channel.consume(used)
     for _ in range(400):

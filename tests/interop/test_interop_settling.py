@@ -324,7 +324,7 @@ def test_an_exclusive_consumer_is_the_only_one(channel: WireChannel, wire: Wire,
 def test_no_local_keeps_a_connections_own_messages_away(
     channel: WireChannel, connect: Connect, queue: str, is_rabbitmq: bool
 ) -> None:
-    """As the specification says. RabbitMQ takes the flag and ignores it, which nobody can build on."""
+    """As the specification says. RabbitMQ takes the flag and ignores it: no client can build on that."""
     channel.consume(queue, no_ack=True, no_local=True)
     channel.publish(queue, b"mine")
     connect().channel().publish(queue, b"yours")

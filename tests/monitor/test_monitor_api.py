@@ -34,7 +34,7 @@ def make_user(client: Client, name: str, tags: str, host: str | None = "/") -> C
     "user", [None, "guest:wrong", "nobody:guest", "guest", ":", "\N{SNOWMAN}:\N{SNOWMAN}", "guest:" + "x" * 5000]
 )
 def test_a_stranger_is_asked_for_a_password(client: Client, user: str | None) -> None:
-    """Whoever is not known gets 401 and the scheme, and nothing of the broker. (monitor 1)"""
+    """An unknown user gets 401 and the scheme, and nothing of the broker. (monitor 1)"""
     reply = client.as_user(user)("GET", "/api/overview")
     assert reply.status == 401
     assert reply.headers["www-authenticate"].startswith("Basic ")
@@ -314,7 +314,7 @@ def test_users_of_the_configuration_are_not_changed(tmp_path: Path) -> None:
     "text", ["", "{}", "[]", "null", '{"version": 2, "users": []}', '{"version": 1, "users": [{}]}', "\0"]
 )
 def test_a_file_of_users_that_is_damaged_is_named(tmp_path: Path, text: str) -> None:
-    """A damaged file never means that nobody, or everybody, is let in."""
+    """A damaged file never means that no user, or every user, is let in."""
     (tmp_path / "users.json").write_text(text)
     with Broker() as broker, pytest.raises(ServerError, match=r"users\.json"):
         broker.listen(data=tmp_path)
@@ -403,7 +403,7 @@ def test_definitions_of_rabbitmq_load_and_come_out_again(client: Client) -> None
 
 
 def test_what_we_have_not_is_left_out_by_name(client: Client) -> None:
-    """A policy is named in the answer: nobody takes it for done."""
+    """A policy is named in the answer, so that no caller takes it for done."""
     asked = {"policies": [{"name": "ha", "vhost": "/", "pattern": ".*", "definition": {"ha-mode": "all"}}]}
     reply = client("POST", "/api/definitions", asked)
     assert (reply.status, reply.json) == (200, {"left_out": ["policy 'ha' in vhost '/'"]})

@@ -141,7 +141,7 @@ def test_there_are_so_many_streams_and_no_more(
 
 
 def test_streams_end_with_the_server(broker: Broker, server: Any, stream: Callable[..., Stream]) -> None:
-    """Closing the server ends streams that nobody has left, and its threads. (monitor 8)"""
+    """Closing the server ends streams whose readers are still there, and its threads. (monitor 8)"""
     http = broker.listen_http(amqp=server)
     reading = stream("/api/overview", of=Client(http.url))
     reading.until("tick")

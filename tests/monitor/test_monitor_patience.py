@@ -1,4 +1,4 @@
-"""Slow clients over HTTP: they hold their own connection, for some time, and lock nobody out."""
+"""Slow clients over HTTP: they hold their own connection, for some time, and lock no other out."""
 
 from __future__ import annotations
 

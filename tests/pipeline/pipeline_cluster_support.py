@@ -148,7 +148,7 @@ def _one_for_all(name: str, start: Callable[[], contextlib.AbstractContextManage
 
 
 def common_session() -> SparkSession:
-    """The classic session of all tests, on two cores. Nobody stops it: others' tests may have the same one."""
+    """The classic session of all tests, on two cores. No test stops it: other tests may have the same one."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable

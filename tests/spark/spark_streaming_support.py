@@ -190,7 +190,7 @@ def depth(url: str, queue: str) -> int:
 
 
 def wait_for_depth(url: str, queue: str, count: int) -> None:
-    """Until acknowledgements, which nobody confirms, have arrived."""
+    """Until acknowledgements, which no server confirms, have arrived."""
     deadline = time.monotonic() + PATIENCE
     with connect(url) as connection, connection.channel() as channel:
         while channel.queue_declare(queue, passive=True).message_count != count:

@@ -26,7 +26,7 @@ class Stopped(Exception):
 
 
 class Gone(ConnectionError):
-    """What the fake Spark's jobs raise when nobody answers."""
+    """The fake Spark's jobs raise it when no JVM answers."""
 
 
 class FakeSpark:

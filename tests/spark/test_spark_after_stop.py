@@ -87,7 +87,7 @@ def test_an_item_that_cannot_be_freed_does_not_hold_up_the_next(
 def test_the_thread_ends_when_no_item_runs_and_another_item_starts_another(
     watching: Callable[..., AfterStop],
 ) -> None:
-    """Nobody has to stop it: a dispatcher that is dropped keeps no thread."""
+    """A dispatcher that is dropped without a stop keeps no thread."""
     after_stop = watching(lambda: False, lambda item: None)
     for _ in range(2):
         item = Item(1)

@@ -168,5 +168,5 @@ def test_no_job_waits_for_ever_for_a_session_that_is_stopped() -> None:
 
 
 def test_a_program_with_an_open_fan_in_exits() -> None:
-    """A fan-in that nobody closed does not keep the program from its end, and nothing is said about it."""
+    """A fan-in that is not closed does not keep the program from its end, and nothing is said about it."""
     assert said_by(STOPPED_THEN_LEFT_OPEN)["left open"] == "('a', Row(id=0))"

@@ -55,7 +55,7 @@ def test_spark_is_asked_again_until_the_function_has_left() -> None:
 
 
 def test_a_result_that_was_first_stands() -> None:
-    """A function that returns although it was asked to end has its result, and nobody asks Spark any more (spark 4)."""
+    """A function that returns although asked to end has its result, and no thread asks Spark any more (spark 4)."""
     spark = FakeSpark()
     go_on = threading.Event()
 
@@ -138,7 +138,7 @@ def test_a_stopped_session_is_another_outcome() -> None:
 
 
 def test_a_server_that_is_gone_may_be_tried_again() -> None:
-    """When nobody answers, another attempt may help; without one the future ends with `SparkSessionStopped`."""
+    """When no JVM answers, another attempt may help; without one the future ends with `SparkSessionStopped`."""
 
     def meet_nobody(spark: FakeSpark) -> None:
         raise Gone

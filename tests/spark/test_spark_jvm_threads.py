@@ -54,7 +54,7 @@ def test_a_later_thread_has_the_connection_of_an_earlier_one() -> None:
 
 
 def test_a_connection_has_one_thread_at_a_time() -> None:
-    """A thread that calls on after it gave its connection back has another one, also when nobody has borrowed it."""
+    """A thread that calls on after it gave its connection back has another one, also when no thread has borrowed it."""
     client = Client()
     threads = JvmThreads(context(client))
     _, own, _, further = in_a_thread(threads.borrow, client.call, threads.give_back, client.call)

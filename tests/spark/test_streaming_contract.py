@@ -259,7 +259,7 @@ def test_a_batch_is_cut_into_partitions(url: str, engine: Any) -> None:
 
 
 def test_a_queue_that_is_not_there(url: str, engine: Any) -> None:
-    """A queue that nobody declared is an error at once."""
+    """A queue that is not declared is an error at once."""
     with pytest.raises(SourceUnavailable, match=r"cannot read orders: .*orders"):
         engine().batch()
 

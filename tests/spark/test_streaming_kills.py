@@ -83,7 +83,7 @@ def names(directory: Path) -> set[Path]:
 
 
 def wait_for_first_offset(directory: Path, driver: subprocess.Popen[str]) -> None:
-    """Spark itself does not go on from a checkpoint whose first offset was being written: nobody is killed there."""
+    """Spark itself does not go on from a checkpoint whose first offset was being written: no kill there."""
     deadline = time.monotonic() + STARTS_WITHIN
     while not (directory / "checkpoint/offsets/0").exists():
         assert driver.poll() is None, said_in(directory).read_text()[-5000:]

@@ -94,7 +94,7 @@ def test_a_connection_that_ends_in_a_commit(
 
 
 def test_a_commit_that_outlives_its_reader(url: str, engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a dead reader's commit is under way nobody else has the lease; then its messages are there."""
+    """While a dead reader's commit is under way no other reader has the lease; then its messages are there."""
     publish(url, "orders", b"0")
     commit, is_in, may_go = Transaction.commit, threading.Event(), threading.Event()
 

@@ -211,7 +211,7 @@ def test_a_lost_broker_is_told(desk: Desk) -> None:
 
 @pytest.mark.parametrize("with_end", [False, True])
 def test_messages_that_the_broker_dropped_are_told(desk: Desk, with_end: bool) -> None:
-    """Whoever purges the queue costs the run: values that are missing, or the end of a partition, raise.
+    """A purge of the queue costs the run: values that are missing, or the end of a partition, raise.
 
     (task-events 3)
     """

@@ -3,7 +3,7 @@
 A write is on the disk for certain when its file was synced after it. Until then any of its sectors of 512 bytes may
 be there or not, whatever came before or after: dropped, torn, reordered. So may a change of a file's length. A name
 that was made or removed is certain when its directory was synced. A sync that failed is the last that the disk heard
-of what it was to sync: as on Linux, the next one does not try it again, though whoever reads the file finds it there.
+of what it was to sync: as on Linux, the next one does not try it again, though a reader of the file finds it there.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageSto
 
 @pytest.fixture(params=("memory", "sync", "relaxed"))
 def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageStore]:
-    """A store that can be opened again, in `tmp_path`. Whoever opens it again closes it."""
+    """A store that can be opened again, in `tmp_path`. The test that opens it again closes it."""
     with closing(open_store(request.param, tmp_path)) as opened:
         yield opened
 

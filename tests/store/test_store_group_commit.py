@@ -81,7 +81,7 @@ def test_one_message_larger_than_the_pipe(store: MemoryStore) -> None:
 
 
 def test_a_refusal_concerns_one(store: MemoryStore) -> None:
-    """The n-th submission is refused; its waiter, its callbacks and nobody else are told (store 8)."""
+    """The n-th submission is refused; its waiter and its callbacks alone are told (store 8)."""
     calls, others = Calls(), Calls()
     store.fail_at(2, StoreFull("no room"))
     first, third = put(1), put(1)
@@ -99,7 +99,7 @@ def test_a_refusal_concerns_one(store: MemoryStore) -> None:
 
 
 def test_an_end_is_told_to_everybody() -> None:
-    """When the store fails, whoever waits for a commit or for room is told, and so is whoever comes later."""
+    """When the store fails, each thread that waits for a commit or for room is told, and so is each later one."""
     store = MemoryStore(max_pending_bytes=10_000)
     calls = Calls()
     (there,) = stored(store, put(1))
@@ -191,7 +191,7 @@ def test_a_callback_cannot_close(store: MemoryStore) -> None:
 
 
 def test_a_callback_never_waits_for_room(store: MemoryStore) -> None:
-    """What a callback submits is accepted however much is on its way, for nobody else could make room."""
+    """What a callback submits is accepted however much is on its way, for no other thread could make room."""
     done = threading.Event()
     store.hold()
 

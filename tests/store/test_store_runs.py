@@ -44,7 +44,7 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MessageSto
 
 
 def test_a_run_is_committed_in_order_and_told_once(store: MessageStore) -> None:
-    """Its messages have their ids when it is handed in; whoever made it is told before a wait for it ends."""
+    """Its messages have their ids when it is handed in; its submitter is told before a wait for it ends."""
     told: list[Refused] = []
     (before,) = stored(store, put(1))
     messages = [put(1, b"%d" % number) for number in range(3)]
@@ -117,7 +117,7 @@ def test_a_run_is_the_length_of_a_batch_or_more() -> None:
 
 
 def test_a_store_that_fails_tells_of_every_part() -> None:
-    """Where a store fails in the middle of a run nobody knows what it has; what it has is a beginning of the run.
+    """Where a store fails in the middle of a run it may have any beginning of the run, and nothing else.
 
     (store 2)
     """
@@ -139,7 +139,7 @@ def test_a_store_that_fails_tells_of_every_part() -> None:
 
 
 def test_a_closed_store_takes_no_run() -> None:
-    """Nothing of it was accepted, and nobody is told."""
+    """Nothing of it was accepted, and no callback is told."""
     store = MemoryStore()
     store.close()
     told: list[Refused] = []
@@ -165,7 +165,7 @@ def living(*kinds: type) -> int:
 
 
 def test_a_commit_that_was_told_keeps_no_message() -> None:
-    """Whoever keeps the commit of a run does not keep its messages in memory, and leaves no cycle behind."""
+    """A kept commit of a run does not keep its messages in memory, and leaves no cycle behind."""
     gc.collect()
     gc.disable()
     try:

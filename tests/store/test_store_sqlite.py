@@ -360,7 +360,7 @@ def test_what_cannot_be_stored_is_refused_alone(tmp_path: Path) -> None:
             store.submit([put(1), Put(1, "text", b"")]),  # type: ignore[arg-type]
             store.submit([put(1), put(1, level=1 << 70)]),
             store.submit([put(1), "operation"]),  # type: ignore[list-item]
-            # SQLite would keep these, where nobody finds them.
+            # SQLite would keep these, where no reader finds them.
             store.submit([put("1")]),  # type: ignore[arg-type]
             store.submit([put(1), put(1, level=0.5)]),
             store.submit([put(1), put(1, expires_at="soon")]),

@@ -52,7 +52,7 @@ def waiting(gate: WakeChain, count: int) -> Iterator[list[bool | str]]:
 
 
 def test_everybody_comes_through() -> None:
-    """One opening lets all through that wait, and whoever comes later, with or without a timeout."""
+    """One opening lets all through that wait, and all that come later, with or without a timeout."""
     gate = WakeChain()
     with waiting(gate, 8) as outcomes:
         gate.open()

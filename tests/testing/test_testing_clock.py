@@ -91,7 +91,7 @@ def test_a_missing_waiter_is_told() -> None:
 
 
 def test_a_fake_lock_is_a_lock(clock: FakeClock) -> None:
-    """The locks answer as real ones do: held, free, re-entrant, released by nobody."""
+    """The locks answer as real ones do: held, free, re-entrant, released without a holder."""
     from multiqueue.core import _sync
 
     lock = _sync.allocate_lock()

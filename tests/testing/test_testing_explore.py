@@ -291,7 +291,7 @@ def test_threads_that_never_end_are_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_exception_of_a_thread_fails_unless_expected() -> None:
-    """An exception that nobody expects fails the schedule; an expected one is kept on the thread."""
+    """An unexpected exception fails the schedule; an expected one is kept on the thread."""
 
     def empty(run: Run) -> None:
         peer: queue.Queue[str] = queue.Queue()
@@ -372,7 +372,7 @@ def test_lines_without_a_bound_are_refused() -> None:
 
 
 def test_threads_are_spawned_by_the_scenario_alone() -> None:
-    """A thread of the run can not spawn another: nobody would decide on it."""
+    """A thread of the run can not spawn another: the schedule would not decide on it."""
 
     def scenario(run: Run) -> None:
         def spawn() -> None:

@@ -95,7 +95,7 @@ class WireMessage(Message):
 
 
 class _LateMessage(WireMessage):
-    """A message whose properties are decoded when somebody first asks for one: most have nobody who does."""
+    """A message whose properties are decoded when a caller first asks for one: of most messages none does."""
 
     __slots__ = ()
 
