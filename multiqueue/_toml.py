@@ -113,7 +113,8 @@ def _what(details: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         return _unknown(str(place[-1]), _names_at(place[:-1], model))
     if kind == "missing":
-        return "missing"
+        keys = _names_at(place, model)
+        return f"missing; a [{'.'.join(map(str, place))}] table has the keys {', '.join(keys)}" if keys else "missing"
     if kind == "value_error":
         return str(context["error"])
     if kind == "literal_error":

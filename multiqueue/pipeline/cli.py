@@ -22,7 +22,7 @@ from ._console import console as new_console
 from ._console import reporter_for
 from ._dead_letters import DeadLetters
 from ._errors import ExitStatus, Unprepared
-from ._items import shown
+from ._items import Item, shown
 from ._ledger import open_ledger
 from ._ledger_file import LaneCount, exclusive
 from ._ledger_view import Failure, ledger_view
@@ -169,12 +169,19 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
         known = {count.lane for count in view.counts()}
     if unknown := [lane for lane in lanes if lane not in known]:
         raise Unprepared(f"no lane {unknown[0]!r} has run here; there are {', '.join(sorted(known)) or 'none'}")
+    letters = DeadLetters(config.dead_letters, config.storage)
+    forgotten: list[Item] = []
     with (
         exclusive(config.state),
         open_ledger(config.state, config.base, config.storage) as ledger,
         ledger.transaction(),
     ):
-        count = ledger.put_back_failed(lanes or None, DeadLetters(config.dead_letters, config.storage).remove)
+        count = ledger.put_back_failed(lanes or None, forgotten.append)
+        for item in forgotten:
+            letters.remove(item)
+    if forgotten:
+        which = "it" if len(forgotten) == 1 else "them"
+        click.echo(f"{counted(len(forgotten), 'item')} forgotten: no file of {which} is left")
     click.echo(f"{counted(count, 'item')} put back; `multiqueue pipeline run {file}` tries again")
 
 

@@ -108,6 +108,7 @@ def test_two_lanes_of_one_name(tmp_path: Path) -> None:
         ("[output]", "[ouput]", "6: ouput: unknown key; did you mean 'output'?"),
         ("[output]", "[retry]\nbackoff = -1\n[output]", "7: retry.backoff: must be at least 0, not -1"),
         ("[output]", '[spark]\nmaster="a"\nremote="b"\n[output]', "6: spark: master and remote exclude each other"),
+        ('[job]\nsql = "SELECT * FROM input"\n', "", "job: missing; a [job] table has the keys sql, python"),
         ("[job]", "[job", "line 4, column 5: not TOML: expected"),
     ],
 )

@@ -13,7 +13,7 @@ from pipeline_parts_support import _first_line, output_of, work_of
 from pipeline_support import Pipeline, make_tree
 
 from multiqueue.demo.cli import demo
-from multiqueue.pipeline import ConfigError, Unprepared, load_config, parse_config
+from multiqueue.pipeline import ConfigError, Item, Unprepared, load_config, parse_config
 from multiqueue.pipeline.cli import pipeline
 
 TOML = """\
@@ -39,6 +39,23 @@ def test_retry_of_a_lane_that_is_none(tmp_path: Path) -> None:
     assert str(mistyped.exception) == "no lane 'smal' has run here; there are small"
     right = CliRunner().invoke(pipeline, ["retry", str(path), "--lane", "small"])
     assert right.output.startswith("0 items put back")
+
+
+def fail(spark: Any, item: Item, staged: Path) -> bool:
+    raise ValueError(item.path)
+
+
+def test_retry_of_a_file_that_was_deleted(tmp_path: Path) -> None:
+    """A failed item whose file the user has deleted is forgotten, and `retry` says so."""
+    make_tree(tmp_path, {"small": 2})
+    path = tmp_path / "p.toml"
+    path.write_text(TOML)
+    config = load_config(path)
+    Pipeline(config.base, config.lanes(), work=fail, attempts=1).run()
+    (tmp_path / "small" / "0000.txt").unlink()
+    first = CliRunner().invoke(pipeline, ["retry", str(path)])
+    assert first.output.startswith("1 item forgotten: no file of it is left\n1 item put back")
+    assert CliRunner().invoke(pipeline, ["retry", str(path)]).output.startswith("0 items put back")
 
 
 @pytest.mark.parametrize("command", ["plan", "run"])
