@@ -23,7 +23,7 @@ from .._queue.ports import Joining, StoredQueue
 from .journal import Journal, follow, guarded
 
 if TYPE_CHECKING:
-    from multiqueue.store import MessageStore, StoreError
+    from multiqueue.store import StoreError
 
     from .._base.message import Message
     from .._base.outcome import PutOutcome
@@ -147,7 +147,7 @@ class Submission:
             return None
         self._message, self._stored_form = None, _NOTHING
         try:
-            return self._journal.hand_in(self.operations, self._committed, self.failed)
+            return self._journal.hand_in(self.operations, partial(follow, self.go_on), self.failed)
         except BaseException:
             self.withdraw()
             raise
@@ -187,9 +187,6 @@ class Submission:
             self.failed(refused[0])
         else:
             self.go_on()
-
-    def _committed(self) -> None:
-        follow(self.go_on)
 
     def failed(self, error: BaseException) -> None:
         """The store has refused it, or is at its end."""
@@ -278,31 +275,13 @@ DeadLetterSubmission = Callable[[Any, "Message", DeadLetterReason, Any], object]
 class QueueJournal:
     """One durable queue's side of the journal: its `Rows`. `number` is the queue's in the store."""
 
-    __slots__ = ("dead_letter", "host", "number")
-
     def __init__(self, host: Journal, number: int, dead_letter: DeadLetterSubmission) -> None:
         self.host = host
+        self.store = host.store
         self.number = number
+        self.batch = partial(Submission, host)
+        self.delete = host.delete
+        self.submit = host.submit
+        self.drop_queue = partial(host.drop_queue, number)
         # Adds what becomes of a dead letter to the submission that deletes it.
         self.dead_letter = dead_letter
-
-    def batch(self, *, is_owed: bool = False) -> Submission:
-        return Submission(self.host, is_owed=is_owed)
-
-    @property
-    def store(self) -> MessageStore:
-        return self.host.store
-
-    def delete(self, numbers: Sequence[int]) -> Commit | None:
-        return self.host.delete(numbers)
-
-    def submit(
-        self,
-        operations: Sequence[Operation],
-        committed: Callable[[], object] | None = None,
-        failed: Callable[[BaseException], object] | None = None,
-    ) -> Commit:
-        return self.host.submit(operations, committed, failed)
-
-    def drop_queue(self) -> None:
-        self.host.drop_queue(self.number)

@@ -8,7 +8,6 @@ that is being removed has another name first, so that a crash leaves the whole s
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import string
 import tempfile
@@ -21,7 +20,6 @@ from multiqueue.store import Durability, MessageStore, SqliteStore
 _PLAIN: Final = frozenset((string.ascii_lowercase + string.digits + "-_").encode())
 _LONGEST: Final = 255  # bytes of one name, as the usual file systems allow
 _GOING: Final = ".deleted-"
-_WRITTEN: Final = re.compile(r"(?:[a-z0-9_-]|%[0-9a-f]{2})+")
 
 
 class DataDirectory:
@@ -85,10 +83,8 @@ def directory_name(virtual_host: str) -> str:
 
 def virtual_host_name(directory: str) -> str | None:
     """The virtual host whose directory this is, None when it is something else."""
-    if not _WRITTEN.fullmatch(directory):
-        return None
     try:
         name = unquote_to_bytes(directory).decode()
-    except UnicodeDecodeError:
+        return name if directory_name(name) == directory else None
+    except ValueError:
         return None
-    return name if directory_name(name) == directory else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from enum import Enum
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from multiqueue.store import Define, Definition, StoreDamaged, Undefine
 
@@ -30,16 +30,6 @@ class KeptQueue(NamedTuple):
     name: str
     number: int
     settings: QueueSettings
-    arguments: Mapping[str, object]
-
-
-class KeptBinding(NamedTuple):
-    """A binding as it comes back; `to_queue` says what kind of destination it has."""
-
-    source: str
-    destination: str
-    to_queue: bool
-    routing_key: str
     arguments: Mapping[str, object]
 
 
@@ -87,9 +77,9 @@ def queue_from(definition: Definition) -> KeptQueue:
     return KeptQueue(definition.key, document["number"], settings, document["arguments"])
 
 
-def binding_from(definition: Definition) -> KeptBinding:
-    """The binding that was kept."""
-    return KeptBinding(*cast("list[Any]", load(definition.document)))
+def binding_from(definition: Definition) -> tuple[str, str, bool, str, Mapping[str, object]]:
+    """The binding that was kept: source, destination, whether that is a queue, routing key and arguments."""
+    return tuple(load(definition.document))  # type: ignore[arg-type, return-value]
 
 
 def _place_of(declared: Declared) -> tuple[str, str]:
@@ -111,17 +101,12 @@ def _document_of(definition: Definition) -> dict[str, Any]:
 
 
 def _settings_out(settings: QueueSettings) -> dict[str, object]:
-    usual = QueueSettings()
-    values = {name: getattr(settings, name) for name in _BY_NAME}
-    return {name: _plain(value) for name, value in values.items() if value != getattr(usual, name)}
+    values = {name: getattr(settings, name) for name in _USUAL}
+    return {name: _plain(value) for name, value in values.items() if value != _USUAL[name]}
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, AlertThresholds):
-        return asdict(value)
-    return value
+    return value.value if isinstance(value, Enum) else asdict(value) if isinstance(value, AlertThresholds) else value
 
 
 def _settings_in(document: Mapping[str, Any]) -> QueueSettings:
@@ -135,4 +120,4 @@ def _settings_in(document: Mapping[str, Any]) -> QueueSettings:
 
 
 _OUR_KINDS: Final = frozenset(kind.value for kind in QueueKind)
-_BY_NAME: Final = tuple(field.name for field in fields(QueueSettings))
+_USUAL: Final = {field.name: field.default for field in fields(QueueSettings)}

@@ -2,7 +2,11 @@
 
 Promise     What follows a commit runs on the store's thread, in the order in which things were handed in. Nothing of
             it that fails stops what comes next.
-State       `_lock`, a leaf, guards what a full store still owes, and that a failure is told once.
+Memory      What waits for its commit is charged to the budget; a thread that hands in more than has room waits, unless
+            it is one that must not take long. Paging learns which messages the store no longer shows.
+State       `_lock`, a leaf, guards what a full store still owes, and that a failure is told once. `_last_look` is when
+            expired messages were looked for: two threads that look at once find the same, and the one that claims a
+            message first drops it.
 Failure     `StoreFull` refuses one submission. What has no caller to try again, a dead letter or an expiry, is kept and
             handed in again by `housekeeping`. `StoreFailed` is remembered: the virtual host refuses everything then.
 """
@@ -13,25 +17,66 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Final, Protocol
 
-from multiqueue.store import Commit, Delete, DropQueue, MessageStore, Operation, StoreClosed, StoreError, StoreFailed
+from multiqueue.store import (
+    Commit,
+    Delete,
+    DropQueue,
+    MessageStore,
+    Operation,
+    Put,
+    StoreClosed,
+    StoreError,
+    StoreFailed,
+)
 
+from .._base.message import MESSAGE_BYTES
 from .._base.ports import AT_ONCE, Kept
-from .._base.waits import follows_commit, here
-from .accounting import Accounting
-
-if TYPE_CHECKING:
-    from .._paging.memory import MemoryManager
+from .._base.waits import follows_commit, here, may_take_long
+from .._paging.memory import MemoryManager
 
 _log = logging.getLogger("multiqueue.broker")
+
+_FIRST_LOOK: Final = 256  # expired messages; more while all of them are with consumers
+_LAST_LOOK: Final = 65_536
+_LEAST_GAP: Final = 0.05  # seconds: every queue of the virtual host asks, and one look is for all
 
 
 class Owed(Protocol):
     """What a full store refused, and must have when it has room."""
 
     def submit_again(self) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class _Change:
+    """What a submission does to memory. One small object: thousands of them wait for one commit."""
+
+    memory: MemoryManager
+    writing: int  # bytes
+    gone: list[int] | None = None  # numbers of messages
+    committed: Callable[[], object] | None = None
+    failed: Callable[[BaseException], object] | None = None
+
+    def written(self) -> None:
+        self.end_writing()
+        if self.gone is not None:
+            self.memory.deleted(self.gone)
+        if self.committed is not None:
+            self.committed()
+
+    def refused(self, error: BaseException) -> None:
+        self.end_writing()
+        if self.failed is not None:
+            self.failed(error)
+
+    def end_writing(self) -> None:
+        writing, self.writing = self.writing, 0  # once, should a submission be interrupted and accepted all the same
+        if writing:
+            self.memory.end_writing(writing)
 
 
 class Journal:
@@ -46,7 +91,7 @@ class Journal:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store  # to read from; what changes it is handed in here
-        self._accounting = Accounting(store, memory)
+        self._memory = memory
         self.clock = clock
         self.wall_clock = wall_clock
         self.on_failed: Callable[[], object] = lambda: None  # called once, on the thread that notices
@@ -55,6 +100,7 @@ class Journal:
         self._lock = threading.Lock()
         self._owed: list[Owed] = []  # in the order in which they were refused
         self._ask: Callable[[Kept, float], object] | None = None
+        self._last_look = -_LEAST_GAP
 
     @property
     def may_wait(self) -> bool:
@@ -95,20 +141,41 @@ class Journal:
         lingers: bool = False,
     ) -> Commit:
         """`submit` for callbacks that say themselves where they run, and `note` what failed."""
-        try:
-            return self._accounting.submit(operations, committed, failed, lingers=lingers)
-        except (StoreFailed, StoreClosed) as end:
-            self.note(end)
-            raise
+        writing = 0
+        gone: list[int] | None = None
+        for each in operations:
+            # A Put that comes with its id is of a message that is in memory anyway, and charged there.
+            if type(each) is Put and not each.id:
+                writing += _cost(each)
+            elif type(each) is Delete:
+                gone = [*(gone or ()), *each.ids]
+        change = _Change(self._memory, writing, gone, committed, failed)
+        submit = partial(self.store.submit, operations, change.written, change.refused, lingers=lingers)
+        return self._charged(change, submit)
 
     def hand_in_run(
         self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
     ) -> Commit:
-        """As `MessageStore.submit_run`, for who says himself where he runs and notes what failed."""
+        """As `MessageStore.submit_run`, of parts that delete nothing; `told` says itself where it runs, and `note`s."""
+        writing = sum([_cost(each) for part in parts for each in part if type(each) is Put and not each.id])
+        change = _Change(self._memory, writing)
+
+        def tell(refused: Mapping[int, StoreError]) -> None:
+            change.end_writing()
+            told(refused)
+
+        return self._charged(change, partial(self.store.submit_run, parts, tell))
+
+    def _charged(self, change: _Change, submit: Callable[..., Commit]) -> Commit:
+        """Hand in what a change charges; waits also while too much of the budget waits for commits."""
+        waits = may_take_long()
+        if change.writing:
+            self._memory.begin_writing(change.writing, may_wait=waits)
         try:
-            return self._accounting.submit_run(parts, told)
-        except (StoreFailed, StoreClosed) as end:
-            self.note(end)
+            return submit(waits=waits)
+        except BaseException as error:
+            change.end_writing()
+            self.note(error)
             raise
 
     def delete(self, numbers: Sequence[int]) -> Commit | None:
@@ -161,12 +228,36 @@ class Journal:
         """For `Housekeeping`: from now on, `ask(journal, when)` has `housekeeping` called."""
         self._ask = ask
 
-    def housekeeping(self) -> None:
-        """Hand in again what a full store refused. What it refuses once more asks once more."""
+    def housekeeping(self) -> float | None:
+        """Hand in again what a full store refused, and `drop_expired` once an interval: nothing tells of what comes to
+        the store. What is refused once more asks once more. None once the store is at its end.
+        """
         with self._lock:
             owed, self._owed = self._owed, []
         for submission in owed:
             submission.submit_again()
+        return AT_ONCE if self.drop_expired() else None
+
+    def drop_expired(self) -> bool:
+        """Drop, on every paged queue, what the store's index of times says is past its time; nothing when that was
+        done just now. False when the store is at its end.
+        """
+        now = self.clock()
+        if now - self._last_look < _LEAST_GAP:
+            return True
+        self._last_look = now
+        limit = _FIRST_LOOK
+        while limit <= _LAST_LOOK and not self.is_at_end:
+            try:
+                due = self.store.expired(self.wall_clock(), limit)
+            except StoreError:
+                return False  # somebody has been told
+            dropped = self._memory.expire(due)
+            if len(due) < limit:
+                break
+            if not dropped:
+                limit *= 4  # consumers have all of these
+        return not self.is_at_end
 
     is_deleted = False  # for `Housekeeping`, which forgets it with its thread
 
@@ -199,3 +290,9 @@ def guarded(action: Callable[[], object]) -> None:
         action()
     except Exception as error:  # noqa: BLE001  # the next action must run as well
         _log.error("what follows a commit failed", exc_info=error)
+
+
+def _cost(put: Put) -> int:
+    if not put.body and not put.properties:
+        return 0  # only takes its turn
+    return len(put.body) + 2 * len(put.properties) + MESSAGE_BYTES

@@ -22,7 +22,6 @@ from .._paging.spill import Spill
 from .._queue.queue import BrokerQueue
 from .batch import DeadLetterSubmission, QueueJournal
 from .journal import Journal
-from .stored_expiry import StoredExpiry
 
 _BETWEEN_TRIES: Final = 10.0  # seconds: publishers would try, and log, with every message
 
@@ -82,9 +81,8 @@ class SpillRows:
 
     def _make(self) -> Journal:
         journal = Journal(SqliteStore.scratch(), self._memory, clock=self._clock, wall_clock=self._wall_clock)
-        expiry = StoredExpiry(journal, self._memory)
-        self._memory.look_for_expired = expiry.look
+        self._memory.look_for_expired = journal.drop_expired
         if self._housekeeping is not None:
-            self._housekeeping.add(expiry)
+            self._housekeeping.add(journal)
         self._is_own = True
         return journal

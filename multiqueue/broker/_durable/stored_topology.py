@@ -12,30 +12,79 @@ Who runs    As `Topology`; but those who add wait for the commit, unless they ru
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
-from multiqueue.store import Commit, Define, DropQueue, Operation, StoreClosed, StoreFailed, StoreFull
+from multiqueue.store import (
+    Commit,
+    Define,
+    Definition,
+    DropQueue,
+    Level,
+    Operation,
+    StoreClosed,
+    StoreFailed,
+    StoreFull,
+)
 
 from .._base.errors import PreconditionFailed
+from .._queue.queue import BrokerQueue
+from .._routing.exchange import DEFAULT_EXCHANGE, Binding, Exchange, binding_condition
 from .._routing.topology import Declared, DeclaredQueue, Topology
-from .definitions import definition_of, is_kept, undefinition_of
-
-if TYPE_CHECKING:
-    from .._routing.exchange import Binding, Exchange
-    from .journal import Journal
+from . import definitions
+from .journal import Journal
 
 
 class StoredTopology(Topology):
-    """The topology of a virtual host with a store. Made empty; `_durable/recovery` fills it before anybody sees it."""
+    """The topology of a virtual host with a store. Made empty; `recover` fills it before anybody sees it."""
 
     def __init__(self, virtual_host: str, journal: Journal) -> None:
         super().__init__(virtual_host)
         self._journal = journal
         self._order = threading.Lock()
         self._latest: Commit | None = None
-        self.is_recovering = True  # what is added now came from the store
+        self._is_recovering = True  # what is added now came from the store
+
+    def recover(self, make_queue: Callable[[definitions.KeptQueue], BrokerQueue]) -> None:
+        """What the store has becomes exchanges, queues, bindings and messages again, on the thread that makes the host.
+
+        Reads definitions and the count of each queue; how much of a queue's messages is read at once is the queue's own
+        business. What a crash left half deleted, the messages of a queue without a definition, is deleted now.
+
+        Raises:
+            StoreDamaged: a definition cannot be read.
+        """
+        store = self._journal.store
+        kept: dict[str, list[Definition]] = defaultdict(list)
+        for definition in store.definitions():
+            kept[definition.kind].append(definition)
+        for definition in kept[definitions.EXCHANGE]:
+            self.add_exchange(definitions.exchange_from(definition))
+        default = self._exchanges[DEFAULT_EXCHANGE]
+        queues: dict[int, BrokerQueue] = {}
+        for each in map(definitions.queue_from, kept[definitions.QUEUE]):
+            queue = queues[each.number] = make_queue(each)
+            self.add_queue(DeclaredQueue(queue, each.arguments), default)
+        for definition in kept[definitions.BINDING]:
+            self._recover_binding(*definitions.binding_from(definition))
+        self._is_recovering = False
+        levels: dict[int, list[Level]] = defaultdict(list)
+        for level in store.levels():
+            levels[level.queue].append(level)
+        if orphans := [DropQueue(number) for number in levels if number not in queues]:
+            store.submit(orphans)
+        for number, queue in queues.items():
+            queue.joining.recover(sorted(levels[number], key=lambda level: level.level))
+
+    def _recover_binding(
+        self, source: str, destination: str, to_queue: bool, routing_key: str, arguments: Mapping[str, object]
+    ) -> None:
+        start = self.find_exchange(source)
+        found = self.find_queue(destination) if to_queue else self.find_exchange(destination)
+        end = found.queue if isinstance(found, DeclaredQueue) else found
+        if start is not None and end is not None:
+            self.bind(Binding(start, end, routing_key, arguments, binding_condition(start, arguments)))
 
     def add_exchange(self, exchange: Exchange) -> Exchange:
         define = self._definition_of(exchange)
@@ -91,10 +140,10 @@ class StoredTopology(Topology):
     # Details
 
     def _definition_of(self, declared: Declared) -> Define | None:
-        if self.is_recovering or not is_kept(declared):
+        if self._is_recovering or not definitions.is_kept(declared):
             return None
         try:
-            return definition_of(declared)
+            return definitions.definition_of(declared)
         except TypeError as error:
             raise PreconditionFailed(f"invalid argument in vhost '{self.virtual_host}': {error}") from error
 
@@ -119,8 +168,8 @@ class StoredTopology(Topology):
 
     def _forget_locked(self, gone: Sequence[Declared]) -> None:
         operations: list[Operation] = []
-        for each in filter(is_kept, gone):
-            operations.append(undefinition_of(each))
+        for each in filter(definitions.is_kept, gone):
+            operations.append(definitions.undefinition_of(each))
             if isinstance(each, DeclaredQueue):
                 operations.append(DropQueue(each.queue.store_number))
         if operations:

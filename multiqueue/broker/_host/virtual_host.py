@@ -29,9 +29,7 @@ from .._delivery.scheduler import Scheduler
 from .._delivery.subscription import Subscription, call_back
 from .._durable.batch import QueueJournal
 from .._durable.journal import Journal
-from .._durable.recovery import recover
 from .._durable.spill_rows import SpillRows
-from .._durable.stored_expiry import StoredExpiry
 from .._durable.stored_topology import StoredTopology
 from .._paging.memory import MemoryManager, MemoryStatistics
 from .._queue.counters import QueueStatistics
@@ -122,13 +120,11 @@ class VirtualHost(Verbs):
         self._on_alert = on_alert or _log_alert
         self._housekeeping = housekeeping
         if self._journal is not None and isinstance(topology, StoredTopology):
-            expiry = StoredExpiry(self._journal, self._memory)
-            self._memory.look_for_expired = expiry.look
-            recover(self._journal.store, topology, lambda kept: self._make(kept.name, kept.settings, kept.number))
+            self._memory.look_for_expired = self._journal.drop_expired
+            topology.recover(lambda kept: self._make(kept.name, kept.settings, kept.number))
             self._journal.on_failed = self._store_failed
             if housekeeping is not None:
                 housekeeping.add(self._journal)
-                housekeeping.add(expiry)
             self._pid = os.getpid()
             atexit.register(self._close_at_exit)  # after the store's own, so it comes before that
             self._memory.refill_heads()
