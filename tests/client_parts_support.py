@@ -16,11 +16,11 @@ from multiqueue.client._base.states import Happening as Happening
 from multiqueue.client._base.states import IllegalHappening as IllegalHappening
 from multiqueue.client._base.states import State as State
 from multiqueue.client._base.states import after as after
+from multiqueue.client._channel.publishing import Publication as Publication
+from multiqueue.client._channel.publishing import Unconfirmed as Unconfirmed
 from multiqueue.client._channel.recorded_topology import Declaration as Declaration
 from multiqueue.client._channel.recorded_topology import RecordedTopology as RecordedTopology
 from multiqueue.client._channel.settlements import DeliveryTags as DeliveryTags
-from multiqueue.client._channel.unconfirmed import Publication as Publication
-from multiqueue.client._channel.unconfirmed import Unconfirmed as Unconfirmed
 from multiqueue.client._dispatch.outbox import Outbox as Outbox
 from multiqueue.client._dispatch.receive_buffer import ReceiveBuffer as ReceiveBuffer
 from multiqueue.client._dispatch.shared_pool import TURNS as TURNS

@@ -28,8 +28,8 @@ from .._words import counted, duration
 from ..broker import Broker
 from ..errors import MultiQueueError
 from ._server.access import hash_password
-from ._server.collector import patient_collector
 from ._server.config import BrokerConfig, HttpSection, load_config
+from ._server.resources import patient_collector
 from ._server.server import Server, serve
 from ._session.consuming import STATUS_QUEUE
 from ._wire.errors import ServerError

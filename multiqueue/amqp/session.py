@@ -3,19 +3,18 @@
 Promises that a session does the same over a socket and in process: of its surroundings it knows `Output` and `Effects`.
 """
 
-from ._session.client import AllRights as AllRights
-from ._session.client import Client as Client
 from ._session.confirms import CommitReports as CommitReports
 from ._session.confirms import Confirms as Confirms
 from ._session.effects import Addressee as Addressee
+from ._session.effects import Client as Client
 from ._session.effects import Content as Content
 from ._session.effects import Effects as Effects
 from ._session.effects import Output as Output
 from ._session.effects import Puller as Puller
 from ._session.effects import Served as Served
 from ._session.effects import Work as Work
-from ._session.ending import end_each as end_each
-from ._session.ending import fail as fail
+from ._session.effects import end_each as end_each
+from ._session.effects import fail as fail
 from ._session.figures import host_figures as host_figures
 from ._session.session import Session as Session
 from ._session.session import to_wait_for as to_wait_for

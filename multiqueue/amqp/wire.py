@@ -17,8 +17,8 @@ from ._wire.frames import (
     PROTOCOL_HEADER,
     Frame,
     FrameSplitter,
+    HeartbeatMonitor,
 )
-from ._wire.heartbeat import HeartbeatMonitor
 from ._wire.hot import (
     Ack,
     ContentHeader,

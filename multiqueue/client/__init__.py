@@ -34,12 +34,12 @@ from ._base.failures import requeue_message as requeue_message
 from ._base.message import Message as Message
 from ._base.message import Returned as Returned
 from ._base.settings import Settings as Settings
-from ._base.statistics import ChannelStatistics as ChannelStatistics
-from ._base.statistics import ConnectionStatistics as ConnectionStatistics
+from ._base.states import ChannelStatistics as ChannelStatistics
+from ._base.states import ConnectionStatistics as ConnectionStatistics
 from ._channel.channel import Channel as Channel
 from ._channel.channel import QueueDeclared as QueueDeclared
-from ._channel.consumer import Inbox as Inbox
-from ._channel.unconfirmed import Confirm as Confirm
+from ._channel.consumers import Inbox as Inbox
+from ._channel.publishing import Confirm as Confirm
 from ._connection.connect import async_connect as async_connect
 from ._connection.connect import connect as connect
 from ._connection.connection import Connection as Connection

@@ -19,8 +19,8 @@ from ..errors import Empty, ShutDown
 from ._base.errors import ClientError, Closed, Nacked
 from ._base.message import Message, Returned
 from ._channel.channel import Channel
-from ._channel.consumer import Inbox
-from ._channel.unconfirmed import Confirm
+from ._channel.consumers import Inbox
+from ._channel.publishing import Confirm
 from ._connection.connect import connect
 from ._output import Output, forget_output, output_to
 

@@ -6,8 +6,6 @@ the key and what would be right; docs/reference/broker-toml.md lists the keys, a
 
 from __future__ import annotations
 
-import os
-import shutil
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from ..._toml import Mistaken, placed_sentences, read_toml, validated
 from .._wire.errors import ConfigError
 from .access import Permissions, User, check_hash, guest
-from .settings import MEBIBYTE, RANGES, ServerSettings
-from .tls import server_tls
+from .resources import disk_bytes, memory_of_machine
+from .settings import MEBIBYTE, RANGES, ServerSettings, server_tls
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -192,26 +190,6 @@ def _missing_hosts(file: ConfigFile) -> Iterator[tuple[tuple[str, ...], str]]:
         for host in user.permissions:
             if host not in known:
                 yield ("users", name, "permissions", host), "there is no such virtual host; name it in virtual_hosts"
-
-
-def memory_of_machine() -> int:
-    """Bytes of memory of this machine; 0 where the system does not say."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 0
-
-
-def disk_bytes(directory: Path) -> int:
-    """Bytes of the disk on which a directory is, or will be made; 0 where the system does not say."""
-    for path in (directory, *directory.absolute().parents):
-        try:
-            return shutil.disk_usage(path).total
-        except FileNotFoundError:
-            continue
-        except OSError:
-            break
-    return 0
 
 
 SECTIONS: Mapping[str, type[BaseModel]] = {

@@ -19,15 +19,12 @@ from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from .._session.client import Client
 from .._session.confirms import CommitReports
-from .._session.ending import Step, end_each, fail
+from .._session.effects import Client, Step, end_each, fail
 from .._session.figures import ConnectionFigures
-from .._session.piecework import Piecework
 from .._session.session import Session, to_wait_for, want
 from .._wire.errors import AmqpError, ConnectionFault, reason
-from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX
-from .._wire.heartbeat import HeartbeatMonitor
+from .._wire.frames import HEARTBEAT, MIN_FRAME_MAX, HeartbeatMonitor
 from .._wire.hot import PUBLISH
 from .._wire.message import Digests
 from .._wire.methods import commands, decode_method
@@ -36,11 +33,11 @@ from .catching_up import has_unread
 from .connection_machine import ConnectionMachine, ConnectionState, Tuning, tuned
 from .frame_reader import FrameReader
 from .handshake import Claim, RefusedLogin, claim, common_name
-from .io_thread import IoThread
-from .newcomers import Newcomer, network_of
+from .io_thread import IoThread, Piecework
 from .offloaded import Offloaded
 from .ports import ServerPort
 from .read_gate import ReadGate
+from .strangers import Newcomer, network_of
 from .writer import FrameWriter
 
 if TYPE_CHECKING:
@@ -405,7 +402,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             host=host,
             owner=self.owner,
             user=self.user.name,
-            rights=Rights(self.user, name),
+            check=Rights(self.user, name).check,
             publisher=host.publisher(CommitReports(self.post, self.flush).report),
             digests=Digests(),
             max_message_bytes=self.settings.max_message_bytes,

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from .._session.ending import fail
+from .._session.effects import PIECE, fail
 from .._session.machine import ChannelState
-from .._session.piecework import PIECE
 from .._session.session import Session
 from .._wire.errors import ConnectionFault, FrameError
 from .._wire.frames import (
@@ -24,8 +23,8 @@ from .._wire.frames import (
     PROTOCOL_HEADERS,
     Frame,
     FrameSplitter,
+    HeartbeatMonitor,
 )
-from .._wire.heartbeat import HeartbeatMonitor
 from .._wire.hot import ACK, PUBLISH, acks_in_a_row, contents_in_a_row
 from .._wire.methods import commands, decode_method, encode_method
 from .connection_machine import ConnectionMachine, ConnectionState

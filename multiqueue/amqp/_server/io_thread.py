@@ -1,7 +1,8 @@
 """An I/O thread: an event loop for many connections, and the turns of their consumers.
 
 Posted callbacks run on the thread, in order. Of long work one piece is done between two looks at the sockets, however
-many connections have some.
+many connections have some. Work that is added to a connection's `Piecework` is done to its end, in order, also when the
+connection ends meanwhile. The first piece is done by `add`, if nothing is before it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from ...broker import serve_many
@@ -98,3 +99,43 @@ class IoThread:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.sleep(0)  # transports that were closed just now let go of their sockets
+
+
+Done = Callable[[Exception | None], object]
+"""What follows a work: it is told what the work has raised."""
+
+
+class Piecework:
+    """The works of one connection. A work is an iterator, and a piece is a step of it."""
+
+    def __init__(self, do_piece: Callable[[Callable[[], object]], object], flush: Callable[[], object]) -> None:
+        self._do_piece = do_piece  # as the I/O thread's
+        self._flush = flush  # ends a turn of the connection
+        self._line: deque[tuple[Iterator[object], Done]] = deque()
+
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self._line)
+
+    def add(self, work: Iterator[object], done: Done) -> None:
+        """Do a work after those that are under way, then call `done`."""
+        self._line.append((work, done))
+        if len(self._line) == 1:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while self._line:
+            work, done = self._line[0]
+            failure: Exception | None = None
+            try:
+                for _ in work:
+                    self._do_piece(self._take_turn)
+                    return
+            except Exception as error:  # noqa: BLE001  # is told
+                failure = error
+            self._line.popleft()  # first: `done` may add another, which begins at once
+            done(failure)
+
+    def _take_turn(self) -> None:
+        self._go_on()
+        self._flush()

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from .._session.effects import Served, Work
-from .._session.ending import fail
+from .._session.effects import Served, Work, fail
 from .ports import ConnectionPort, ServerPort
 from .read_gate import ReadGate
 

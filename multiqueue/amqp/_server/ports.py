@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     from .._session.session import Session
     from .access import Access
     from .connection_machine import ConnectionMachine
-    from .logins import Logins
-    from .newcomers import Newcomer, Newcomers
-    from .quiet_log import QuietLog
     from .settings import ServerSettings
+    from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
 
 class ServerPort(Protocol):

@@ -10,11 +10,9 @@ Membership  A connection is registered before its first byte is read and forgott
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import logging
 import os
-import shutil
 import socket
 import ssl
 import sys
@@ -31,16 +29,14 @@ from urllib.parse import quote
 from ...broker import NotAllowed
 from .._session.figures import ConnectionFigures, ServerPast, host_figures
 from .._wire.errors import ServerError
-from .access import Access, User, guest
+from .access import Access, User, UsersFile, guest
 from .catching_up import catch_up
 from .connection import ServerConnection
 from .handshake import server_properties
 from .io_thread import IoThread
-from .logins import Logins
-from .newcomers import Newcomer, Newcomers
-from .quiet_log import QuietLog
+from .resources import listening_socket, low_resources, open_files_limit
 from .settings import ServerSettings
-from .users_file import UsersFile
+from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
 if TYPE_CHECKING:
     from ...broker import Broker, VirtualHost
@@ -410,66 +406,6 @@ def _access(users: Iterable[User] | None, directory: Path | None) -> Access:
     if kept is None:
         kept = [guest()] if users is None else []
     return Access(kept, fixed=users or (), keep=None if file is None else file.save)
-
-
-def low_resources(settings: ServerSettings, data: Path | None) -> set[str]:
-    low: set[str] = set()
-    if settings.memory_limit_bytes is not None and memory_used_bytes() > settings.memory_limit_bytes:
-        low.add("memory")
-    if settings.disk_free_limit_bytes is not None and data is not None:
-        try:
-            if shutil.disk_usage(data).free < settings.disk_free_limit_bytes:
-                low.add("disk")
-        except OSError as error:
-            _log.error("cannot tell how much is free in %s: %s", data, error)
-    return low
-
-
-def memory_used_bytes() -> int:
-    """Bytes of memory this process occupies; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb") as figures:
-            return int(figures.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def open_files_limit() -> int:
-    """How many files this process may have open."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 2**31
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return soft if soft != resource.RLIM_INFINITY else 2**31
-
-
-def listening_socket(host: str, port: int, option: str = "--port") -> socket.socket:
-    """A socket that listens, and does not block; port 0 is a free one. `option` is what chooses another port.
-
-    Raises:
-        ServerError: the address cannot be had.
-    """
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ServerError(f"cannot listen on {host}: {error.strerror or error}") from error
-    try:
-        if os.name == "posix":
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(1024)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        what = (
-            f"is in use; stop what uses it, or choose another with {option}"
-            if error.errno == errno.EADDRINUSE
-            else error.strerror
-        )
-        raise ServerError(f"cannot listen on {host}: port {port} {what}") from error
-    return listener
 
 
 def _version() -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from .._session.confirms import Confirms
 from .._session.effects import Addressee, Content
 from .._wire.errors import REPLY_NAMES
-from .._wire.heartbeat import HeartbeatMonitor
+from .._wire.frames import HeartbeatMonitor
 from .._wire.hot import Ack, encode_ack, encode_deliver, encode_get_ok, encode_nack, encode_return
 from .._wire.methods import encode_method
 

@@ -12,11 +12,10 @@ from .._wire.fields import encode_short_string
 from .._wire.message import content_of
 from .._wire.methods import commands
 from .._wire.properties import encode_properties
-from .consumer import Held, SessionConsumer
+from .consumer import Held, SessionConsumer, Window
 from .declaring import queue_name
-from .replies import REPLY_TO, open_reply_queue
+from .routing import REPLY_TO, open_reply_queue
 from .session import Session, answers, handles
-from .window import Window
 
 if TYPE_CHECKING:
     from ...broker import BrokerQueue, Entry
@@ -44,7 +43,7 @@ def _consume(session: Session, method: Any) -> None:
 def _queue_consumer(session: Session, tag: str, method: Any) -> SessionConsumer:
     client, deliveries = session.client, session.deliveries
     name = queue_name(session, method.queue)
-    client.rights.check("read", "queue", name)
+    client.check("read", "queue", name)
     queue = client.host.queue(name, owner=client.owner)
     arguments = consumer_arguments(queue.label, method.arguments)
     window = None if method.no_ack else Window(session.prefetch, deliveries.window)
@@ -96,7 +95,7 @@ def _cancel(session: Session, method: Any) -> dict[str, object]:
 def _get(session: Session, method: Any) -> None:
     client = session.client
     name = queue_name(session, method.queue)
-    client.rights.check("read", "queue", name)
+    client.check("read", "queue", name)
     if name == STATUS_QUEUE:
         _answer_status(session)
         return

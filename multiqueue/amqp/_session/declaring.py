@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.methods import commands
 from .confirms import Confirms
-from .replies import REPLY_PREFIX, REPLY_TO, find_reply_queue
+from .routing import REPLY_PREFIX, REPLY_TO, find_reply_queue
 from .session import Session, answers, handles
 from .transaction import Committed, SessionTransaction
 
@@ -39,11 +39,11 @@ def queue_name(session: Session, name: str) -> str:
 def _declare_exchange(session: Session, method: Any) -> None:
     client = session.client
     if not method.passive:
-        client.rights.check("configure", "exchange", method.exchange)
+        client.check("configure", "exchange", method.exchange)
         alternate = method.arguments.get("alternate-exchange")
         if isinstance(alternate, str):
-            client.rights.check("read", "exchange", method.exchange)
-            client.rights.check("write", "exchange", alternate)
+            client.check("read", "exchange", method.exchange)
+            client.check("write", "exchange", alternate)
     client.host.declare_exchange(
         method.exchange,
         method.exchange_type,
@@ -57,13 +57,13 @@ def _declare_exchange(session: Session, method: Any) -> None:
 
 @answers(commands.Exchange.Delete)
 def _delete_exchange(session: Session, method: Any) -> None:
-    session.client.rights.check("configure", "exchange", method.exchange)
+    session.client.check("configure", "exchange", method.exchange)
     session.client.host.delete_exchange(method.exchange, if_unused=method.if_unused)
 
 
 def _checked_exchanges(session: Session, method: Any) -> tuple[str, str]:
-    session.client.rights.check("write", "exchange", method.destination)
-    session.client.rights.check("read", "exchange", method.source)
+    session.client.check("write", "exchange", method.destination)
+    session.client.check("read", "exchange", method.source)
     return method.source, method.destination
 
 
@@ -97,11 +97,11 @@ def _declared(session: Session, method: Any) -> BrokerQueue:
             raise ChannelFault(404, f"no queue '{method.queue}' in vhost '{client.host.name}'")
         return queue
     if not method.passive:
-        client.rights.check("configure", "queue", method.queue or "amq.gen-")
+        client.check("configure", "queue", method.queue or "amq.gen-")
         letters = method.arguments.get("x-dead-letter-exchange")
         if isinstance(letters, str):
-            client.rights.check("read", "queue", method.queue or "amq.gen-")
-            client.rights.check("write", "exchange", letters)
+            client.check("read", "queue", method.queue or "amq.gen-")
+            client.check("write", "exchange", letters)
     return client.host.declare_queue(
         method.queue,
         durable=method.durable and not method.exclusive,  # an exclusive queue does not outlive its connection
@@ -130,8 +130,8 @@ def _unbind_queue(session: Session, method: Any) -> None:
 def _checked_queue(session: Session, method: Any) -> tuple[str, str]:
     """Queue and key of a binding that the user may make and undo; without both, the queue declared last."""
     name = queue_name(session, method.queue)
-    session.client.rights.check("write", "queue", name)
-    session.client.rights.check("read", "exchange", method.exchange)
+    session.client.check("write", "queue", name)
+    session.client.check("read", "exchange", method.exchange)
     return name, method.routing_key if method.queue or method.routing_key else name
 
 
@@ -139,7 +139,7 @@ def _checked_queue(session: Session, method: Any) -> tuple[str, str]:
 def _purge_queue(session: Session, method: Any) -> None:
     client = session.client
     name = queue_name(session, method.queue)
-    client.rights.check("read", "queue", name)
+    client.check("read", "queue", name)
     queue = client.host.queue(name, owner=client.owner)
 
     effects = session.effects
@@ -162,7 +162,7 @@ def _purge_queue(session: Session, method: Any) -> None:
 def _delete_queue(session: Session, method: Any) -> Fields:
     client = session.client
     name = queue_name(session, method.queue)
-    client.rights.check("configure", "queue", name)
+    client.check("configure", "queue", name)
     count = client.host.delete_queue(name, if_unused=method.if_unused, if_empty=method.if_empty, owner=client.owner)
     return {"message_count": count}
 

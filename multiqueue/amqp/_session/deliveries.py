@@ -2,7 +2,7 @@
 
 Promise     A message that was delivered and not acked stands in `unacked` under its delivery tag, in order of delivery.
             Those of one consumer are settled in one step of their queue; very many are settled piece by piece
-            (`piecework`), in order, and nothing of the client is done in between.
+            (`Effects.do_in_pieces`), in order, and nothing of the client is done in between.
 State       One thread uses it; any thread may read the counters.
 """
 
@@ -18,12 +18,9 @@ from ...broker import IllegalStep
 from .._wire.errors import ChannelFault
 from .._wire.hot import Ack
 from .._wire.message import content_of
-from .consumer import Held, SessionConsumer
-from .effects import Output
-from .ending import end_each
-from .piecework import PIECE
+from .consumer import ChannelWindow, Held, SessionConsumer
+from .effects import PIECE, Output, end_each
 from .transaction import SessionTransaction, Settle, accept, reject, release
-from .window import ChannelWindow
 
 if TYPE_CHECKING:
     from ...broker import Entry, EntryQueue

@@ -1,19 +1,28 @@
 """The surroundings of a session: over a socket the server's connection, in a process the client's direct link.
 
 `Output` takes methods and contents for the client; `Effects` do all else that reaches beyond the session. Both are used
-on the session's thread, `post` and `notify` on any. Nothing here is called with a lock held.
+on the session's thread, `post` and `notify` on any. Nothing here is called with a lock held. A `Client` is the peer
+that the sessions of one connection serve; `fail` says what an error closes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
+from ...broker import BrokerError
+from ...errors import MultiQueueError
+from .._wire.errors import AmqpError, ChannelFault
 from .confirms import Confirms
 
 if TYPE_CHECKING:
-    from ...broker import BrokerError, BrokerQueue, Run
-    from .._wire.errors import AmqpError
+    from ...broker import BrokerQueue, Publisher, Run, VirtualHost
+    from .._wire.message import Digests
+
+_log = logging.getLogger("multiqueue.amqp")
+PIECE: Final = 512  # messages that are settled at once: 1 to 3 ms
 
 Work = Callable[[], Callable[[], object]]
 """Something for another thread; it returns what follows on the session's."""
@@ -117,3 +126,51 @@ class Effects(Sender, Protocol):
     def status_json(self) -> bytes: ...
 
     def fault(self, error: AmqpError | BrokerError, method: bytes = ...) -> None: ...
+
+
+Operation = Literal["configure", "write", "read"]
+Check = Callable[[Operation, Literal["queue", "exchange"], str], None]
+"""Returns when the user may do this to a queue or exchange of the name. Raises ChannelFault: it may not."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Client:
+    """One connection's end: where it is at work, as whom, and what it shares between its sessions."""
+
+    host: VirtualHost
+    owner: object  # of its exclusive queues, and of what it publishes
+    user: str
+    check: Check
+    publisher: Publisher
+    digests: Digests
+    max_message_bytes: int
+    hears_of_cancels: bool  # it knows `basic.cancel` from the server
+
+
+def fail(connection: Effects, session: Served | None, error: BaseException, method: bytes) -> None:
+    """Close what an error costs; `method` is the one that was called."""
+    is_known = isinstance(error, BrokerError | AmqpError)
+    if session is not None and isinstance(error, MultiQueueError) and not is_known:
+        # The store has no room, or cannot be read: other sessions may have nothing to do with it.
+        _log.error("%r: channel %d: %s", connection, session.number, error, extra={"connection": repr(connection)})
+        error = ChannelFault(541, str(error))
+    if not isinstance(error, BrokerError | AmqpError):
+        connection.failed(error)
+    elif session is not None and error.closes == "channel":
+        session.fault(error.reply_code, error.reply_text, method)
+    else:
+        connection.fault(error, method)
+
+
+Step = tuple[str, Callable[[], object]]
+"""A step's name for the log, and the step."""
+
+
+def end_each(whose: object, steps: Iterable[Step], log: logging.Logger = _log) -> None:
+    """Do all steps in order; log an error of one, and do the others."""
+    for what, step in steps:
+        try:
+            step()
+        except Exception:  # the steps behind it must not depend on this one
+            text = "%r ends, and cannot %s; the rest of it ends all the same"
+            log.exception(text, whose, what, extra={"connection": repr(whose)})

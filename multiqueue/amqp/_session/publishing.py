@@ -15,11 +15,9 @@ from ...broker import MessageRefused, Unroutable
 from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
 from .._wire.hot import Content, decode_hot
 from .._wire.message import WireMessage, content_of, wire_message
-from .client import Client
 from .confirms import Confirms
-from .effects import Effects, Output
-from .replies import REPLY_PREFIX
-from .routing import routed, with_reply_address
+from .effects import Client, Effects, Output
+from .routing import REPLY_PREFIX, routed, with_reply_address
 from .transaction import SessionTransaction
 
 if TYPE_CHECKING:
@@ -134,7 +132,7 @@ class Publishing:
         publish: Any = decode_hot(method)
         if publish.immediate:
             raise ConnectionFault(540, "immediate=true")
-        self._client.rights.check("write", "exchange", publish.exchange)
+        self._client.check("write", "exchange", publish.exchange)
         is_reply = not publish.exchange and publish.routing_key.startswith(REPLY_PREFIX)
         return publish.exchange, publish.routing_key, method[6:-1], publish.mandatory, is_reply
 

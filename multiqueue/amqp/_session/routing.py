@@ -1,20 +1,56 @@
 """Where a message goes that asks for more than its routing key: CC, BCC, direct reply-to.
 
-A queue gets one copy, however many keys lead to it. BCC is taken out of what is delivered, CC stays; the address of an
-answer takes the place of the name that asked for it. Source: RabbitMQ's sender-selected distribution.
+CC, BCC     A queue gets one copy, however many keys lead to it. BCC is taken out of what is delivered, CC stays.
+Reply-to    The address of a reply consumer takes the place of the name that asked for it. It is known to those who got
+            one of its requests, and leads to the consumer from every connection to the same virtual host, over a wire
+            or in the process, through no queue that others see. When it ends, answers are unroutable.
+State       `_lock`, a leaf, guards the reply queues of all virtual hosts. A host that is gone takes its own with it.
+Source      RabbitMQ's sender-selected distribution, and its direct reply-to.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import secrets
+import threading
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
-from ...broker import WireForm, keys_in
+from ...broker import BrokerQueue, WireForm, keys_in
 from .._wire.errors import ChannelFault
 from .._wire.message import Digests, WireMessage, wire_message, with_reply_to, without_header
-from .replies import REPLY_PREFIX, REPLY_TO, find_reply_queue
 
 if TYPE_CHECKING:
-    from ...broker import BrokerQueue, VirtualHost
+    from ...broker import VirtualHost
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"
+"""The queue that an asking channel consumes from, and names as the `reply_to` of its requests."""
+REPLY_PREFIX: Final = REPLY_TO + "."
+"""The begin of every reply consumer's address."""
+
+
+_lock = threading.Lock()
+_queues: WeakKeyDictionary[VirtualHost, dict[str, BrokerQueue]] = WeakKeyDictionary()  # of each host, by address
+
+
+def open_reply_queue(host: VirtualHost) -> BrokerQueue:
+    """A new queue for one reply consumer; its name is the address of answers, and cannot be guessed."""
+    queue = BrokerQueue(REPLY_PREFIX + secrets.token_urlsafe(16), vhost=host.name)
+    with _lock:
+        _queues.setdefault(host, {})[queue.name] = queue
+    return queue
+
+
+def find_reply_queue(host: VirtualHost, address: str) -> BrokerQueue | None:
+    """The queue of this address; None when its consumer is gone."""
+    with _lock:
+        return _queues.get(host, {}).get(address)
+
+
+def close_reply_queue(host: VirtualHost, queue: BrokerQueue) -> None:
+    """The consumer is gone, and its queue with it. Twice is harmless."""
+    with _lock:
+        _queues.get(host, {}).pop(queue.name, None)
+    queue.delete()
 
 
 def with_reply_address(message: WireMessage, address: str | None, digests: Digests) -> WireMessage:

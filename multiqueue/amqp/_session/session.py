@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from .._wire.errors import ConnectionFault, reason
 from .._wire.hot import ACK, NACK, REJECT, Ack, Content, Nack, Reject, decode_hot
 from .._wire.methods import commands, decode_method, method_name
-from .client import Client
 from .consumer import SessionConsumer
 from .deliveries import Deliveries
-from .effects import Effects, Output
-from .ending import Step, end_each
+from .effects import Client, Effects, Output, Step, end_each
 from .figures import ChannelFigures
 from .machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelMachine, ChannelState
 from .publishing import Publishing

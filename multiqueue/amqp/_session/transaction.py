@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...broker import Delivery, MessageRefused, Received, Unroutable
 from .consumer import Held
-from .piecework import PIECE
+from .effects import PIECE
 
 if TYPE_CHECKING:
     from ...broker import BrokerQueue, Entry, EntryQueue, Message, VirtualHost

@@ -6,7 +6,7 @@ and texts are RabbitMQ's, so that a client written against it reads what it expe
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from ...errors import MultiQueueError
 
@@ -48,6 +48,8 @@ def reason(code: int, text: str, method: bytes) -> dict[str, int | str]:
 class AmqpError(MultiQueueError):
     """The root of what goes wrong on a wire. `reply_code` and `reply_text` are what the peer is told."""
 
+    closes: Literal["channel", "connection"] = "connection"
+
     def __init__(self, reply_code: int, detail: str) -> None:
         self.reply_code = reply_code
         self.detail = detail
@@ -61,6 +63,8 @@ class AmqpError(MultiQueueError):
 
 class ChannelFault(AmqpError):
     """The peer asked for what its channel cannot have. The channel is closed, the others go on."""
+
+    closes = "channel"
 
 
 class ConnectionFault(AmqpError):

@@ -1,8 +1,10 @@
-"""What lower parts of the client call on a channel or connection: protocols, so that no part imports its whole."""
+"""What lower parts of the client call on a channel or connection: so no part imports its whole."""
 
 from __future__ import annotations
 
-from typing import Protocol, Unpack
+import asyncio
+from abc import ABC, abstractmethod
+from typing import Protocol, Self, Unpack
 
 from ...amqp.wire import Properties
 
@@ -37,7 +39,20 @@ class MessageChannel(Protocol):
     def close(self, reply_code: int = 200, reply_text: str = "closed by the application") -> None: ...
 
 
-class ClosesAtExit(Protocol):
-    """A connection, as the end of the program uses it."""
+class Closing(ABC):
+    """Closed at the end of a `with` block, and of an `async with` block without blocking its loop."""
 
-    def close(self, reply_text: str = "closed by the application") -> None: ...
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await asyncio.to_thread(self.close)

@@ -1,4 +1,4 @@
-"""The states of a connection and of a channel, and what leads from one to the next. No threads, sockets or clocks.
+"""The states of a connection and of a channel, what leads from one to the next, and snapshots in figures.
 
 An event that is not in a state's row is illegal there: `after` raises and nothing has changed.
 docs/design/client.md shows both tables.
@@ -6,6 +6,7 @@ docs/design/client.md shows both tables.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -49,3 +50,29 @@ def after(state: State, happening: Happening) -> State:
         return TABLE[state][happening]
     except KeyError:
         raise IllegalHappening(f"{happening.value} while {state.value}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelStatistics:
+    """One channel, at one moment. Times are seconds."""
+
+    number: int
+    state: str
+    consumers: int
+    queued: int  # deliveries that no callback has begun with
+    running_for: float | None  # how long the present callback has been running; None when none is
+    unacked: int  # deliveries that are not settled, those that wait included
+    unconfirmed: int
+    blocked_for: float | None  # how long the server has not let us publish; None when it does
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionStatistics:
+    """One connection and its channels."""
+
+    name: str
+    state: str
+    channels: tuple[ChannelStatistics, ...]
+    buffered_bytes: int
+    is_reading: bool  # False while the buffer is full
+    recoveries: int

@@ -21,24 +21,21 @@ from typing import Any, NamedTuple, Protocol, Unpack
 from pamqp import commands
 
 from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Return, shortened
-from .._base.closing import Closing
 from .._base.errors import ChannelClosed, UnknownDelivery
 from .._base.message import Message, Returned
+from .._base.ports import Closing
 from .._base.settings import Settings
-from .._base.states import ENDING, Happening, State
-from .._base.statistics import ChannelStatistics
+from .._base.states import ENDING, ChannelStatistics, Happening, State
 from .._dispatch.callbacks import Callbacks
 from .._dispatch.receive_buffer import ReceiveBuffer
 from .._link.link import Event, Link
-from .consumer import Consumer, ConsumerRequest, Inbox
-from .consumers import Consumers
+from .consumers import Consumer, ConsumerRequest, Consumers, Inbox
 from .inbound import Inbound, MessageCallback
 from .lifecycle import Lifecycle
-from .publishing import Publishing, encoded
+from .publishing import Confirm, Publication, Publishing, encoded
 from .recorded_topology import RecordedTopology
 from .rpc import Rpc
 from .settlements import DeliveryTags
-from .unconfirmed import Confirm, Publication
 
 _log = logging.getLogger("multiqueue.client")
 

@@ -1,15 +1,23 @@
-"""From an address, or a broker of this process, to an open connection."""
+"""From an address, or a broker of this process, to an open connection, and to its end with the program.
+
+A connection that is still open when the program ends is closed then: docs/decisions/0877-closed-at-exit.md.
+`close_all` runs where `atexit` does: on the main thread, after threads that are no daemons have ended, and before the
+daemon threads of the connections are stopped. `_lock` guards `_open`; a leaf, not held while a connection is closed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
+import threading
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from .._base.address import parse_address
 from .._base.settings import settings_for
-from .._dispatch.at_exit import close_at_exit
 from .._link.wire_link import open_wire
 from .connection import Connection
 from .recovery import begin_recovery
@@ -47,3 +55,31 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
 async def async_connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
     """`connect()` for a coroutine. `async with` closes the connection; see `Channel` for what can be awaited."""
     return await asyncio.to_thread(connect, target, **options)
+
+
+_lock = threading.Lock()
+_open: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()  # with the process that made it
+
+
+def close_at_exit(connection: Connection) -> None:
+    """Have a connection closed at the end of the program, unless it is gone by then."""
+    with _lock:
+        _open[connection] = os.getpid()
+
+
+def close_all() -> None:
+    with _lock:
+        mine = [connection for connection, process in _open.items() if process == os.getpid()]
+    for connection in mine:
+        connection.close("the program has ended")
+
+
+def _forked() -> None:
+    """The lock may have been held by a thread that the child does not have."""
+    global _lock
+    _lock = threading.Lock()
+
+
+atexit.register(close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)

@@ -21,11 +21,10 @@ from typing import Any, Self
 from pamqp import commands
 
 from ...amqp.wire import shortened
-from .._base.closing import Closing
 from .._base.errors import ConnectionClosed, ConnectionInterrupted, TooManyChannels
+from .._base.ports import Closing
 from .._base.settings import Settings
-from .._base.states import ENDING, Happening, State, after
-from .._base.statistics import ConnectionStatistics
+from .._base.states import ENDING, ConnectionStatistics, Happening, State, after
 from .._channel.channel import Channel
 from .._channel.inbound import Inbound
 from .._channel.recorded_topology import RecordedTopology

@@ -18,7 +18,6 @@ from pamqp import commands
 
 from ...amqp.session import (
     Addressee,
-    AllRights,
     Client,
     CommitReports,
     Confirms,
@@ -88,7 +87,7 @@ class DirectSessions:
             host=host,
             owner=self,
             user=_USER,
-            rights=AllRights(),
+            check=lambda operation, kind, name: None,
             publisher=host.publisher(CommitReports(post, self.flush).report),
             digests=Digests(),
             max_message_bytes=_MOST_BYTES,

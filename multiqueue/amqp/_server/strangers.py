@@ -1,0 +1,229 @@
+"""Strangers, who are connected and have not logged in: what they may have of places, hashes and lines of the log.
+
+Places      There are `most` of them at the most, and half as many from one address. A new one is let in; when there
+            are too many, another is cut: one that was refused already, else the one that came first. So a peer that
+            logs in at once gets through, however many others from its address only sit there.
+Hashes      Every user at every address has its turn on one thread, so a crowd that guesses the password of one delays
+            the login of another by one hash. Of one user at one address 16 wait, of all 256; more are refused. A login
+            whose peer has left is dropped. No call waits: `told` is called on the thread that hashes.
+Lines       They cost the log `LINES` lines of each kind in `PERIOD` seconds, and one that counts the rest. Kinds are
+            format strings, so there are few. The server calls `flush` now and then.
+State       The lock of each class guards its fields; any thread may call. That of `Logins` is held while its executor's
+            locks are taken, never the other way around; the others are leaves.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from ...core import Lane, MultiQueueExecutor
+from .access import Access
+
+
+class Newcomer:
+    """One peer, from its accept to its login."""
+
+    __slots__ = ("cut", "network")
+
+    def __init__(self, address: str, cut: Callable[[], object]) -> None:
+        self.network: str = network_of(address)
+        self.cut: Callable[[], object] = cut  # ends it; any thread may call
+
+
+_Crowd = dict[Newcomer, bool]  # those of one address, in the order in which they came; True: refused
+
+
+def _first(crowd: _Crowd) -> Newcomer:
+    """Which of them goes: one that was refused, else the one that came first."""
+    return next((newcomer for newcomer, was_refused in crowd.items() if was_refused), next(iter(crowd)))
+
+
+class Newcomers:
+    """All of a server's."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.most_of_one: int = max(1, most // 2)
+        self._lock = threading.Lock()
+        self._crowds: dict[str, _Crowd] = {}  # none is empty; each newcomer is in that of its address until it leaves
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def come(self, newcomer: Newcomer) -> Newcomer | None:
+        """Take one in; the one that was cut for it, if that was necessary."""
+        goes: Newcomer | None = None
+        with self._lock:
+            crowd = self._crowds.get(newcomer.network, {})
+            if len(crowd) >= self.most_of_one:
+                goes = self._take_first_locked(crowd)
+            elif self._count >= self.most:
+                goes = self._take_first_locked(max(self._crowds.values(), key=len))
+            self._crowds.setdefault(newcomer.network, {})[newcomer] = False
+            self._count += 1
+        if goes is not None:
+            goes.cut()
+        return goes
+
+    def refuse(self, newcomer: Newcomer) -> None:
+        with self._lock:
+            crowd = self._crowds.get(newcomer.network, {})
+            if newcomer in crowd:
+                crowd[newcomer] = True
+
+    def leave(self, newcomer: Newcomer) -> None:
+        """It has logged in, or is gone. Twice is harmless."""
+        with self._lock:
+            self._leave_locked(newcomer)
+
+    def cut_one(self) -> None:
+        with self._lock:
+            if not self._crowds:
+                return
+            goes = self._take_first_locked(max(self._crowds.values(), key=len))
+        goes.cut()
+
+    def _take_first_locked(self, crowd: _Crowd) -> Newcomer:
+        goes = _first(crowd)
+        self._leave_locked(goes)
+        return goes
+
+    def _leave_locked(self, newcomer: Newcomer) -> None:
+        crowd = self._crowds.get(newcomer.network, {})
+        if crowd.pop(newcomer, None) is not None:
+            self._count -= 1
+            if not crowd:
+                del self._crowds[newcomer.network]
+
+
+def network_of(address: str) -> str:
+    """What counts as one address: itself, or the first half of one of IPv6, which is what a site is given."""
+    if ":" not in address:
+        return address
+    try:
+        parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(parsed.ipv4_mapped) if parsed.ipv4_mapped else parsed.exploded[:19]
+
+
+LINES: Final = 10
+PERIOD: Final = 10.0
+
+
+@dataclass(slots=True)
+class _Period:
+    began: float
+    lines: int = 0
+    last: tuple[object, ...] = ()
+
+
+class QuietLog:
+    """Warnings of one logger, bounded."""
+
+    def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log = log
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._kinds: dict[str, _Period] = {}
+
+    def warning(self, kind: str, connection: object, *args: object) -> None:
+        now = self._clock()
+        with self._lock:
+            left_out = self._ended_locked(now)
+            period = self._kinds.setdefault(kind, _Period(now))
+            period.lines += 1
+            period.last = (connection, *args)
+            is_told = period.lines <= LINES
+        self._tell(left_out)
+        if is_told:
+            self._log.warning(kind, connection, *args, extra={"connection": connection})
+
+    def flush(self, *, everything: bool = False) -> None:
+        """Tell what was left out in periods that have ended; with `everything`, in those that go on too."""
+        with self._lock:
+            left_out = self._ended_locked(float("inf") if everything else self._clock())
+        self._tell(left_out)
+
+    def _ended_locked(self, now: float) -> dict[str, _Period]:
+        """The kinds of which lines were left out, with their periods, which are over."""
+        ended = [kind for kind, period in self._kinds.items() if now - period.began >= PERIOD]
+        periods = {kind: self._kinds.pop(kind) for kind in ended}
+        return {kind: period for kind, period in periods.items() if period.lines > LINES}
+
+    def _tell(self, left_out: dict[str, _Period]) -> None:
+        for kind, period in left_out.items():
+            message = f"{period.lines - LINES} more lines like this in {PERIOD:g} s were left out; the last: {kind}"
+            self._log.warning(message, *period.last, extra={"connection": period.last[0]})
+
+
+_log = logging.getLogger("multiqueue.amqp")
+_OF_ONE: Final = 16  # at 50 ms each, all of them have an answer within a second
+_OF_ALL: Final = 256
+
+Key = tuple[str, str]  # network and user
+
+
+class Logins:
+    """The logins of a server whose passwords have to be hashed."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._executor = MultiQueueExecutor(1, thread_name_prefix="multiqueue-amqp-logins")
+        self._lock = threading.Lock()
+        self._lanes: dict[Key, tuple[Lane, list[object]]] = {}  # and one item for each login that is not done
+        self._count = 0
+        self._made = 0
+        self._is_closed = False
+
+    def verify(self, network: str, user: str, password: bytes, told: Callable[[bool], object]) -> Future[None] | None:
+        """Have `told(is_right)` called when the password is hashed; None when too many wait. `cancel` drops it."""
+        key = network, user
+        with self._lock:
+            if self._is_closed or self._count >= _OF_ALL:
+                return None
+            lane, mine = self._lanes.get(key) or self._new_lane_locked(key)
+            if len(mine) > _OF_ONE:  # one runs
+                return None
+            mine.append(future := lane.submit(self._verify, user, password, told))
+            self._count += 1
+        future.add_done_callback(lambda done: self._done(key, lane, mine, done))
+        return future
+
+    def close(self) -> None:
+        """Drop what waits, and end the thread: it hashes one password at the most."""
+        with self._lock:
+            self._is_closed = True
+        self._executor.shutdown(cancel_futures=True)
+
+    def _verify(self, user: str, password: bytes, told: Callable[[bool], object]) -> None:
+        is_right = False
+        try:
+            known = self._access.look(user, password)  # another login may have shown it by now
+            is_right = self._access.verify(user, password) if known is None else known
+        except Exception:  # noqa: BLE001  # no memory for the hash, most likely: this login is refused
+            _log.exception("a password cannot be verified")
+        told(is_right)
+
+    def _new_lane_locked(self, key: Key) -> tuple[Lane, list[object]]:
+        self._made += 1
+        made: tuple[Lane, list[object]] = self._executor.lane((key, self._made), max_in_flight=1), []
+        self._lanes[key] = made
+        return made
+
+    def _done(self, key: Key, lane: Lane, mine: list[object], future: Future[None]) -> None:
+        with self._lock:
+            mine.remove(future)
+            self._count -= 1
+            if mine:
+                return
+            del self._lanes[key]
+        lane.shutdown(wait=False)
