@@ -40,9 +40,7 @@ from ._base.waits import serve_many as serve_many
 from ._delivery.received import Delivery as Delivery
 from ._delivery.received import Getter as Getter
 from ._delivery.received import Received as Received
-from ._delivery.scheduler import Connection as Connection
 from ._delivery.scheduler import Scheduler as Scheduler
-from ._delivery.scheduler import Session as Session
 from ._delivery.subscription import PullSubscription as PullSubscription
 from ._delivery.subscription import Subscription as Subscription
 from ._delivery.target import ConsumerTarget as ConsumerTarget
@@ -93,7 +91,6 @@ __all__ = [
     "BrokerClosed",
     "BrokerError",
     "BrokerQueue",
-    "Connection",
     "ConsumerArguments",
     "ConsumerNotAdmitted",
     "ConsumerOptions",
@@ -138,7 +135,6 @@ __all__ = [
     "Selector",
     "SelectorError",
     "Sent",
-    "Session",
     "SortedEntryList",
     "StandardEntryList",
     "Subscription",

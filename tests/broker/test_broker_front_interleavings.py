@@ -13,8 +13,6 @@ from core_parts_support import _sync
 
 from multiqueue.broker import (
     BrokerClosed,
-    ConsumerTarget,
-    Credit,
     Message,
     NotFound,
     Received,
@@ -259,20 +257,13 @@ def test_a_subscription_that_closes_while_it_pulls_gives_the_message_back(hold: 
 
 
 class OnThisThread:
-    """As much of a scheduler and its connection as a subscription needs, without threads."""
+    """As much of a scheduler as a subscription needs, without threads."""
 
-    def connection(self, name: str) -> OnThisThread:
-        return self
+    def add(self, scheduled: object) -> None: ...
 
-    def session(self, name: str) -> OnThisThread:
-        return self
+    def ready(self, scheduled: object) -> None: ...
 
-    def target(self, callback: object, *, name: str, credit: Credit) -> ConsumerTarget:
-        self.made = ConsumerTarget(name, credit=credit)
-        return self.made
-
-    def close(self, timeout: float) -> None:
-        self.made.close()
+    def remove(self, scheduled: object) -> None: ...
 
 
 def test_no_callback_begins_or_goes_on_after_its_subscription_is_closed(hold: Hold) -> None:
@@ -294,16 +285,11 @@ def test_no_callback_begins_or_goes_on_after_its_subscription_is_closed(hold: Ho
         subscription = host.consume("q", callback)
         put(host, "q", "m")
 
-        def deliver() -> None:
-            delivery = subscription.target.pull()
-            if delivery is not None:
-                subscription._call(delivery)  # type: ignore[attr-defined]
-
         def close() -> None:
             subscription.close()
             events.append("closed")
 
-        run.spawn(deliver)
+        run.spawn(subscription.run_turn)  # type: ignore[attr-defined]
         run.spawn(close)
         run.join()
         assert events in (["begun", "done", "closed"], ["closed"])

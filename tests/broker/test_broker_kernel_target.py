@@ -12,13 +12,14 @@ from broker_kernel_support import Bench
 from multiqueue import Empty, ShutDown
 from multiqueue.broker import (
     BrokerQueue,
-    Connection,
     ConsumerTarget,
     Credit,
-    Delivery,
     Entry,
     Message,
+    Received,
     Scheduler,
+    Subscription,
+    VirtualHost,
 )
 from multiqueue.testing import PATIENCE, wait_until_blocked
 
@@ -205,45 +206,49 @@ def test_deliveries_remember_what_they_were() -> None:
 
 
 @pytest.fixture
-def scheduler() -> Iterator[Scheduler]:
-    with Scheduler(3) as running:
-        yield running
+def host() -> Iterator[VirtualHost]:
+    with Scheduler(3) as scheduler:
+        host = VirtualHost(scheduler=scheduler)
+        yield host
+        host.close()
+
+
+def declared(host: VirtualHost, name: str, *bodies: object) -> BrokerQueue:
+    queue = host.declare_queue(name)
+    for body in bodies:
+        queue.put(Message(body))
+    return queue
 
 
 class Collector:
     """A callback that keeps what it gets and can be waited for."""
 
-    def __init__(self, expected: int, then: Callable[[Delivery], object] = lambda delivery: None) -> None:
+    def __init__(self, expected: int, then: Callable[[Received], object] = lambda received: None) -> None:
         self.bodies: list[object] = []
-        self.threads: set[str] = set()
         self.done = threading.Event()
         self._expected = expected
         self._then = then
         self._inside = threading.Lock()
         self.overlapped = False
 
-    def __call__(self, delivery: Delivery) -> None:
+    def __call__(self, received: Received) -> None:
         if not self._inside.acquire(blocking=False):
             self.overlapped = True
             return
         try:
-            self.bodies.append(delivery.message.body)
-            self.threads.add(threading.current_thread().name)
-            self._then(delivery)
+            self.bodies.append(received.body)
+            self._then(received)
         finally:
             self._inside.release()
         if len(self.bodies) >= self._expected:
             self.done.set()
 
 
-def test_callbacks_of_a_connection_never_overlap_and_keep_order(scheduler: Scheduler) -> None:
-    """Three threads, one connection, two queues: one callback at a time, each queue in order."""
-    queues = [BrokerQueue(name) for name in "ab"]
+def test_callbacks_of_a_subscription_never_overlap_and_keep_order(host: VirtualHost) -> None:
+    """Three threads, one subscription, two queues: one callback at a time, each queue in order."""
+    queues = [declared(host, name) for name in "ab"]
     collector = Collector(2000)
-    session = scheduler.connection("c").session()
-    target = session.target(collector)
-    for queue in queues:
-        target.consume(queue, auto_accept=True)
+    host.consume(list("ab"), collector, auto_accept=True)
     for number in range(1000):
         for queue in queues:
             queue.put(Message((queue.name, number)))
@@ -253,62 +258,61 @@ def test_callbacks_of_a_connection_never_overlap_and_keep_order(scheduler: Sched
         assert [body for body in collector.bodies if body[0] == name] == [(name, n) for n in range(1000)]  # type: ignore[index]
 
 
-def test_sessions_and_targets_take_turns() -> None:
-    """One message per target per turn: a target with much work does not keep the others waiting."""
+def test_subscriptions_take_turns() -> None:
+    """A subscription with much work, on the only thread, does not keep another one waiting."""
     with Scheduler(1) as scheduler:
-        connection = scheduler.connection()
+        host = VirtualHost(scheduler=scheduler)
         order: list[object] = []
-        done = threading.Event()
-        gate = threading.Event()
+        gate, done = threading.Event(), threading.Event()
 
-        def collect(delivery: Delivery) -> None:
+        def collect(received: Received) -> None:
             gate.wait(PATIENCE)
-            order.append(delivery.message.body)
-            if len(order) == 9:
+            order.append(received.body)
+            if len(order) == 203:
                 done.set()
 
-        many, few = connection.session().target(collect), connection.session().target(collect)
-        many.consume(filled("many", *range(6)), auto_accept=True)
-        few.consume(filled("few", "x", "y", "z"), auto_accept=True)
+        declared(host, "many", *range(200))
+        declared(host, "few", "x", "y", "z")
+        host.consume("many", collect, auto_accept=True)
+        host.consume("few", collect, auto_accept=True)
         gate.set()
         assert done.wait(PATIENCE)
-        assert order[-1] == 5
-        assert order.index("z") <= 6
+        assert order[-1] == 199
+        assert order.index("z") <= 34
+        host.close()
 
 
-def test_a_failing_callback_is_reported_and_the_next_message_comes(scheduler: Scheduler) -> None:
-    """The handler gets delivery and error; the delivery is still the target's to settle."""
+def test_a_failing_callback_is_reported_and_the_next_message_comes(host: VirtualHost) -> None:
+    """The handler gets message and error; the message is still the subscription's to settle."""
     failures: list[tuple[object, str]] = []
 
-    def fail_first(delivery: Delivery) -> None:
-        if delivery.message.body == 0:
+    def fail_first(received: Received) -> None:
+        if received.body == 0:
             raise ValueError("no zeros")
 
-    connection = scheduler.connection(
-        on_error=lambda delivery, error: failures.append((delivery.message.body, str(error)))
-    )
+    declared(host, "q", 0, 1)
     collector = Collector(2, fail_first)
-    target = connection.session().target(collector)
-    target.consume(filled("q", 0, 1))
+    subscription = host.consume(
+        "q", collector, on_error=lambda received, error: failures.append((received.body, str(error)))
+    )
     assert collector.done.wait(PATIENCE)
     assert failures == [(0, "no zeros")]
-    assert [delivery.message.body for delivery in target.unsettled()] == [0, 1]
+    assert [received.body for received in subscription.unsettled()] == [0, 1]
 
 
-def test_a_closed_connection_runs_no_callback_any_more(scheduler: Scheduler) -> None:
+def test_a_closed_subscription_runs_no_callback_any_more(host: VirtualHost) -> None:
     """`close` waits for the running callback; what it had not settled is back on the queue."""
-    queue = filled("q", *range(10))
+    queue = declared(host, "q", *range(10))
     entered, leave = threading.Event(), threading.Event()
 
-    def block(delivery: Delivery) -> None:
+    def block(received: Received) -> None:
         entered.set()
         leave.wait(PATIENCE)
 
-    connection = scheduler.connection()
     collector = Collector(1, block)
-    connection.session().target(collector).consume(queue)
+    subscription = host.consume("q", collector)
     assert entered.wait(PATIENCE)
-    closing = threading.Thread(target=connection.close)
+    closing = threading.Thread(target=subscription.close)
     closing.start()
     wait_until_blocked(closing)  # or the next callback might run before the close begins
     leave.set()
@@ -316,64 +320,64 @@ def test_a_closed_connection_runs_no_callback_any_more(scheduler: Scheduler) -> 
     assert not closing.is_alive()
     assert collector.bodies == [0]
     assert [message.body for message in queue.browse()] == list(range(10))
-    with pytest.raises(ShutDown):
-        connection.session()
 
 
-def test_a_callback_may_close_its_own_connection(scheduler: Scheduler) -> None:
+def test_a_callback_may_close_its_own_subscription(host: VirtualHost) -> None:
     """Closing from inside does not wait for itself."""
-    connections: list[Connection] = [scheduler.connection()]
-    queue = filled("q", 0, 1, 2)
-    collector = Collector(1, lambda delivery: connections[0].close())
-    connections[0].session().target(collector).consume(queue)
+    queue = declared(host, "q", 0, 1, 2)
+    collector = Collector(1, lambda received: host.subscriptions()[0].close())
+    host.consume("q", collector)
     assert collector.done.wait(PATIENCE)
     assert len(queue) == 3
 
 
-def test_a_callback_may_publish_and_settle(scheduler: Scheduler) -> None:
+def test_a_callback_may_publish_and_settle(host: VirtualHost) -> None:
     """Callbacks run without any lock of the broker."""
-    source, sink = filled("source", *range(50)), BrokerQueue("sink")
+    source, sink = declared(host, "source", *range(50)), BrokerQueue("sink")
 
-    def forward(delivery: Delivery) -> None:
-        sink.put(delivery.message)
-        target.accept(delivery)
+    def forward(received: Received) -> None:
+        sink.put(received.message)
+        received.accept()
 
     collector = Collector(50, forward)
-    target = scheduler.connection().session().target(collector, credit=Credit(2))
-    target.consume(source)
+    subscription = host.consume("source", collector, prefetch=2)
     assert collector.done.wait(PATIENCE)
     assert len(sink) == 50
-    target.close()
+    subscription.close()
     assert len(source) == 0
 
 
-def test_a_closed_scheduler_has_no_threads_and_takes_no_connections() -> None:
-    """`close` joins the threads; a second close is harmless; a new connection is refused."""
+def test_a_closed_scheduler_has_no_threads_and_takes_no_subscriptions() -> None:
+    """`close` joins the threads; a second close is harmless; a new subscription is refused."""
     scheduler = Scheduler(2, name="short-lived")
+    host = VirtualHost(scheduler=scheduler)
+    declared(host, "q")
     scheduler.close()
     scheduler.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("short-lived")]
     with pytest.raises(ShutDown, match="short-lived"):
-        scheduler.connection()
+        host.consume("q", print)
+    assert not host.subscriptions()
     with pytest.raises(ValueError, match="at least 1"):
         Scheduler(0)
 
 
-def test_callbacks_may_close_each_others_connections() -> None:
-    """Two callbacks, each closing the other's connection while both run: neither waits for ever."""
-    with Scheduler(2) as scheduler:
-        connections = [scheduler.connection(name) for name in "ab"]
-        both = threading.Barrier(2)
-        collectors = []
-        for own, other in ((0, 1), (1, 0)):
+def test_callbacks_may_close_each_others_subscriptions(host: VirtualHost) -> None:
+    """Two callbacks, each closing the other's subscription while both run: neither waits for ever."""
+    both = threading.Barrier(2)
+    subscriptions: dict[str, Subscription] = {}
 
-            def close_other(delivery: Delivery, other: int = other) -> None:
-                both.wait(PATIENCE)
-                connections[other].close()
+    def close_other(received: Received) -> None:
+        both.wait(PATIENCE)
+        subscriptions["b" if received.queue == "a" else "a"].close()
 
-            collectors.append(Collector(1, close_other))
-            connections[own].session().target(collectors[-1]).consume(filled("q", 0))
-        assert all(collector.done.wait(PATIENCE) for collector in collectors)
+    collectors = []
+    for name in "ab":
+        collectors.append(Collector(1, close_other))
+        subscriptions[name] = host.consume(declared(host, name).name, collectors[-1])
+    for name in "ab":
+        host.queue(name).put(Message(0))
+    assert all(collector.done.wait(PATIENCE) for collector in collectors)
 
 
 def test_the_limit_of_active_consumers_may_be_more_than_one() -> None:
@@ -392,12 +396,3 @@ def test_a_window_does_not_bound_what_is_settled_on_delivery() -> None:
     target = ConsumerTarget(credit=Credit(1))
     target.consume(filled("q", 1, 2, 3), auto_accept=True)
     assert drain(target) == [1, 2, 3]
-
-
-def test_a_closed_session_makes_no_targets(scheduler: Scheduler) -> None:
-    """After `close` a session says so, instead of making targets that no thread runs."""
-    session = scheduler.connection().session("s")
-    session.close()
-    session.close()
-    with pytest.raises(ShutDown, match="session 's' is closed"):
-        session.target(print)

@@ -10,19 +10,23 @@ Waiting     `close` first suspends, so that nothing further is delivered, then w
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ParamSpec, Self
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self
 
 from multiqueue.errors import ShutDown
 
-from .received import Delivery, Received
+from .received import Received
 from .target import ConsumerTarget
 
 if TYPE_CHECKING:
     from .._base.credit import Credit
     from .._queue.consumer import QueueConsumer
     from .scheduler import Scheduler
+
+_TURN: Final = 32  # deliveries before the next subscription has its turn; the hand-over costs about two of them
+_log = logging.getLogger("multiqueue.broker")
 
 P = ParamSpec("P")
 MessageCallback = Callable[[Received], object]
@@ -43,6 +47,10 @@ def call_back(callback: Callable[P, object], *args: P.args, **kwargs: P.kwargs) 
         callback(*args, **kwargs)
     finally:
         _calling.depth -= 1
+
+
+def _log_error(received: Received, error: Exception) -> None:
+    _log.error("callback failed for %r", received.delivery, exc_info=error, extra={"queue": received.queue})
 
 
 class Subscription:
@@ -156,7 +164,11 @@ class PullSubscription(Subscription):
 
 
 class CallbackSubscription(Subscription):
-    """A subscription whose messages go to a callback."""
+    """A subscription whose messages go to a callback, on a thread of the scheduler.
+
+    Raises:
+        ShutDown: the scheduler is closed.
+    """
 
     def __init__(
         self,
@@ -168,15 +180,16 @@ class CallbackSubscription(Subscription):
         on_error: FailureHandler | None,
         on_closed: Callable[[Subscription], None],
     ) -> None:
+        self.name = name
+        self._scheduler = scheduler
         self._callback = callback
-        self._on_error = on_error
+        self._on_error = on_error or _log_error
         self._lock = threading.Lock()
         self._closing = False
         self._idle = threading.Event()
         self._idle.set()
-        self._connection = scheduler.connection(name) if on_error is None else scheduler.connection(name, self._failed)
-        target = self._connection.session(name).target(self._call, name=name, credit=credit)
-        super().__init__(target, on_closed)
+        scheduler.add(self)
+        super().__init__(ConsumerTarget(name, credit=credit, on_ready=lambda _: scheduler.ready(self)), on_closed)
 
     def close(self, timeout: float | None = None) -> None:
         """As `Subscription.close`."""
@@ -187,19 +200,27 @@ class CallbackSubscription(Subscription):
             self._idle.wait(timeout)
         super().close()
 
-    def _end(self) -> None:
-        self._connection.close(timeout=0)
+    def run_turn(self) -> bool:
+        """Deliver up to 32 messages; True when there may be more. One thread at a time."""
+        for _ in range(_TURN):
+            delivery = self._target.pull()
+            if delivery is None:
+                return False
+            self._deliver(Received(self._target, delivery))
+        return True
 
-    def _call(self, delivery: Delivery) -> None:
+    def _end(self) -> None:
+        self._target.close()
+        self._scheduler.remove(self)
+
+    def _deliver(self, received: Received) -> None:
         with self._lock:
-            if self._closing:
+            if self._closing or self.is_closed:
                 return  # unsettled, it goes back with the rest
             self._idle.clear()
         try:
-            call_back(self._callback, Received(self._target, delivery))
+            call_back(self._callback, received)
+        except Exception as error:  # noqa: BLE001  # goes to the handler
+            call_back(self._on_error, received, error)
         finally:
             self._idle.set()
-
-    def _failed(self, delivery: Delivery, error: Exception) -> None:
-        assert self._on_error is not None
-        call_back(self._on_error, Received(self._target, delivery), error)

@@ -55,7 +55,6 @@ class ConsumerTarget:
         self._ready = ReadyConsumers(name)
         self._lock = Lock()
         self._consumers: list[QueueConsumer] = []
-        self.has_several: bool = False  # it has more than one consumer
         self._unsettled: dict[Delivery, None] = {}  # in order of delivery
         self._closed = False
 
@@ -83,7 +82,6 @@ class ConsumerTarget:
             closed = self._closed
             if not closed:
                 self._consumers.append(consumer)
-                self.has_several = len(self._consumers) > 1
                 self._ready.add(consumer)
         if closed:
             queue.remove_consumer(consumer)
@@ -288,7 +286,6 @@ class ConsumerTarget:
             if consumer not in self._consumers:
                 return
             self._consumers.remove(consumer)
-            self.has_several = len(self._consumers) > 1
         self._ready.remove(consumer)
 
 
