@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Hashable
 from typing import Protocol
 
 from multiqueue.core import LinkedBlockingMultiQueue
@@ -24,7 +25,7 @@ from multiqueue.errors import ShutDown
 _log = logging.getLogger("multiqueue.broker")
 
 
-class Scheduled(Protocol):
+class Scheduled(Hashable, Protocol):
     """What a scheduler runs: see `CallbackSubscription`."""
 
     name: str
