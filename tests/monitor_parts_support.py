@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from multiqueue.monitor import _access as _access
 from multiqueue.monitor import _app as _app
 from multiqueue.monitor import _events as _events
 from multiqueue.monitor import _lanes as _lanes
 from multiqueue.monitor import _patience as _patience
 from multiqueue.monitor import _samples as _samples
+from multiqueue.monitor import _server as _server
+from multiqueue.monitor import _top as _top
 from multiqueue.monitor._errors import Refused as Refused
 from multiqueue.monitor._history import History as History
 from multiqueue.monitor._history import Track as Track

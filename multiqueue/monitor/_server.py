@@ -1,6 +1,7 @@
 """The HTTP server: uvicorn on a thread of its own, in front of one broker.
 
-Promise     `serve_http` returns when requests are answered; `close` returns when its threads have ended.
+Promise     `serve_http` returns when requests are answered; `close` returns when its threads have ended: at once, or
+            after `_GRACE` where answers are under way.
 Threads     `multiqueue-http` runs the event loop, `multiqueue-monitor-sampler` samples while somebody looks, and a few
             of the event loop's pool run handlers.
 Bounds      `_patience` has those of connections, `_app` those of requests and handlers, `_events` those of streams.
@@ -9,10 +10,12 @@ Bounds      `_patience` has those of connections, `_app` those of requests and h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
@@ -38,6 +41,45 @@ from ._views import NODE, View
 from ._writing import Writing
 
 _PATIENCE: Final = 10.0  # seconds in which the server starts, or ends
+_GRACE: Final = 1.0  # seconds in which answers under way end, once the server closes
+_LOOK: Final = 0.002  # seconds between two looks whether they have
+_TICK: Final = 1.0  # seconds that the date in an answer may be old
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn that `stop` wakes: its own loop looks at a flag each 0.1 s, and its end sleeps as long again."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """End; any thread, and before the start too."""
+        self.should_exit = True
+        if self._loop is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._stopped.set)
+            except RuntimeError:  # its loop has ended
+                pass
+
+    async def main_loop(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        while not await self.on_tick(0):  # it sets the date that answers bear
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopped.wait(), _TICK)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        deadline = time.monotonic() + _GRACE
+        while (state.connections or state.tasks) and time.monotonic() < deadline:
+            await asyncio.sleep(_LOOK)
+        for task in list(state.tasks):
+            task.cancel()
 
 
 class HttpServer:
@@ -62,10 +104,9 @@ class HttpServer:
             lifespan="off",
             server_header=False,
             http=PatientProtocol,
-            timeout_graceful_shutdown=1,
             **options,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Uvicorn(config)
         self._started = threading.Event()
         self._failed: BaseException | None = None
         self._closing = threading.Lock()
@@ -103,7 +144,7 @@ class HttpServer:
         """Answer nothing further. Twice is harmless."""
         with self._closing:
             self.application.end_streams()
-            self._server.should_exit = True
+            self._server.stop()
             self._thread.join(timeout)
             self._listener.close()
             self._sampler.close()

@@ -38,7 +38,7 @@ class Closed(Exception):
     """The peer has closed the socket."""
 
 
-opened: list[socket.socket] = []  # by the test that runs; its fixture closes them, whatever becomes of the test
+opened: list[socket.socket] = []  # by the test that runs; they are closed at its end, however it ends
 
 
 class RawClient:

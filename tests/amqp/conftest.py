@@ -20,14 +20,21 @@ settings.load_profile("unhurried")
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(autouse=True)
-def _no_socket_stays_open() -> Iterator[None]:
-    """What a test that failed has left open would fail the next one."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Close the sockets that a test has left open, before its server closes: the server would wait for answers."""
     from amqp_raw_support import opened
 
-    yield
     while opened:
         opened.pop().close()
+
+
+@pytest.fixture(autouse=True)
+def _a_refusal_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong login costs a test no second."""
+    from amqp_parts_support import connection
+
+    monkeypatch.setattr(connection, "REFUSED_AFTER", 0.02)
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ The numbers are those of docs/design/amqp.md.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
-from amqp_raw_support import RawClient
+from amqp_raw_support import Closed, RawClient
 from pamqp import commands
 
 from multiqueue import amqp
@@ -353,7 +354,8 @@ def test_the_largest_frame_before_tuning(more: int, any_url: str) -> None:
     filled = {"x": "y" * (4096 + more + 8 - len(around))}
     client.send(amqp.encode_method(0, commands.Connection.StartOk, client_properties=filled, **login))
     if more:
-        assert client.is_cut()
+        with suppress(Closed):  # RabbitMQ cuts it without a word
+            assert client.connection_error()[0] == 501
     else:
         assert isinstance(client.method(), commands.Connection.Tune)
 

@@ -19,6 +19,18 @@ if not os.environ.get("MULTIQUEUE_REQUIRE_PEERS") and any(
     collect_ignore_glob = ["test_*.py"]
 
 
+@pytest.fixture(autouse=True)
+def _nothing_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refusals, samples and streams come soon."""
+    from amqp_parts_support import connection
+    from monitor_parts_support import _access, _events, _samples
+
+    for module in (connection, _access):
+        monkeypatch.setattr(module, "REFUSED_AFTER", 0.02)
+    monkeypatch.setattr(_samples, "INTERVAL", 0.05)
+    monkeypatch.setattr(_events, "_TURN", 0.01)
+
+
 @pytest.fixture
 def broker() -> Iterator[Broker]:
     with Broker() as broker:

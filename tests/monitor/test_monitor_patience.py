@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import pytest
-from monitor_parts_support import _app, _patience
+from monitor_parts_support import _app, _patience, _server
 from monitor_support import Client
 
 from multiqueue.broker import Broker, Message
@@ -109,3 +110,18 @@ def test_a_stream_that_nobody_reads_is_bounded(
     (server,) = [each for each in broker._servers if isinstance(each, HttpServer)]
     waiting = [each.transport.get_write_buffer_size() for each in server._server.server_state.connections]
     assert 0 < max(waiting) <= 2 * answer
+
+
+def test_an_idle_client_does_not_hold_up_the_end(
+    broker: Broker, server: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`close` wakes a server that waits, and cuts clients that ask nothing: it waits for no look at a clock."""
+    monkeypatch.setattr(_server, "_TICK", 3600.0)
+    monkeypatch.setattr(_server, "_GRACE", 3600.0)
+    http = broker.listen_http(amqp=server)
+    where = urlsplit(http.url)
+    with socket.create_connection((where.hostname, where.port), timeout=30) as idle:
+        idle.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert idle.recv(100).startswith(b"HTTP/1.1 200")
+        http.close(timeout=30)
+        assert not [each for each in threading.enumerate() if each.name == "multiqueue-http"]

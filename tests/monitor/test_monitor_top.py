@@ -18,7 +18,7 @@ from multiqueue.monitor import Lanes, serve_lanes
 
 pytest.importorskip("textual")
 
-from monitor_parts_support import Top
+from monitor_parts_support import Top, _top
 from textual.widgets import DataTable, Static
 
 
@@ -41,6 +41,11 @@ async def until(pilot: Any, holds: Callable[[], bool]) -> None:
     """Let the program go on until something holds; a test that waits for ever is ended by its timeout."""
     while not holds():
         await pilot.pause(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _it_asks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_top, "_EVERY", 0.05)
 
 
 def lines(top: Top) -> list[list[str]]:
