@@ -31,12 +31,13 @@ SLOW = ("none", "selected", "all")
 SHARED = {
     "rabbitmq": re.compile("::.*rabbitmq|test_interop_differential", re.IGNORECASE),
     "browser": re.compile("test_monitor_page"),
+    "house": re.compile("tests/test_rooms"),  # which it parses
     "postgres": re.compile("::.*postgres", re.IGNORECASE),
     "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|columns|input|stores|table_spark))"),
 }
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Take SIGINT even where the starter of the run ignores it, as shells do for what runs in the background.
 
     Programs that tests start inherit an ignored signal, and those that are to end by it never would.
@@ -45,7 +46,13 @@ def pytest_configure() -> None:
 
     And keep what Python compiles, even where it is told not to: otherwise each process that a test starts would
     compile the house anew, and each run all tests.
+
+    And have Hypothesis try fewer examples where no slow test runs.
     """
+    if find_spec("hypothesis") is not None:  # it has no wheel for free-threaded interpreters
+        from hypothesis_support import set_examples
+
+        set_examples(is_short=config.getoption("--slow") == "none")
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
@@ -62,10 +69,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Files that are named run in this process: most need less time than another process needs to start."""
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Two processes for each core, for a good part of the tests wait.
+
+    Files that are named run in this process: most need less time than another process needs to start.
+    """
     named = config.args_source is pytest.Config.ArgsSource.ARGS
-    return 0 if named and all(Path(name.partition("::")[0]).is_file() for name in config.args) else None
+    if named and all(Path(name.partition("::")[0]).is_file() for name in config.args):
+        return 0
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 2 * cores
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -35,7 +35,8 @@ def test_for_hours():
 @pytest.mark.slow(selected=True)
 def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
     """One that ends or blocks its process fails once, with the stacks of a blocked one; every other test runs."""
-    (tmp_path / "conftest.py").write_text((HERE / "conftest.py").read_text())
+    for name in ("conftest.py", "hypothesis_support.py"):
+        (tmp_path / name).write_text((HERE / name).read_text())
     (tmp_path / "test_suite.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\nfaulthandler_timeout = 4\n")
     command = [sys.executable, "-m", "pytest", "-n", "2", "-rP", "--timeout-method", "thread", "."]

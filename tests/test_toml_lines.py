@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 
 from multiqueue._toml_lines import Place, lines_of
 
@@ -116,7 +117,7 @@ lines = st.one_of(
 
 
 @given(st.lists(lines, max_size=8).map("\n".join))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_as_the_standard_library_reads_it(text: str) -> None:
     """Of every text that the standard library reads, exactly its keys and elements have lines."""
     try:

@@ -9,6 +9,7 @@ import pytest
 from amqp_strategies_support import octets, properties, short_text, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 
 pytest.importorskip("pamqp")
 from amqp_parts_support import hot as _hot
@@ -148,7 +149,7 @@ COLD = [method for method in ALL_METHODS if method.index.to_bytes(4) not in _hot
 def test_every_cold_method_survives(method: Any) -> None:
     """A method decodes to the fields it was encoded from, and pamqp reads the same."""
 
-    @settings(max_examples=25)
+    @settings(max_examples=examples(25))
     @given(st.data())
     def check(data: st.DataObject) -> None:
         fields = {name: data.draw(FIELD_VALUES[kind], name) for name, kind in _methods._fields(method)}

@@ -9,6 +9,7 @@ from amqp_fuzz_support import Target, seeds
 from amqp_parts_support import HANDLERS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +19,7 @@ def target() -> Iterator[Target]:
     made.close()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([b"\x00", b"\x50", b"\x90"]), st.binary(max_size=400))
 def test_any_input(target: Target, kind: bytes, rest: bytes) -> None:
     """Bytes, frames and payloads of methods: a clean close, or they are taken; the broker stays whole."""

@@ -28,6 +28,7 @@ from amqp_parts_support import (
 from amqp_parts_support import machine as channel_machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 from pamqp import commands
 
 from multiqueue import amqp
@@ -192,7 +193,7 @@ def test_heartbeats() -> None:
 # -- confirms and windows
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=30), st.integers(1, 8))
 def test_every_publish_is_confirmed_once(ends: list[tuple[int, bool]], at_once: int) -> None:
     """Whatever order publishes end in, each number is told once, and no `multiple` covers one that is open."""

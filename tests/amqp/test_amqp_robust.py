@@ -15,6 +15,7 @@ from amqp_parts_support import methods as wire_methods
 from amqp_raw_support import Closed, RawClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 from pamqp import commands
 
 from multiqueue import amqp
@@ -97,7 +98,7 @@ def test_a_connection_cut_at_every_byte(broker: Broker, server: Server) -> None:
     assert broker.queue("q").statistics().consumers == 0
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300), st.integers(0, 700), st.randoms(use_true_random=False))
 def test_any_bytes_end_cleanly_or_are_accepted(server: Server, noise: bytes, at: int, chance: random.Random) -> None:
     """Noise inside a conversation ends in a close or is taken; either way the server lets go, and logs no failure."""
@@ -114,7 +115,7 @@ def test_any_bytes_end_cleanly_or_are_accepted(server: Server, noise: bytes, at:
     wait_until_nobody_is_connected(server)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_methods_in_any_order(server: Server, caplog: pytest.LogCaptureFixture, data: st.DataObject) -> None:
     """Methods with any fields, on any channel, are answered or refused: never by an internal error."""

@@ -13,6 +13,7 @@ from broker_durable_support import InMemory, Keeper, OnDisk
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis_support import examples
 
 from multiqueue.broker import Message, MessageRefused, Received
 from multiqueue.store import MemoryStore, StoreFull
@@ -355,9 +356,9 @@ class DiskMachine(DurableMachine):
     kind = "sqlite"
 
 
-def run(machine: type[DurableMachine], examples: int, steps: int) -> None:
+def run(machine: type[DurableMachine], count: int, steps: int) -> None:
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None)
+        machine, settings=settings(max_examples=examples(count), stateful_step_count=steps, deadline=None)
     )
 
 

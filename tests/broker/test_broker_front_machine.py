@@ -8,6 +8,7 @@ from broker_front_support import bodies
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis_support import examples
 
 from multiqueue.broker import Message, MessageRefused, Received, VirtualHost
 from multiqueue.testing import FakeClock
@@ -211,5 +212,5 @@ class HostMachine(RuleBasedStateMachine):
         self.host.check_invariants()
 
 
-HostMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+HostMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestHostMachine = HostMachine.TestCase

@@ -11,6 +11,7 @@ from broker_parts_support import frozen, headers_condition
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis_support import examples
 
 from multiqueue.broker import AccessRefused, Binding, Exchange, Message, NotFound, PreconditionFailed
 
@@ -333,5 +334,5 @@ class TopologyMachine(RuleBasedStateMachine):
         assert len(self.plan.topology.bindings()) == len(self.bound) + len(self.queues)
 
 
-TopologyMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TopologyMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestTopologyMachine = TopologyMachine.TestCase

@@ -10,6 +10,7 @@ from broker_front_support import bodies
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis_support import examples
 
 from multiqueue.broker import Broker, IllegalStep, Message, MessageRefused, NotFound, Received, Unroutable, VirtualHost
 
@@ -280,5 +281,5 @@ class TransactionMachine(RuleBasedStateMachine):
         self.host.check_invariants()
 
 
-TransactionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TransactionMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestTransactionMachine = TransactionMachine.TestCase

@@ -9,6 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis_support import examples
 
 from multiqueue.broker import (
     BrokerQueue,
@@ -361,4 +362,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = pytest.mark.slow(selected=True)(QueueMachine.TestCase)
-TestQueueMachine.settings = settings(max_examples=250, stateful_step_count=60, deadline=None)
+TestQueueMachine.settings = settings(max_examples=examples(250), stateful_step_count=60, deadline=None)

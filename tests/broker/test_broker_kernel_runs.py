@@ -15,6 +15,7 @@ from broker_parts_support import ready as _ready
 from broker_parts_support import target as _target
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 
 from multiqueue import Empty, ShutDown
 from multiqueue.broker import (
@@ -111,7 +112,7 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @pytest.mark.parametrize(
     "declared",
     [{}, {"kind": QueueKind.PRIORITY}, {"groups": MessageGroups.STANDARD, "group_key": "g"}, {"max_length": 20}],

@@ -10,6 +10,7 @@ from broker_parts_support import END, Account, LoadKind, Loads, Paging, Position
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis_support import examples
 from paging_model_support import COLOURS, ENTRY_BYTES, Consumer, PagingModel, Row, random_history, slices_of
 
 
@@ -142,7 +143,7 @@ class PagingMachine(RuleBasedStateMachine):
 
 
 PagingMachine.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(60), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestPagingMachine = PagingMachine.TestCase
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+from hypothesis_support import examples
 from model_support import Model, ModelLane
 
 from multiqueue import Detached, Empty, Full, LinkedBlockingMultiQueue, ShutDown, SubQueue, SubQueueExists
@@ -378,7 +379,7 @@ class MultiQueueMachine(RuleBasedStateMachine):
 def test_every_operation_does_what_the_model_does() -> None:
     """Whatever one thread does, results, order, sizes and settings are those of the model."""
     machine = MultiQueueMachine.TestCase
-    machine.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+    machine.settings = settings(max_examples=examples(150), stateful_step_count=40, deadline=None)
     machine().runTest()
 
 

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 from monitor_support import Client
 
 from multiqueue.amqp import User
@@ -94,7 +95,9 @@ def ask(server: Any, method: str, path: str, body: Any, more: dict[str, str]) ->
         connection.close()
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=300)
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large], max_examples=examples(300)
+)
 @given(data=st.data())
 def fuzz(server: Any, data: st.DataObject) -> None:
     known = [*server.application._table.paths(), ("/api/events", "POST"), ("/metrics/{x}", "GET"), ("/{x}", "GET")]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 from pipeline_parts_support import MOST_FILES, QUEUED, Lane, Ledger, Measured, Pace
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in
 from test_pipeline_batches import without
@@ -43,7 +44,7 @@ def test_large_files_count_by_their_bytes() -> None:
     assert Pace().files(lane(most_bytes=100_000), 1000) == 100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6), max_size=8),
     st.integers(1, 9),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis_support import examples
 from pipeline_parts_support import Lane, _scan
 
 
@@ -54,7 +55,7 @@ def test_no_file_twice(tree: Path) -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b", "*", "**", "?"]), min_size=1, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_as_glob_of_the_standard_library(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     """Any pattern finds the files that `glob.glob` finds."""
     import glob

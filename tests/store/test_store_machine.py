@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis_support import examples
 from store_support import Kept, levels_of, open_store, reopen
 
 from multiqueue.store import (
@@ -203,11 +204,11 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.top)
 
 
-@pytest.mark.parametrize(("kind", "examples"), [("memory", 50), ("sync", 8), ("scratch", 25)])
-def test_any_history(kind: str, examples: int) -> None:
+@pytest.mark.parametrize(("kind", "count"), [("memory", 50), ("sync", 8), ("scratch", 25)])
+def test_any_history(kind: str, count: int) -> None:
     """After any history a store has what a dictionary has: in memory, on disk with restarts and crashes, as scratch."""
     case = cast(type[StoreMachine], type("Machine", (StoreMachine,), {"kind": kind})).TestCase
     case.settings = settings(
-        max_examples=examples, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+        max_examples=examples(count), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
     )
     case().runTest()

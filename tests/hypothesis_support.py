@@ -1,0 +1,18 @@
+"""How many examples a property is tried on: all where slow tests run, a quarter in the loop at a desk."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+ALL = 100  # Hypothesis' own default
+
+
+def set_examples(is_short: bool) -> None:
+    """Set the number of properties that name none, and the share that `examples` gives. No time is a failure."""
+    settings.register_profile("unhurried", deadline=None, max_examples=ALL // 4 if is_short else ALL)
+    settings.load_profile("unhurried")
+
+
+def examples(count: int) -> int:
+    """The number for a property that names one."""
+    return -(-count * settings.default.max_examples // ALL)
