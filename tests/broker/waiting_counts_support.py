@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 from broker_parts_support import credit as _credit
+from broker_parts_support import polled
 from broker_parts_support import queue as _queue
 from broker_parts_support import ready as _ready
 from broker_parts_support import target as _target
@@ -26,16 +27,18 @@ from broker_parts_support import target as _target
 from multiqueue.broker import BrokerQueue, ConsumerTarget, Credit, Message, QueueConsumer
 
 MESSAGES = 40_000
+QUEUE_LOCK = "queue lock"
 _MESSAGE = Message(b"x" * 1024)
 
 
 class CountedLock:
-    """A lock that counts how often it was taken, and how often somebody else had it then."""
+    """A lock that counts how often it was taken, how often another thread had it then."""
 
     def __init__(self, counts: Counter[str], name: str, make: Callable[[], Any]) -> None:
         self._counts, self._name = counts, name
         lock = make()
         self._acquire: Callable[..., bool] = lock.acquire
+        self._wait: Callable[[], object] = (polled(lock) if name == QUEUE_LOCK else lock).__enter__
         self.release: Callable[[], None] = lock.release
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -45,8 +48,9 @@ class CountedLock:
         self._counts[f"{self._name}, contended"] += 1
         return blocking and self._acquire(True, timeout)
 
-    def __enter__(self) -> bool:
-        return self.acquire()
+    def __enter__(self) -> None:
+        if not self.acquire(False):
+            self._wait()
 
     def __exit__(self, *exc_info: object) -> None:
         self.release()
@@ -55,7 +59,7 @@ class CountedLock:
 @contextmanager
 def counted_locks(counts: Counter[str]) -> Iterator[None]:
     """In here, queues, credits and targets that are made count their locks."""
-    places = [(_queue, "Lock", "queue lock"), (_credit, "Lock", "credit lock"), (_target, "Lock", "target lock")]
+    places = [(_queue, "Lock", QUEUE_LOCK), (_credit, "Lock", "credit lock"), (_target, "Lock", "target lock")]
     places += [(_ready, "Lock", "ready lock, with threads that park")]
     before = [getattr(module, attribute) for module, attribute, _ in places]
     for (module, attribute, name), make in zip(places, before, strict=True):

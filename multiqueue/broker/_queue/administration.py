@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from .._base.polled_lock import HeldLock
 from .._base.settings import QueueKind
 from .._selector.selector import Selector
 from .callbacks import Callbacks
@@ -36,7 +36,12 @@ class ResidentWalk:
     """A way through a queue that keeps everything in memory."""
 
     def __init__(
-        self, state: QueueState, source: ResidentEntries, lock: Lock, callbacks: Callbacks, dead_letters: DeadLetters
+        self,
+        state: QueueState,
+        source: ResidentEntries,
+        lock: HeldLock,
+        callbacks: Callbacks,
+        dead_letters: DeadLetters,
     ) -> None:
         self._state = state
         self._entries = source.entries
@@ -95,7 +100,7 @@ class Administration:
     """What an administrator does to one queue. The methods are those of `BrokerQueue`, which says what they do."""
 
     def __init__(
-        self, queue: MoveTarget, state: QueueState, lock: Lock, callbacks: Callbacks, dead_letters: DeadLetters
+        self, queue: MoveTarget, state: QueueState, lock: HeldLock, callbacks: Callbacks, dead_letters: DeadLetters
     ) -> None:
         self._queue = queue
         self._state = state

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from threading import Lock
 from typing import TYPE_CHECKING
 
+from .._base.polled_lock import HeldLock
 from .._base.ports import After
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Callbacks:
                 self.guard("callback", action)
 
     @contextmanager
-    def deciding(self, lock: Lock) -> Iterator[After]:
+    def deciding(self, lock: HeldLock) -> Iterator[After]:
         """A block under the lock; what it appends to the list is done when the lock is free. Not for each message."""
         after: After = []
         with lock:

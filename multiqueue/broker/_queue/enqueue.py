@@ -16,13 +16,13 @@ Lock order  queue lock -> the store's (`allocate`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from threading import Lock
 from typing import TYPE_CHECKING, Final, Protocol
 
 from multiqueue.store import Put, StoreDamaged
 
 from .._base.message_codec import decode_stored
 from .._base.outcome import PutOutcome
+from .._base.polled_lock import HeldLock
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueKind
 from .callbacks import Callbacks
@@ -55,7 +55,7 @@ class Enqueuer:
         self,
         queue: _Owner,
         state: QueueState,
-        lock: Lock,
+        lock: HeldLock,
         callbacks: Callbacks,
         journal: Rows | None,
         alerts: AlertMonitor | None,

@@ -32,6 +32,7 @@ from multiqueue.core import notebook_table
 from .._base.alerts import Alert, AlertMonitor
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed
 from .._base.outcome import DeadLetterReason, PutOutcome
+from .._base.polled_lock import polled
 from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueSettings
 from .administration import Administration, ResidentWalk
@@ -96,7 +97,7 @@ class BrokerQueue:
         self.settings: QueueSettings = settings
         self._clock = clock
         self._on_deleted = on_deleted
-        self._lock = Lock()
+        self._lock = polled(Lock())
         # When housekeeping is to come next, as far as it was asked to. Guarded by the lock.
         self._next_visit = AT_ONCE
         self._request: Callable[[Any, float], object] | None = None

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from threading import Lock
 from typing import Final, Protocol
 
 from .._base.message import MESSAGE_BYTES
 from .._base.outcome import DeadLetterReason, PutOutcome
+from .._base.polled_lock import HeldLock
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueSettings
 from .consumer import ConsumerState, Interest, QueueConsumer
@@ -68,7 +68,7 @@ class Clearing:
 
     is_deleted = False
 
-    def __init__(self, lock: Lock, source: EntrySource) -> None:
+    def __init__(self, lock: HeldLock, source: EntrySource) -> None:
         self._lock = lock
         self._source = source
 
@@ -97,7 +97,7 @@ class QueueState:
     source: EntrySource  # set before anybody knows the queue, and when it begins or ceases to page
     walk: Walk  # through the entries of the source; set with it
 
-    def __init__(self, calls: QueueCalls, settings: QueueSettings, clock: Callable[[], float], lock: Lock) -> None:
+    def __init__(self, calls: QueueCalls, settings: QueueSettings, clock: Callable[[], float], lock: HeldLock) -> None:
         self._calls = calls
         self.lock = lock
         self.settings = settings
