@@ -26,7 +26,7 @@ from multiqueue.client._dispatch.receive_buffer import ReceiveBuffer as ReceiveB
 from multiqueue.client._dispatch.shared_pool import TURNS as TURNS
 from multiqueue.client._dispatch.shared_pool import SharedPool
 from multiqueue.client._dispatch.work_pool import Lane, Work, WorkPool
-from multiqueue.client._link import direct_sessions as direct_sessions
+from multiqueue.client._link import direct_link as direct_link
 from multiqueue.client._link.assembler import Assembler as Assembler
 from multiqueue.client._link.direct_link import DirectLink as DirectLink
 from multiqueue.client._link.link import Event as Event

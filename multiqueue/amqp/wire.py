@@ -3,15 +3,17 @@
 Promises that any bytes are either frames or one `ConnectionFault`. This door loads no broker.
 """
 
-from ._wire.delivery_splitter import DeliverySplitter, WholeDelivery
 from ._wire.errors import REPLY_NAMES, AmqpError, ChannelFault, ConnectionFault, FrameError, MalformedFrame, shortened
 from ._wire.fields import decode_short_string, decode_table, encode_short_string, encode_table
 from ._wire.frames import (
     DEFAULT_FRAME_MAX,
     FRAME_BODY,
+    FRAME_END,
+    FRAME_HEAD,
     FRAME_HEADER,
     FRAME_HEARTBEAT,
     FRAME_METHOD,
+    FRAME_TYPES,
     HEARTBEAT,
     MIN_FRAME_MAX,
     PROTOCOL_HEADER,
@@ -20,6 +22,7 @@ from ._wire.frames import (
     HeartbeatMonitor,
 )
 from ._wire.hot import (
+    DELIVER,
     Ack,
     ContentHeader,
     Deliver,
@@ -45,10 +48,14 @@ from ._wire.properties import NO_PROPERTIES, Properties, decode_properties, enco
 
 __all__ = [
     "DEFAULT_FRAME_MAX",
+    "DELIVER",
     "FRAME_BODY",
+    "FRAME_END",
+    "FRAME_HEAD",
     "FRAME_HEADER",
     "FRAME_HEARTBEAT",
     "FRAME_METHOD",
+    "FRAME_TYPES",
     "HEARTBEAT",
     "MIN_FRAME_MAX",
     "NO_PROPERTIES",
@@ -60,7 +67,6 @@ __all__ = [
     "ConnectionFault",
     "ContentHeader",
     "Deliver",
-    "DeliverySplitter",
     "Frame",
     "FrameError",
     "FrameSplitter",
@@ -72,7 +78,6 @@ __all__ = [
     "Publish",
     "Reject",
     "Return",
-    "WholeDelivery",
     "decode_header",
     "decode_hot",
     "decode_method",

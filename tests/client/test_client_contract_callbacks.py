@@ -311,8 +311,8 @@ def test_a_turn_that_meets_the_end_of_its_channel(broker: brokers.Broker) -> Non
         channel.basic_consume(name, Seen())
         held, gate, link = threading.Event(), threading.Event(), connection._link
         assert isinstance(link, DirectLink)
-        link._post(held.set)
-        link._post(gate.wait)
+        link.post(held.set)
+        link.post(gate.wait)
         wait_until_blocked(lambda: held.is_set() and not link._outbox._pieces)  # what comes now is behind the gate
         channel.abort()
         broker.publish(brokers.Message(b"late", routing_key=name))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from client_calls_support import CALLS, outcome
-from client_parts_support import direct_sessions
+from client_parts_support import direct_link
 
 from multiqueue.amqp import ServerSettings
 from multiqueue.broker import Broker
@@ -48,7 +48,7 @@ def _without_text(seen: object) -> object:
 @pytest.mark.parametrize("link", ["socket", "direct"])
 def test_a_body_above_the_limit_is_refused(link: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message larger than a server takes closes its channel with 406 over both links; one as large does not."""
-    monkeypatch.setattr(direct_sessions, "_MOST_BYTES", 1000)
+    monkeypatch.setattr(direct_link, "_MOST_BYTES", 1000)
     with Broker() as broker:
         peer = broker if link == "direct" else broker.listen(settings=ServerSettings(max_message_bytes=1000)).url
         with connect(peer, recover=False) as connection:

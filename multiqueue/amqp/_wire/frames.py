@@ -34,7 +34,7 @@ PROTOCOL_HEADERS: Final = {
 
 FRAME_HEAD: Final = Struct(">BHI")  # type, channel, size of the payload
 
-_KNOWN: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
+FRAME_TYPES: Final = frozenset({FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT})
 
 Frame = tuple[int, int, bytes]
 """Type, channel, payload."""
@@ -67,7 +67,7 @@ class FrameSplitter:
         at, end = 0, len(data)
         while end - at >= 7:
             kind, channel, size = unpack(data, at)
-            if size > largest or kind not in _KNOWN:
+            if size > largest or kind not in FRAME_TYPES:
                 raise FrameError(self._describe(kind, channel, size), frames)
             stop = at + 7 + size
             if stop >= end:
@@ -86,7 +86,7 @@ class FrameSplitter:
         return len(self._rest)
 
     def _describe(self, kind: int, channel: int, size: int) -> str:
-        if kind not in _KNOWN:
+        if kind not in FRAME_TYPES:
             return f"type {kind} is no frame type"
         return f"frame with {size} bytes of payload on channel {channel} is too large, frame_max is {self.frame_max}"
 

@@ -1,25 +1,72 @@
 """A link to a broker in this process: no sockets and no frames, one thread in the place of reader and server.
 
-State       `_sessions` belongs to the link's thread, which does everything. `_lock` guards `_error`.
+The link is to its sessions what a server's connection is, without a socket: their `Output` and their `Effects`.
+
+State       Everything belongs to the link's thread, but for `_error`, which `_lock` guards, and `_throttled`, which
+            publishers read.
 Waiting     The thread waits on the outbox, to which the client appends its requests and the broker's threads their
-            reports; and for the receive buffer when that is full (`direct_sessions`). `end` closes the one and nudges
-            the other. Publishers wait for room in the outbox, and for that of queues that asked for it.
+            reports; and for the receive buffer when that is full: queues serve other consumers meanwhile. `end` closes
+            the one and nudges the other. Publishers wait for room in the outbox, and for that of queues that asked for
+            it. A call behind publishes whose commit is under way waits for it, and what its channel sends after it
+            waits behind it; other channels go on. A commit and a purge are done on the link's thread, which waits for
+            the disk.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
 from typing import Any
 
-from ...amqp.wire import Ack, Nack, Reject, encode_method, encode_publish_method
+from pamqp import commands
+
+from ...amqp.session import (
+    Addressee,
+    Client,
+    CommitReports,
+    Confirms,
+    Content,
+    Digests,
+    Served,
+    Session,
+    Turns,
+    Work,
+    end_each,
+    fail,
+    host_figures,
+    reason,
+    to_wait_for,
+    want,
+)
+from ...amqp.wire import (
+    FRAME_METHOD,
+    REPLY_NAMES,
+    Ack,
+    ConnectionFault,
+    Deliver,
+    GetOk,
+    Nack,
+    Reject,
+    Return,
+    decode_short_string,
+    encode_method,
+    encode_publish_method,
+)
 from .._base.errors import ConnectionClosed
 from .._base.settings import Settings
 from .._dispatch.outbox import Outbox
-from .direct_sessions import DirectSessions
-from .link import Listener
+from .link import Event, Listener
+
+_log = logging.getLogger("multiqueue.client")
+_MOST_BYTES = 128 * 1024 * 1024  # of a message, as at a server whose settings say nothing else
+_EVENTS = 16  # that are told together; the client has the deliveries of such a batch run as one
+_USER = "guest"  # the user that a client in the broker's own process is
+_CLOSE = commands.Connection.Close.index.to_bytes(4)
+_BASIC = b"\x00\x3c\x00\x00"  # where a fault is about a publish or a settlement: its class
 
 
 class DirectLink:
@@ -28,26 +75,47 @@ class DirectLink:
     def __init__(self, host: Any, settings: Settings, listener: Listener) -> None:
         self.channel_max = settings.channel_max or 65535
         self.server_properties: dict[str, Any] = {"product": "multiqueue", "in_process": True}
+        self._name = settings.name
         self._listener = listener
+        self._receive_buffer = listener.receive_buffer
         self._outbox: Outbox[Callable[[], object]] = Outbox(settings.outbox_bytes)
         self._lock = threading.Lock()
         self._error: Exception | None = None
-        tell = partial(listener.arrived, self)
-        self._sessions = DirectSessions(host, settings.name, self._post, tell, listener.receive_buffer, self._is_over)
         self._thread = threading.Thread(target=self._run, name=f"{settings.name}-direct", daemon=True)
+        self.notify = Turns(self.post).notify
+        self.confirming: dict[Confirms, None] = {}
+        self._throttled: tuple[Any, ...] = ()  # queues that publishers have to wait for
+        self.is_held_back = False  # the receive buffer is full
+        self.is_closed = False
+        self._events: list[Event] = []  # to be told
+        self._sessions: dict[int, Session] = {}
+        self._behind: dict[int, list[Callable[[], object]]] = {}  # of channels whose call waits for commits
+        self._has_published = False
+        self._client = Client(
+            host=host,
+            owner=self,
+            user=_USER,
+            check=lambda operation, kind, name: None,
+            publisher=host.publisher(CommitReports(self.post, self.flush).report),
+            digests=Digests(),
+            max_message_bytes=_MOST_BYTES,
+            hears_of_cancels=True,
+        )
+
+    # -- what the connection asks for, on any thread
 
     def start(self) -> None:
         self._thread.start()
 
     def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
         payload = encode_method(number, method, **fields)[7:-1]  # raises for what could not go over a wire
-        return self._outbox.append(partial(self._sessions.call, number, payload), 0)
+        return self._outbox.append(partial(self._call, number, payload), 0)
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
     ) -> Any:
         content = encode_publish_method(exchange, routing_key, mandatory=mandatory), properties, bytes(body)
-        return partial(self._sessions.publish, number, content), len(body)
+        return partial(self._publish, number, content), len(body)
 
     def publish(self, prepared: Any) -> bool:
         return self._outbox.append(*prepared)
@@ -60,21 +128,22 @@ class DirectLink:
             settled = Nack(delivery_tag, multiple, requeue)
         else:
             settled = Reject(delivery_tag, requeue)
-        self._outbox.append(partial(self._sessions.settle, number, settled), 0)
+        self._outbox.append(partial(self._settle, number, settled), 0)
 
     @property
     def is_full(self) -> bool:
-        return self._outbox.is_full or bool(self._sessions.throttled)
+        return self._outbox.is_full or bool(self._throttled)
 
     def wait_for_room(self, timeout: float | None) -> bool:
         deadline = None if timeout is None else time.monotonic() + timeout
         if not self._outbox.wait_for_room(timeout):
             return False
-        throttled = self._sessions.throttled
+        throttled = self._throttled
         for queue in throttled:
             if not queue.wait_for_room(None if deadline is None else max(0.0, deadline - time.monotonic())):
                 return False
-        self._sessions.has_room(throttled)
+        if self._throttled is throttled:  # none has asked to wait since
+            self._throttled = ()
         return True
 
     def end(self, error: Exception, *, linger: float = 0.0) -> None:
@@ -83,29 +152,193 @@ class DirectLink:
                 return
             self._error = error
         self._outbox.close()
-        self._listener.receive_buffer.nudge()
+        self._receive_buffer.nudge()
 
     def join(self, timeout: float | None) -> None:
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
-    def _post(self, step: Callable[..., object], *arguments: Any) -> None:
+    def post(self, step: Callable[..., object], *arguments: Any) -> None:
         self._outbox.append(partial(step, *arguments) if arguments else step, 0)
 
-    def _is_over(self) -> bool:
-        return self._error is not None
+    # -- the link's thread
 
     def _run(self) -> None:
-        sessions = self._sessions
         try:
             while steps := self._outbox.take():
                 for step in steps:
                     step()
-                sessions.flush()
+                self.flush()
         except Exception as defect:  # noqa: BLE001  # must be seen, and must not leave a deaf connection
             error = ConnectionClosed(f"the direct link failed: {defect!r}", reply_code=541)
             error.__cause__ = defect
             self.end(error)
-        sessions.close()
+        self._close()
         assert self._error is not None
         self._listener.lost(self, self._error)
+
+    def _call(self, number: int, payload: bytes) -> None:
+        if number == 0:
+            if payload[:4] == _CLOSE:
+                self._close()
+                self.reply(0, commands.Connection.CloseOk)
+            return
+        if self.is_closed or self._waits(number, partial(self._call, number, payload)):
+            return
+        self._hand_in()
+        session = self._sessions.get(number)
+        if session is None:
+            session = self._sessions[number] = Session(number, self._client, self, self)
+        self._do(session, partial(session.receive, FRAME_METHOD, payload), payload[:4])
+
+    def _publish(self, number: int, content: tuple[bytes, bytes, bytes]) -> None:
+        session = self._sessions.get(number)
+        if session is not None and not self._waits(number, partial(self._publish, number, content)):
+            self._do(session, partial(session.receive_content, content), _BASIC)
+
+    def _settle(self, number: int, settled: Ack | Nack | Reject) -> None:
+        session = self._sessions.get(number)
+        if session is not None and not self._waits(number, partial(self._settle, number, settled)):
+            self._hand_in()
+            self._do(session, partial(session.settle, settled), _BASIC)
+
+    def _waits(self, number: int, step: Callable[[], object]) -> bool:
+        behind = self._behind.get(number)
+        if behind is not None:
+            behind.append(step)
+        return behind is not None
+
+    def _do(self, session: Session, step: Callable[[], object], method: bytes) -> None:
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001  # every one ends a channel or the connection
+            fail(self, session, error, method)
+
+    def _hand_in(self) -> None:
+        """Have the store commit what was published: nothing that follows overtakes it."""
+        if self._has_published:
+            self._has_published = False
+            try:
+                self._client.publisher.hand_in()
+            except Exception as error:  # noqa: BLE001  # every one ends a channel or the connection
+                fail(self, None, error, _BASIC)
+
+    # -- what sessions ask for, and tell
+
+    def flush(self) -> None:
+        """Tell everything that is to be told. A turn of the link's thread ends with this."""
+        self._hand_in()
+        while self.confirming:
+            self.confirm(self.confirming.popitem()[0])
+        events, self._events = self._events, []
+        if events:
+            self._listener.arrived(self, events)
+
+    def reply(self, number: int, method: Any, /, **fields: Any) -> None:
+        """A method without content, without the checks of pamqp, which refuses names that brokers take."""
+        made: Any = object.__new__(method)
+        for name in method.__slots__:
+            setattr(made, name, fields.get(name))
+        self._events.append(Event(number, made))
+
+    def deliver(self, number: int, consumer: Addressee, tag: int, redelivered: bool, content: Content) -> None:
+        names, properties, body = content
+        if self._receive_buffer.is_stopped:
+            self._wait_for_buffer()
+        self._events.append(Event(number, Deliver(consumer.tag, tag, redelivered, *_names(names)), properties, body))
+        if len(self._events) >= _EVENTS:
+            self.flush()
+
+    def _wait_for_buffer(self) -> None:
+        self.flush()
+        self.is_held_back = True
+        want(self._sessions, False)
+        self._receive_buffer.wait_until_free(lambda: self._error is not None)
+        self.is_held_back = False
+        want(self._sessions, True)
+
+    def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None:
+        names, properties, body = content
+        exchange, routing_key = _names(names)
+        self._events.append(Event(number, GetOk(tag, redelivered, exchange, routing_key, left), properties, body))
+
+    def returned(self, number: int, code: int, content: Content) -> None:
+        names, properties, body = content
+        self._events.append(Event(number, Return(code, REPLY_NAMES[code], *_names(names)), properties, body))
+
+    def confirm(self, confirms: Confirms) -> None:
+        self._events += [Event(confirms.number, each) for each in confirms.take()]
+
+    def publishes(self) -> None:
+        self._has_published = True
+
+    def throttle(self, queues: tuple[Any, ...]) -> None:
+        """Queues ask their producers to wait for room: `wait_for_room` does."""
+        self._throttled = tuple(to_wait_for(self._sessions, queues))
+
+    def postpone(self, session: Served, payload: bytes, run: Any) -> None:
+        self._behind[session.number] = []
+        run.add_done_callback(lambda _: self.post(self._committed, session, payload))
+
+    def _committed(self, session: Served, payload: bytes) -> None:
+        behind = self._behind.pop(session.number, [])
+        if self._sessions.get(session.number) is session:
+            self._do(self._sessions[session.number], partial(session.call, payload), payload[:4])
+        for step in behind:  # one that has to wait again has those after it behind itself
+            step()
+
+    def offload(self, work: Work, session: Served) -> None:
+        self.flush()
+        work()()
+
+    def offload_long(self, work: Work, session: Served, method: bytes) -> None:
+        self.offload(work, session)
+
+    def do_in_pieces(
+        self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = lambda: None
+    ) -> None:
+        for _ in work:
+            pass
+        then()
+
+    def forget(self, session: Served) -> None:
+        self._sessions.pop(session.number, None)
+
+    def status_json(self) -> bytes:
+        host = self._client.host
+        return json.dumps({"product": "multiqueue", "virtual_hosts": {host.name: host_figures(host)}}).encode()
+
+    def failed(self, error: BaseException) -> None:
+        _log.error("%r: failed", self, exc_info=error, extra={"connection": repr(self)})
+        self.fault(ConnectionFault(541, "an internal error; see the log"))
+        self.flush()
+
+    def fault(self, error: Any, method: bytes = b"\0\0\0\0") -> None:
+        if not self.is_closed:
+            self._close()
+            self.reply(0, commands.Connection.Close, **reason(error.reply_code, error.reply_text, method))
+
+    def _close(self) -> None:
+        """End all sessions; exclusive queues go. Twice is harmless."""
+        self.is_closed = True
+        self._behind.clear()
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        endings = [(f"end {session!r}", partial(_exhaust, session)) for session in sessions]
+        release = ("delete its exclusive queues", partial(self._client.host.release_owner, self))
+        end_each(self, [*endings, release], _log)
+
+    def __repr__(self) -> str:
+        return f"<direct link {self._name!r}>"
+
+
+def _exhaust(session: Session) -> None:
+    for _ in session.end():
+        pass
+
+
+@lru_cache(maxsize=1024)
+def _names(names: bytes) -> tuple[str, str]:
+    """Exchange and routing key; most messages have those of another one."""
+    exchange, at = decode_short_string(names, 0)
+    return exchange, decode_short_string(names, at)[0]

@@ -64,7 +64,7 @@ def shake_hands(stream: Stream, assembler: Assembler, address: Address, settings
     channel_max = _lower(settings.channel_max, tune.channel_max) or 65535
     heartbeat = _lower(_whole_seconds(settings.heartbeat), tune.heartbeat)
     tuned = {"channel_max": channel_max, "frame_max": frame_max, "heartbeat": heartbeat}
-    assembler.splitter.frame_max = frame_max
+    assembler.frame_max = frame_max
     stream.sendall(
         encode_method(0, commands.Connection.TuneOk, **tuned)
         + encode_method(0, commands.Connection.Open, virtual_host=address.vhost)

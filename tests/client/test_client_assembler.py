@@ -1,25 +1,23 @@
-"""The splitter for clients gives what the splitter for everybody gives, in fewer pieces."""
+"""The client's assembler makes of any bytes what frames, decoded one by one, make."""
 
 from __future__ import annotations
 
 import pytest
+from client_parts_support import Assembler, Event
 from hypothesis import given
 from hypothesis import strategies as st
 from pamqp import commands
 
 from multiqueue.amqp import (
-    FRAME_BODY,
     FRAME_HEADER,
     FRAME_METHOD,
     NO_PROPERTIES,
     AmqpError,
-    DeliverySplitter,
-    Frame,
     FrameError,
     FrameSplitter,
-    WholeDelivery,
     decode_header,
     decode_hot,
+    decode_method,
     deliver_prefix,
     encode_deliver,
     encode_method,
@@ -55,41 +53,43 @@ _others = st.sampled_from(
 )
 
 
-def frames_of(item: WholeDelivery | Frame) -> list[tuple[int, int, object]]:
-    """What a whole delivery was cut from, decoded; a frame as it is."""
-    if isinstance(item, WholeDelivery):
-        header = (len(item.body), item.properties)
-        channel = item.channel
-        return [(FRAME_METHOD, channel, item.method), (FRAME_HEADER, channel, header), (FRAME_BODY, channel, item.body)]
-    kind, channel, payload = item
-    if kind == FRAME_METHOD:
-        return [(kind, channel, decode_hot(payload) or payload)]
-    return [(kind, channel, decode_header(payload)[1:] if kind == FRAME_HEADER else payload)]
+def events_of(data: bytes) -> list[Event]:
+    """What the frames say, each decoded by itself; a body is as many frames as it needs."""
+    events: list[Event] = []
+    for kind, channel, payload in FrameSplitter(FRAME_MAX).feed(data):
+        if kind == FRAME_METHOD:
+            events.append(Event(channel, decode_hot(payload) or decode_method(payload).name))
+        elif kind == FRAME_HEADER:
+            _, _, properties = decode_header(payload)
+            events[-1] = events[-1]._replace(properties=properties)
+        else:
+            events[-1] = events[-1]._replace(body=events[-1].body + payload)
+    return events
 
 
 @given(st.lists(st.one_of(_deliveries, _others), max_size=8), st.integers(1, 200))
-def test_it_gives_the_same_frames(pieces: list[bytes], step: int) -> None:
+def test_it_gives_what_the_frames_say(pieces: list[bytes], step: int) -> None:
     """Whatever is sent, however it is cut."""
     data = b"".join(pieces)
-    ours, plain = DeliverySplitter(FRAME_MAX), FrameSplitter(FRAME_MAX)
+    assembler = Assembler(FRAME_MAX)
     cuts = (data[at : at + step] for at in range(0, len(data), step))
-    got = [part for cut in cuts for item in ours.feed_deliveries(cut) for part in frames_of(item)]
-    expected = [part for frame in plain.feed(data) for part in frames_of(frame)]
-    assert got == expected
-    assert ours.pending_bytes == 0
+    got = [event for cut in cuts for event in assembler.feed(cut)]
+    named = [each._replace(method=getattr(each.method, "name", each.method)) for each in got]
+    assert named == events_of(data)
+    assert not assembler._rest
 
 
 @given(st.binary(max_size=300), st.integers(1, 100), st.lists(_deliveries, max_size=2))
 def test_any_bytes_are_split_or_refused(noise: bytes, step: int, before: list[bytes]) -> None:
     """Nothing but an AmqpError comes of bytes that are no frames, alone or behind deliveries."""
-    splitter = DeliverySplitter(FRAME_MAX)
+    assembler = Assembler(FRAME_MAX)
     data = b"".join(before) + noise
     try:
         for at in range(0, len(data), step):
-            splitter.feed_deliveries(data[at : at + step])
+            assembler.feed(data[at : at + step])
     except AmqpError:
         return
-    assert splitter.pending_bytes <= 3 * FRAME_MAX
+    assert len(assembler._rest) <= 3 * FRAME_MAX
 
 
 @given(_deliveries, st.data())
@@ -98,25 +98,24 @@ def test_a_changed_byte_does_no_harm(delivery: bytes, data: st.DataObject) -> No
     at = data.draw(st.integers(0, len(delivery) - 1))
     changed = delivery[:at] + bytes((data.draw(st.integers(0, 255)),)) + delivery[at + 1 :]
     try:
-        DeliverySplitter(FRAME_MAX).feed_deliveries(changed + delivery)
+        Assembler(FRAME_MAX).feed(changed + delivery)
     except AmqpError:
         pass
 
 
 def test_what_is_no_frame_is_refused_at_once() -> None:
-    """As by the other splitter: a frame that is announced too large, before any of it is kept."""
+    """As by the splitter of the server: a frame that is announced too large, before any of it is kept."""
     for data in (b"\x09\x00\x01\x00\x00\x00\x01", b"\x01\x00\x01\x00\x10\x00\x00", b"\x01\x00\x01\x00\x00\x00\x01xy"):
         with pytest.raises(FrameError):
-            DeliverySplitter(FRAME_MAX).feed_deliveries(data)
+            Assembler(FRAME_MAX).feed(data)
 
 
 def test_many_names_are_not_kept_for_ever() -> None:
     """A thousand routing keys cost the memory of 256."""
-    splitter = DeliverySplitter(FRAME_MAX)
+    assembler = Assembler(FRAME_MAX)
     for number in range(1000):
         names = encode_short_string("") + encode_short_string(str(number))
         frames = encode_deliver(1, deliver_prefix("t"), number, False, names, NO_PROPERTIES, b"x", FRAME_MAX)
-        (item,) = splitter.feed_deliveries(frames)
-        assert isinstance(item, WholeDelivery)
-        assert item.method.routing_key == str(number)
-    assert len(splitter._names) <= 256
+        (event,) = assembler.feed(frames)
+        assert event.method.routing_key == str(number)
+    assert len(assembler._names) <= 256
