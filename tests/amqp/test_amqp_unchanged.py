@@ -125,7 +125,8 @@ def test_a_dead_letter_keeps_every_header(headers: list[tuple[str, bytes]]) -> N
         for each in (letter, decode_message(encode_message(letter), b"m")):
             table = properties_of(each)
             for name, value in headers:
-                assert amqp.encode_short_string(name) + value in table, name
+                if name != "x-death":  # a list that the broker adds to
+                    assert amqp.encode_short_string(name) + value in table, name
 
 
 def test_a_record_of_deaths_keeps_what_is_not_touched() -> None:

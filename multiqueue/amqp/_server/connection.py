@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
+from ...broker import BrokerError, BrokerQueue, Run
 from .._session.confirms import CommitReports
-from .._session.effects import Client, Step, end_each, fail
+from .._session.effects import Client, Puller, Served, Step, Work, end_each, fail
 from .._session.figures import ConnectionFigures
 from .._session.session import Session, to_wait_for, want
 from .._wire.errors import AmqpError, ConnectionFault, reason
@@ -29,7 +30,6 @@ from .._wire.hot import PUBLISH
 from .._wire.message import Digests
 from .._wire.methods import commands, decode_method
 from .access import Rights, User, is_loopback
-from .catching_up import has_unread
 from .connection_machine import ConnectionMachine, ConnectionState, Tuning, tuned
 from .frame_reader import FrameReader
 from .handshake import Claim, RefusedLogin, claim, common_name
@@ -39,10 +39,6 @@ from .ports import ServerPort
 from .read_gate import ReadGate
 from .strangers import Newcomer, network_of
 from .writer import FrameWriter
-
-if TYPE_CHECKING:
-    from ...broker import BrokerError, BrokerQueue, Run
-    from .._session.effects import Puller, Served, Work
 
 _log = logging.getLogger("multiqueue.amqp")
 _numbers = itertools.count(1)
@@ -176,7 +172,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return False
         if reasons := self.gate.reasons:
             return bool(self.offloaded.postponed) or _NEXT_TURN in reasons
-        return self.reader.is_in_the_middle or has_unread(self._transport)
+        return self.reader.is_in_the_middle or self.gate.has_unread()
 
     def _want_or_not(self) -> None:
         want(self.sessions, not self.is_held_back)

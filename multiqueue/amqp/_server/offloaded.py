@@ -10,15 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ...broker import BrokerError, Run
 from .._session.effects import Served, Work, fail
+from .._wire.errors import AmqpError
 from .ports import ConnectionPort, ServerPort
 from .read_gate import ReadGate
-
-if TYPE_CHECKING:
-    from ...broker import BrokerError, Run
-    from .._wire.errors import AmqpError
 
 _log = logging.getLogger("multiqueue.amqp")
 _COMMIT = "commit"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from ...broker import VirtualHost
 from .._session.effects import Effects
-
-if TYPE_CHECKING:
-    from ...broker import VirtualHost
-    from .._session.session import Session
-    from .access import Access
-    from .connection_machine import ConnectionMachine
-    from .settings import ServerSettings
-    from .strangers import Logins, Newcomer, Newcomers, QuietLog
+from .._session.session import Session
+from .access import Access
+from .connection_machine import ConnectionMachine
+from .settings import ServerSettings
+from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
 
 class ServerPort(Protocol):

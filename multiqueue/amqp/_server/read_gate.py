@@ -10,16 +10,15 @@ Softly      Reasons that are about publishing (a queue without room, an alarm), 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .._session.machine import CANCEL, CHANNEL_CLOSE
 from .._wire.frames import FRAME_METHOD, FRAME_OVERHEAD, Frame
 from .connection_machine import CLOSE
-
-if TYPE_CHECKING:
-    from .ports import Sessions
+from .ports import Sessions
 
 _READ_AHEAD: Final = 64 * 1024  # bytes; what a connection that is paused softly may have waiting here
 
@@ -79,6 +78,21 @@ class ReadGate:
             self._process(frames)
         self._read_or_not()
         self._flush()
+
+    def has_unread(self) -> bool:
+        """Whether bytes, or the end, stand in the socket."""
+        number = -1 if self.transport is None else self.transport.get_extra_info("socket").fileno()
+        if number < 0:
+            return False
+        with socket.fromfd(number, socket.AF_INET, socket.SOCK_STREAM) as peeking:
+            try:
+                peeking.setblocking(False)
+                peeking.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return False
+            except OSError:
+                pass  # the loop will meet it too
+        return True
 
     def _read_or_not(self) -> None:
         """Read while there is no reason not to; with soft ones alone, until there is enough that waits."""

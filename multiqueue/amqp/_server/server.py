@@ -20,17 +20,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from ...broker import NotAllowed
+from ...broker import Broker, NotAllowed, VirtualHost
 from .._session.figures import ConnectionFigures, ServerPast, host_figures
 from .._wire.errors import ServerError
 from .access import Access, User, UsersFile, guest
-from .catching_up import catch_up
 from .connection import ServerConnection
 from .handshake import server_properties
 from .io_thread import IoThread
@@ -38,11 +37,10 @@ from .resources import listening_socket, low_resources, open_files_limit
 from .settings import ServerSettings
 from .strangers import Logins, Newcomer, Newcomers, QuietLog
 
-if TYPE_CHECKING:
-    from ...broker import Broker, VirtualHost
-
 _log = logging.getLogger("multiqueue.amqp")
 _COMMIT_THREADS = 8  # threads at the most; the commits that are under way at the same time are one sync of the disk
+
+_LOOK_AGAIN = 0.001  # seconds; between two looks a loop reads
 
 
 class _Listener(NamedTuple):
@@ -136,7 +134,12 @@ class Server:
         connection that the server holds back itself, at a full queue or an alarm, is not waited for. Not to be called
         on an I/O thread.
         """
-        return catch_up(self.connections(), timeout)
+        connections = [] if self._is_closed else self.connections()
+        reading = {asyncio.run_coroutine_threadsafe(_read_all(each), each.io.loop): each for each in connections}
+        _, behind = wait(reading, timeout)
+        for future in behind:
+            future.cancel()
+        return [reading[future] for future in behind]
 
     def connection_figures(self) -> list[ConnectionFigures]:
         """Every connection whose virtual host is open, in figures; each at a moment of its own."""
@@ -351,6 +354,13 @@ class Server:
     def _wait_until_gone(self, connections: Iterable[ServerConnection], timeout: float) -> bool:
         with self._has_ended:
             return self._has_ended.wait_for(lambda: self._connections.keys().isdisjoint(connections), timeout)
+
+
+async def _read_all(connection: ServerConnection) -> None:
+    """Return once nothing that stands in the connection's socket, no rest of a message that has begun to come, is left
+    to be read and done."""
+    while connection.is_behind:
+        await asyncio.sleep(_LOOK_AGAIN)
 
 
 def serve(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import ssl
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from .._wire.errors import ServerError
 from .._wire.frames import DEFAULT_FRAME_MAX, MIN_FRAME_MAX
 
 MEBIBYTE: Final = 2**20
+
+
+def _limit(default: float | None, least: float, most: float) -> Any:
+    return field(default=default, metadata={"range": (least, most)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,17 +30,17 @@ class ServerSettings:
         ValueError: a value out of range.
     """
 
-    max_connections: int = 10_000
-    channel_max: int = 2047
-    frame_max: int = DEFAULT_FRAME_MAX
-    heartbeat: int = 60
-    max_message_bytes: int = 128 * MEBIBYTE
-    handshake_timeout: float = 10.0
-    write_buffer_bytes: int = 256 * 1024
-    memory_limit_bytes: int | None = None
-    disk_free_limit_bytes: int | None = None
-    alarm_interval: float = 1.0
-    io_threads: int = 1
+    max_connections: int = _limit(10_000, 1, 1_000_000)
+    channel_max: int = _limit(2047, 1, 65535)
+    frame_max: int = _limit(DEFAULT_FRAME_MAX, MIN_FRAME_MAX, 2**31)
+    heartbeat: int = _limit(60, 0, 65535)
+    max_message_bytes: int = _limit(128 * MEBIBYTE, 1, 2**40)
+    handshake_timeout: float = _limit(10.0, 0.01, 3600)
+    write_buffer_bytes: int = _limit(256 * 1024, 1024, 2**31)
+    memory_limit_bytes: int | None = _limit(None, 1, 2**50)
+    disk_free_limit_bytes: int | None = _limit(None, 1, 2**60)
+    alarm_interval: float = _limit(1.0, 0.001, 3600)
+    io_threads: int = _limit(1, 1, 64)
 
     def __post_init__(self) -> None:
         for name, (least, most) in RANGES.items():
@@ -45,20 +49,7 @@ class ServerSettings:
                 raise ValueError(f"{name} is {value!r}; it is from {least} to {most}")
 
 
-RANGES: Final[dict[str, tuple[float, float]]] = {
-    "max_connections": (1, 1_000_000),
-    "channel_max": (1, 65535),
-    "frame_max": (MIN_FRAME_MAX, 2**31),
-    "heartbeat": (0, 65535),
-    "max_message_bytes": (1, 2**40),
-    "handshake_timeout": (0.01, 3600),
-    "write_buffer_bytes": (1024, 2**31),
-    "memory_limit_bytes": (1, 2**50),
-    "disk_free_limit_bytes": (1, 2**60),
-    "alarm_interval": (0.001, 3600),
-    "io_threads": (1, 64),
-}
-
+RANGES: Final[dict[str, tuple[float, float]]] = {each.name: each.metadata["range"] for each in fields(ServerSettings)}
 
 PathLike = str | os.PathLike[str]
 

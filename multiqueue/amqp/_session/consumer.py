@@ -8,16 +8,13 @@ session then tells the queue, which looks again under its own lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from ...broker import Credit
+from ...broker import BrokerQueue, Credit, Entry, QueueConsumer, VirtualHost
 from .._wire.hot import deliver_prefix
 from .effects import Effects, Sender
 from .figures import ConsumerFigures
 from .routing import close_reply_queue
-
-if TYPE_CHECKING:
-    from ...broker import BrokerQueue, Entry, QueueConsumer, VirtualHost
 
 
 class ChannelWindow:

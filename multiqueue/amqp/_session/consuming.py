@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ...broker import consumer_arguments
+from ...broker import BrokerQueue, Entry, consumer_arguments
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.fields import encode_short_string
 from .._wire.message import content_of
@@ -16,9 +15,6 @@ from .consumer import Held, SessionConsumer, Window
 from .declaring import queue_name
 from .routing import REPLY_TO, open_reply_queue
 from .session import Session, answers, handles
-
-if TYPE_CHECKING:
-    from ...broker import BrokerQueue, Entry
 
 STATUS_QUEUE: Final = "amq.multiqueue.status"
 """A `basic.get` from here is answered with the server's figures, as JSON."""
@@ -139,17 +135,13 @@ def _qos(session: Session, method: Any) -> None:
         session.prefetch = limit
 
 
-@handles(commands.Basic.Recover)
+@handles(commands.Basic.Recover, commands.Basic.RecoverAsync)
 def _recover(session: Session, method: Any) -> None:
-    _recover_all(session, method, lambda: session.reply(commands.Basic.RecoverOk))
-
-
-@handles(commands.Basic.RecoverAsync)
-def _recover_async(session: Session, method: Any) -> None:
-    _recover_all(session, method, lambda: None)
-
-
-def _recover_all(session: Session, method: Any, answer: Callable[[], object]) -> None:
     if not method.requeue:
         raise ConnectionFault(540, "requeue=false")
+
+    def answer() -> None:
+        if isinstance(method, commands.Basic.Recover):
+            session.reply(commands.Basic.RecoverOk)
+
     session.effects.do_in_pieces(session.deliveries.recovering(), session, method.index.to_bytes(4), answer)

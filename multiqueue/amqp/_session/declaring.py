@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ...broker import BrokerQueue
 from .._wire.errors import ChannelFault, ConnectionFault
 from .._wire.methods import commands
 from .confirms import Confirms
 from .routing import REPLY_PREFIX, REPLY_TO, find_reply_queue
 from .session import Session, answers, handles
 from .transaction import Committed, SessionTransaction
-
-if TYPE_CHECKING:
-    from ...broker import BrokerQueue
-
 
 Fields = dict[str, object]  # of an answer
 _FEW: Final = 256  # messages that are purged at once: half a millisecond, where a thread takes a tenth
@@ -61,22 +58,14 @@ def _delete_exchange(session: Session, method: Any) -> None:
     session.client.host.delete_exchange(method.exchange, if_unused=method.if_unused)
 
 
-def _checked_exchanges(session: Session, method: Any) -> tuple[str, str]:
-    session.client.check("write", "exchange", method.destination)
-    session.client.check("read", "exchange", method.source)
-    return method.source, method.destination
-
-
-@answers(commands.Exchange.Bind)
+@answers(commands.Exchange.Bind, commands.Exchange.Unbind)
 def _bind_exchange(session: Session, method: Any) -> None:
-    source, destination = _checked_exchanges(session, method)
-    session.client.host.bind_exchange(destination, source, method.routing_key, method.arguments)
-
-
-@answers(commands.Exchange.Unbind)
-def _unbind_exchange(session: Session, method: Any) -> None:
-    source, destination = _checked_exchanges(session, method)
-    session.client.host.unbind_exchange(destination, source, method.routing_key, method.arguments)
+    """Make or undo a binding."""
+    host, check = session.client.host, session.client.check
+    check("write", "exchange", method.destination)
+    check("read", "exchange", method.source)
+    bind = host.bind_exchange if isinstance(method, commands.Exchange.Bind) else host.unbind_exchange
+    bind(method.destination, method.source, method.routing_key, method.arguments)
 
 
 @answers(commands.Queue.Declare)
@@ -113,26 +102,16 @@ def _declared(session: Session, method: Any) -> BrokerQueue:
     )
 
 
-@answers(commands.Queue.Bind)
+@answers(commands.Queue.Bind, commands.Queue.Unbind)
 def _bind_queue(session: Session, method: Any) -> None:
-    client = session.client
-    name, key = _checked_queue(session, method)
-    client.host.bind_queue(name, method.exchange, key, method.arguments, owner=client.owner)
-
-
-@answers(commands.Queue.Unbind)
-def _unbind_queue(session: Session, method: Any) -> None:
-    client = session.client
-    name, key = _checked_queue(session, method)
-    client.host.unbind_queue(name, method.exchange, key, method.arguments, owner=client.owner)
-
-
-def _checked_queue(session: Session, method: Any) -> tuple[str, str]:
-    """Queue and key of a binding that the user may make and undo; without both, the queue declared last."""
+    """Make or undo a binding; without queue and key, of the queue declared last by its name."""
+    host, check = session.client.host, session.client.check
     name = queue_name(session, method.queue)
-    session.client.check("write", "queue", name)
-    session.client.check("read", "exchange", method.exchange)
-    return name, method.routing_key if method.queue or method.routing_key else name
+    check("write", "queue", name)
+    check("read", "exchange", method.exchange)
+    key = method.routing_key if method.queue or method.routing_key else name
+    bind = host.bind_queue if isinstance(method, commands.Queue.Bind) else host.unbind_queue
+    bind(name, method.exchange, key, method.arguments, owner=session.client.owner)
 
 
 @handles(commands.Queue.Purge)

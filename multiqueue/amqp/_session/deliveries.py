@@ -12,18 +12,15 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from ...broker import IllegalStep
+from ...broker import Entry, EntryQueue, IllegalStep
 from .._wire.errors import ChannelFault
 from .._wire.hot import Ack
 from .._wire.message import content_of
 from .consumer import ChannelWindow, Held, SessionConsumer
 from .effects import PIECE, Output, end_each
 from .transaction import SessionTransaction, Settle, accept, reject, release
-
-if TYPE_CHECKING:
-    from ...broker import Entry, EntryQueue
 
 _log = logging.getLogger("multiqueue.amqp")
 # How many messages are settled in a piece. Of those that go back some may go to dead letters, which costs 70 us each.

@@ -10,16 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-from ...broker import BrokerError
+from ...broker import BrokerError, BrokerQueue, Publisher, Run, VirtualHost
 from ...errors import MultiQueueError
 from .._wire.errors import AmqpError, ChannelFault
+from .._wire.message import Digests
 from .confirms import Confirms
-
-if TYPE_CHECKING:
-    from ...broker import BrokerQueue, Publisher, Run, VirtualHost
-    from .._wire.message import Digests
 
 _log = logging.getLogger("multiqueue.amqp")
 PIECE: Final = 512  # messages that are settled at once: 1 to 3 ms

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ...broker import VirtualHost
+from ...broker import VirtualHost
 
 
 def host_figures(host: VirtualHost) -> dict[str, object]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...broker import MessageRefused, Unroutable
+from ...broker import Message, MessageRefused, Run, Sent, Unroutable
 from .._wire.errors import AmqpError, ChannelFault, ConnectionFault
 from .._wire.hot import Content, decode_hot
 from .._wire.message import WireMessage, content_of, wire_message
@@ -19,9 +19,6 @@ from .confirms import Confirms
 from .effects import Client, Effects, Output
 from .routing import REPLY_PREFIX, routed, with_reply_address
 from .transaction import SessionTransaction
-
-if TYPE_CHECKING:
-    from ...broker import Message, Run, Sent
 
 
 class Publishing:

@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
-from ...broker import BrokerQueue, WireForm, keys_in
+from ...broker import BrokerQueue, VirtualHost, WireForm, keys_in
 from .._wire.errors import ChannelFault
 from .._wire.message import Digests, WireMessage, wire_message, with_reply_to, without_header
-
-if TYPE_CHECKING:
-    from ...broker import VirtualHost
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 """The queue that an asking channel consumes from, and names as the `reply_to` of its requests."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from ...broker import BrokerQueue
 from .._wire.errors import ConnectionFault, reason
 from .._wire.hot import ACK, NACK, REJECT, Ack, Content, Nack, Reject, decode_hot
 from .._wire.methods import commands, decode_method, method_name
@@ -23,9 +24,6 @@ from .figures import ChannelFigures
 from .machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelMachine, ChannelState
 from .publishing import Publishing
 from .transaction import SessionTransaction, accept, reject, release
-
-if TYPE_CHECKING:
-    from ...broker import BrokerQueue
 
 
 class Session:
@@ -201,26 +199,26 @@ SETTLING: Final = frozenset({ACK, NACK, REJECT})
 HANDLERS: Final[dict[bytes, Handler]] = {}
 
 
-def handles(method: Any) -> Callable[[Handler], Handler]:
+def handles(*methods: Any) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
-        HANDLERS[method.index.to_bytes(4)] = handler
+        for method in methods:
+            HANDLERS[method.index.to_bytes(4)] = handler
         return handler
 
     return register
 
 
-def answers(method: Any) -> Callable[[Handler], Handler]:
-    """As `handles`; the method is answered, unless by `nowait`, with the fields that the function returns."""
-    group, _, name = method.valid_responses[0].partition(".")
-    answer = getattr(getattr(commands, group), name)
+def answers(*methods: Any) -> Callable[[Handler], Handler]:
+    """As `handles`; a method is answered, unless by `nowait`, with the fields that the function returns."""
 
     def register(handler: Handler) -> Handler:
         def answered(session: Session, called: Any) -> None:
             fields = handler(session, called)
             if not getattr(called, "nowait", False):
-                session.reply(answer, **(fields or {}))
+                group, _, name = called.valid_responses[0].partition(".")
+                session.reply(getattr(getattr(commands, group), name), **(fields or {}))
 
-        return handles(method)(answered)
+        return handles(*methods)(answered)
 
     return register
 

@@ -9,14 +9,21 @@ Waiting     A commit may wait for a disk: a server runs it on a thread of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from ...broker import Delivery, MessageRefused, Received, Unroutable
+from ...broker import (
+    BrokerQueue,
+    Delivery,
+    Entry,
+    EntryQueue,
+    Message,
+    MessageRefused,
+    Received,
+    Unroutable,
+    VirtualHost,
+)
 from .consumer import Held
 from .effects import PIECE
-
-if TYPE_CHECKING:
-    from ...broker import BrokerQueue, Entry, EntryQueue, Message, VirtualHost
 
 Settle = Callable[["EntryQueue", "list[Entry]", object], object]
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pamqp.base import Frame as Command
 
 from .errors import ConnectionFault, MalformedFrame
 from .fields import decode_bytes, decode_short_string, decode_table, encode_short_string, encode_table
@@ -20,9 +22,6 @@ try:
     from pamqp import commands as commands
 except ImportError as missing:
     raise ImportError("multiqueue.amqp needs pamqp: pip install 'blocking-multiqueue[amqp]'") from missing
-
-if TYPE_CHECKING:
-    from pamqp.base import Frame as Command
 
 _WANTED: Final = {"shortstr": "a string", "longstr": "text or bytes", "table": "a mapping"}
 _INTEGERS: Final = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
