@@ -48,7 +48,7 @@ class Pool:
         if linger is None:
             self.runner = SharedPool(self.work, executor, parallel, on_broken)
         else:
-            self.runner = WorkPool(self.work, executor, parallel, on_broken, linger=linger)
+            self.runner = WorkPool(self.work, executor, parallel, on_broken, linger)
 
     def add_lane(self, key: object) -> Lane:
         return self.work.add_subqueue(key, max_in_flight=1)

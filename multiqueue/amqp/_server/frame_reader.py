@@ -8,6 +8,8 @@ State       It belongs to the connection's I/O thread.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, cast
 
 from .._session.effects import PIECE, fail
@@ -40,28 +42,23 @@ _IN_A_MESSAGE: Final = (ChannelState.HEADER, ChannelState.BODY)
 _CLOSE_OK_FRAME: Final = encode_method(0, commands.Connection.CloseOk)
 
 
+@dataclass(eq=False, repr=False)
 class FrameReader:
     """The way into a connection."""
 
-    def __init__(
-        self,
-        connection: ConnectionPort,
-        machine: ConnectionMachine,
-        gate: ReadGate,
-        writer: FrameWriter,
-        monitor: HeartbeatMonitor,
-    ) -> None:
-        self._connection = connection
-        self._machine = machine
-        self._gate = gate
-        self._writer = writer
-        self._monitor = monitor
-        self._sessions = connection.sessions
-        self.received_bytes: int = 0
-        self.is_deaf: bool = False  # what comes from now on cannot be read as frames
-        self.splitter: FrameSplitter = FrameSplitter(MIN_FRAME_MAX)
-        self._beginning: bytes | None = b""  # of the protocol header; None once it has come
-        self._tail = b""
+    _connection: ConnectionPort
+    _machine: ConnectionMachine
+    _gate: ReadGate
+    _writer: FrameWriter
+    _monitor: HeartbeatMonitor
+    received_bytes: int = 0
+    is_deaf: bool = False  # what comes from now on cannot be read as frames
+    splitter: FrameSplitter = field(default_factory=partial(FrameSplitter, MIN_FRAME_MAX))
+    _beginning: bytes | None = b""  # of the protocol header; None once it has come
+    _tail: bytes = b""
+
+    def __post_init__(self) -> None:
+        self._sessions = self._connection.sessions
 
     @property
     def is_in_the_middle(self) -> bool:

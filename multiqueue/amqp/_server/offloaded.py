@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from ...broker import BrokerError, Run
@@ -21,17 +22,17 @@ _log = logging.getLogger("multiqueue.amqp")
 _COMMIT = "commit"
 
 
+@dataclass(eq=False, repr=False)
 class Offloaded:
     """The work of other threads for one connection."""
 
-    def __init__(self, server: ServerPort, connection: ConnectionPort, gate: ReadGate) -> None:
-        self._server = server
-        self._connection = connection
-        self._gate = gate
-        self.is_under_way: bool = False  # a commit
-        self.session: Served | None = None  # whose commit it is; it is that thread's meanwhile
-        self.fault: tuple[AmqpError | BrokerError, bytes] | None = None  # waits for the commit
-        self.postponed: dict[Served, bytes] = {}  # methods that wait for commits
+    _server: ServerPort
+    _connection: ConnectionPort
+    _gate: ReadGate
+    is_under_way: bool = False  # a commit
+    session: Served | None = None  # whose commit it is; it is that thread's meanwhile
+    fault: tuple[AmqpError | BrokerError, bytes] | None = None  # waits for the commit
+    postponed: dict[Served, bytes] = field(default_factory=dict)  # methods that wait for commits
 
     def offload(self, work: Work, session: Served) -> None:
         def run() -> None:

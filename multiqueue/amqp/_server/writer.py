@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .._session.confirms import Confirms
@@ -23,28 +24,21 @@ FLUSH_PIECES: Final = 64  # frames of replies before they are written, so that a
 _REPLIES: Final = 4  # times the write buffer that replies may wait in before nothing further is read
 
 
+@dataclass(eq=False, repr=False)
 class FrameWriter:
     """The way out of a connection; `too_far_behind` is called when its peer does not fetch its replies."""
 
-    def __init__(
-        self,
-        of: object,
-        frame_max: int,
-        buffer_bytes: int,
-        monitor: HeartbeatMonitor,
-        too_far_behind: Callable[[], None],
-    ) -> None:
-        self.frame_max = frame_max
-        self.pieces: list[bytes] = []  # to be written; always the same list
-        self.confirming: dict[Confirms, None] = {}
-        self.is_held_back: bool = False  # the peer reads too slowly: its consumers want nothing
-        self.sent_bytes: int = 0
-        self.transport: asyncio.Transport | None = None  # while there is one to write to
-        self._most_unread_bytes = _REPLIES * buffer_bytes
-        self._monitor = monitor
-        self._too_far_behind = too_far_behind
-        self._of = of
-        self._unread_bytes = 0  # written since `is_held_back`: replies, for no consumer wants anything then
+    _of: object
+    frame_max: int
+    _buffer_bytes: int
+    _monitor: HeartbeatMonitor
+    _too_far_behind: Callable[[], None]
+    pieces: list[bytes] = field(default_factory=list)  # to be written; always the same list
+    confirming: dict[Confirms, None] = field(default_factory=dict)
+    is_held_back: bool = False  # the peer reads too slowly: its consumers want nothing
+    sent_bytes: int = 0
+    transport: asyncio.Transport | None = None  # while there is one to write to
+    _unread_bytes: int = 0  # written since `is_held_back`: replies, for no consumer wants anything then
 
     def lose(self) -> None:
         self.transport = None
@@ -72,7 +66,7 @@ class FrameWriter:
     def _count_unread(self, size: int) -> None:
         """A peer that asks and asks and does not read is not read from, until it does."""
         self._unread_bytes += size
-        if self._unread_bytes > self._most_unread_bytes:
+        if self._unread_bytes > _REPLIES * self._buffer_bytes:
             self._too_far_behind()
 
     def caught_up(self) -> None:

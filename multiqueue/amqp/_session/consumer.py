@@ -8,11 +8,12 @@ session then tells the queue, which looks again under its own lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from ...broker import BrokerQueue, Credit, Entry, QueueConsumer, VirtualHost
 from .._wire.hot import deliver_prefix
-from .effects import Effects, Sender
+from .effects import Effects
 from .figures import ConsumerFigures
 from .routing import close_reply_queue
 
@@ -80,50 +81,25 @@ _RUN_BYTES: Final = 32 * 1024  # of messages in one pull: a slow reader is notic
 Deliver = Callable[["SessionConsumer", Sequence["Entry"]], None]
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class SessionConsumer:
     """One `basic.consume`."""
 
-    __slots__ = (
-        "_cancelled",
-        "_deliver",
-        "_effects",
-        "consumer",
-        "is_reply",
-        "no_ack",
-        "prefix",
-        "pull",
-        "queue",
-        "sender",
-        "tag",
-        "window",
-    )
+    tag: str
+    queue: BrokerQueue
+    sender: Effects
+    _deliver: Deliver
+    _cancelled: Callable[[SessionConsumer], None]
+    no_ack: bool
+    window: Window | None  # None: no limit, without acks there is nothing to count
+    is_reply: bool = False  # of direct reply-to: its queue is its own, and goes with it
+    prefix: bytes = field(init=False)
+    pull: Callable[[QueueConsumer, int, int], list[Entry]] = field(init=False)
+    consumer: QueueConsumer = field(init=False)  # set once the queue has it; until then the queue calls nothing
 
-    # Set once the queue has it; until then the queue calls nothing.
-    consumer: QueueConsumer
-
-    def __init__(
-        self,
-        tag: str,
-        queue: BrokerQueue,
-        effects: Effects,
-        deliver: Deliver,
-        cancelled: Callable[[SessionConsumer], None],
-        *,
-        no_ack: bool,
-        window: Window | None,
-        is_reply: bool = False,
-    ) -> None:
-        self.tag: str = tag
-        self.queue: BrokerQueue = queue
-        self.sender: Sender = effects
-        self._effects = effects
-        self._deliver = deliver
-        self._cancelled = cancelled
-        self.no_ack: bool = no_ack
-        self.window: Window | None = window  # None: no limit, without acks there is nothing to count
-        self.prefix: bytes = deliver_prefix(tag)
-        self.pull: Callable[[QueueConsumer, int, int], list[Entry]] = queue.deliver_messages
-        self.is_reply: bool = is_reply  # of direct reply-to: its queue is its own, and goes with it
+    def __post_init__(self) -> None:
+        self.prefix = deliver_prefix(self.tag)
+        self.pull = self.queue.deliver_messages
 
     def deliver(self, most: int) -> int:
         """Pull up to `most` messages and deliver them; returns how many, 0 when there is none for it now."""
@@ -134,11 +110,11 @@ class SessionConsumer:
 
     def on_work(self, consumer: QueueConsumer) -> None:
         """The queue may have something. Any thread, under no lock."""
-        self._effects.notify(self)
+        self.sender.notify(self)
 
     def on_cancelled(self, consumer: QueueConsumer) -> None:
         """The queue was deleted. Any thread, under no lock."""
-        self._effects.post(self._cancelled, self)
+        self.sender.post(self._cancelled, self)
 
     def want(self, desired: bool) -> None:
         self.queue.set_notify_work_desired(self.consumer, desired)
@@ -172,7 +148,7 @@ class SessionConsumer:
         )
 
     def __repr__(self) -> str:
-        return f"<consumer {self.tag!r} of {self._effects!r}>"
+        return f"<consumer {self.tag!r} of {self.sender!r}>"
 
 
 class Held(NamedTuple):

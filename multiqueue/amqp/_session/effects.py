@@ -44,8 +44,8 @@ class Sender(Protocol):
 class Puller(Protocol):
     """A consumer that can be served. `queue` is where its messages come from."""
 
-    sender: Sender
-
+    @property
+    def sender(self) -> Sender: ...
     @property
     def queue(self) -> object: ...
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ...amqp.wire import NO_PROPERTIES, Properties, decode_properties
 from .ports import MessageChannel
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Message:
     """A message that was consumed, got or returned. Any thread may settle it, once.
 
@@ -16,41 +18,16 @@ class Message:
     `redelivered` says that somebody had it before.
     """
 
-    __slots__ = (
-        "_block",
-        "_properties",
-        "auto_ack",
-        "body",
-        "channel",
-        "consumer_tag",
-        "delivery_tag",
-        "exchange",
-        "redelivered",
-        "routing_key",
-    )
-
-    def __init__(
-        self,
-        channel: MessageChannel,
-        body: bytes,
-        block: bytes,
-        exchange: str,
-        routing_key: str,
-        delivery_tag: int = 0,
-        consumer_tag: str = "",
-        redelivered: bool = False,
-        auto_ack: bool = True,
-    ) -> None:
-        self.channel: MessageChannel = channel
-        self.body: bytes = body
-        self.exchange: str = exchange
-        self.routing_key: str = routing_key
-        self.delivery_tag: int = delivery_tag
-        self.consumer_tag: str = consumer_tag
-        self.redelivered: bool = redelivered
-        self.auto_ack: bool = auto_ack
-        self._block = block
-        self._properties: Properties | None = None
+    channel: MessageChannel
+    body: bytes
+    _block: bytes  # of properties, as on the wire
+    exchange: str
+    routing_key: str
+    delivery_tag: int = 0
+    consumer_tag: str = ""
+    redelivered: bool = False
+    auto_ack: bool = True
+    _properties: Properties | None = None
 
     @property
     def properties(self) -> Properties:
@@ -90,21 +67,9 @@ class Message:
         return f"<message {self.delivery_tag} of {self.exchange!r} {self.routing_key!r}, {len(self.body)} bytes>"
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Returned(Message):
     """A mandatory message that no queue took, with the server's reason."""
 
-    __slots__ = ("reply_code", "reply_text")
-
-    def __init__(
-        self,
-        channel: MessageChannel,
-        body: bytes,
-        block: bytes,
-        exchange: str,
-        routing_key: str,
-        reply_code: int,
-        reply_text: str,
-    ) -> None:
-        super().__init__(channel, body, block, exchange, routing_key)
-        self.reply_code: int = reply_code
-        self.reply_text: str = reply_text
+    reply_code: int = 0
+    reply_text: str = ""

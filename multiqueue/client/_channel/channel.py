@@ -89,7 +89,7 @@ class Channel(Closing):
         self._log = logging.LoggerAdapter(_log, {"connection": repr(connection)})
         settings, buffer = connection.settings, connection.receive_buffer
         self._current_name = connection.topology.current_name
-        self._life = life = Lifecycle(repr(self), number, recovers=settings.recover)
+        self._life = life = Lifecycle(repr(self), number, settings.recover)
         self._tags = tags = DeliveryTags()
         self._rpc = Rpc(life, buffer, settings.call_timeout, self.abort)
         self._publishing = Publishing(life, buffer, lambda: connection.blocked_reason)
@@ -415,8 +415,8 @@ class Channel(Closing):
 
     def _returned(self, event: Event) -> None:
         method: Return = event.method
-        names, reason = (method.exchange, method.routing_key), (method.reply_code, method.reply_text)
-        returned = Returned(self, event.body, event.properties, *names, *reason)
+        names, code = (method.exchange, method.routing_key), method.reply_code
+        returned = Returned(self, event.body, event.properties, *names, reply_code=code, reply_text=method.reply_text)
         if self.on_returned is None:
             self._log.warning("%r: %r came back: %s", self, returned, method.reply_text)
         else:

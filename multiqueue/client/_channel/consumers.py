@@ -43,18 +43,12 @@ class ConsumerRequest:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(eq=False, repr=False)
 class Consumer:
-    def __init__(
-        self,
-        inbound: Inbound,
-        request: ConsumerRequest,
-        callback: MessageCallback,
-        on_ended: Callable[[Exception | None], object] | None = None,
-    ) -> None:
-        self.request = request
-        self._inbound = inbound
-        self.callback = callback
-        self._on_ended = on_ended
+    _inbound: Inbound
+    request: ConsumerRequest
+    callback: MessageCallback
+    _on_ended: Callable[[Exception | None], object] | None = None
 
     def ended(self, error: Exception | None) -> None:
         """No delivery will follow: `error` says why, None when it was asked for."""
@@ -153,26 +147,17 @@ class Inbox(Closing):
 _log = logging.getLogger("multiqueue.client")
 
 
+@dataclass(eq=False, repr=False)
 class Consumers:
     """The consumers of one channel. `current_name(queue)` is the name that a queue has now, after recoveries."""
 
-    def __init__(
-        self,
-        life: Lifecycle,
-        rpc: Rpc,
-        tags: DeliveryTags,
-        inbound: Inbound,
-        receive_buffer: ReceiveBuffer,
-        current_name: Callable[[str], str],
-    ) -> None:
-        self._life = life
-        self._lock = life.lock
-        self._rpc = rpc
-        self._tags = tags
-        self._inbound = inbound
-        self._hold = receive_buffer.hold
-        self._current_name = current_name
-        self._consumers: dict[str, Consumer | Inbox] = {}
+    _life: Lifecycle
+    _rpc: Rpc
+    _tags: DeliveryTags
+    _inbound: Inbound
+    _receive_buffer: ReceiveBuffer
+    _current_name: Callable[[str], str]
+    _consumers: dict[str, Consumer | Inbox] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._consumers)
@@ -181,7 +166,7 @@ class Consumers:
         """Register a consumer and ask the server to serve it. Raises ValueError: the channel has one with that tag. As
         a call."""
         life, tag = self._life, consumer.request.tag
-        with self._lock:
+        with self._life.lock:
             life.link_locked()
             if tag in self._consumers:
                 raise ValueError(f"{life.label} has a consumer {tag!r} already; choose another tag")
@@ -189,12 +174,12 @@ class Consumers:
         try:
             self._ask_for(consumer.request)
         except BaseException:
-            with self._lock:
+            with self._life.lock:
                 self._consumers.pop(tag, None)
             raise
 
     def resume(self, link: Link) -> None:
-        with self._lock:
+        with self._life.lock:
             consumers = list(self._consumers.values())
         for consumer in consumers:
             self._ask_for(consumer.request, link)
@@ -214,7 +199,7 @@ class Consumers:
         self._rpc.do(commands.Basic.Cancel, {"consumer_tag": consumer_tag})
 
     def cancel_inbox(self, inbox: Inbox) -> None:
-        with self._lock:
+        with self._life.lock:
             tag = inbox.request.tag
             is_here = self._consumers.get(tag) is inbox
             if is_here and self._life.state is not State.OPEN:
@@ -230,7 +215,7 @@ class Consumers:
     def delivered(self, event: Event) -> None:
         _, (consumer_tag, wire_tag, redelivered, exchange, routing_key), block, body = event
         inbound = self._inbound
-        with self._lock:
+        with self._life.lock:
             consumer = self._consumers.get(consumer_tag)
             if consumer is None or self._life.state in ENDING:
                 tag = self._tags.deliver(wire_tag, False)
@@ -247,7 +232,7 @@ class Consumers:
         if message is None or consumer is None:
             _log.debug("%s: delivery %d for %r, which is no consumer any more", self._life.label, tag, consumer_tag)
             return
-        self._hold(len(body))
+        self._receive_buffer.hold(len(body))
         if not isinstance(consumer, Consumer):
             consumer.accept(message)
 
@@ -260,7 +245,7 @@ class Consumers:
         self._end(tag, ConsumerCancelled(f"{self._life.label}: the server ended consumer {tag!r}"))
 
     def _end(self, tag: str, error: Exception | None) -> None:
-        with self._lock:
+        with self._life.lock:
             consumer = self._consumers.pop(tag, None)
         if consumer is not None:
             consumer.ended(error)

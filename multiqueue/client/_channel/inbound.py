@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ShutDown
@@ -31,28 +32,22 @@ BATCH = 16  # deliveries of one channel before others have their turn; a hand-ov
 MessageCallback = Callable[[Message], object]
 
 
+@dataclass(eq=False, repr=False)
 class Inbound:
     """The deliveries and callbacks of `channel`. `to_flush` has those with deliveries that the lane does not have."""
 
-    def __init__(
-        self,
-        channel: MessageChannel,
-        life: Lifecycle,
-        tags: DeliveryTags,
-        callbacks: Callbacks,
-        receive_buffer: ReceiveBuffer,
-        to_flush: list[Inbound],
-    ) -> None:
-        self.channel = channel
-        self._lock = life.lock
-        self._tags = tags
-        self._callbacks = callbacks
-        self._release = receive_buffer.release
-        self._to_flush = to_flush
-        self._lane = callbacks.add_lane(self)
+    channel: MessageChannel
+    _life: Lifecycle
+    _tags: DeliveryTags
+    _callbacks: Callbacks
+    _receive_buffer: ReceiveBuffer
+    _to_flush: list[Inbound]
+    queued: int = 0  # deliveries that no callback has begun with
+    running_since: float | None = None
+
+    def __post_init__(self) -> None:
+        self._lane = self._callbacks.add_lane(self)
         self._batch: list[tuple[MessageCallback, Message]] = []
-        self.queued: int = 0  # deliveries that no callback has begun with
-        self.running_since: float | None = None
 
     def add_locked(self, callback: MessageCallback, message: Message) -> None:
         self._batch.append((callback, message))
@@ -63,7 +58,7 @@ class Inbound:
 
     def flush(self) -> None:
         """Hand what was delivered on to the work pool, to be announced later. The reader, when it has read."""
-        with self._lock:
+        with self._life.lock:
             self._flush_locked()
 
     def _flush_locked(self) -> None:
@@ -81,7 +76,7 @@ class Inbound:
 
     def _put(self, function: Callable[[Any], object], argument: Any) -> None:
         try:
-            with self._lock:
+            with self._life.lock:
                 self._flush_locked()
                 self._lane.put((function, argument))
         except ShutDown:
@@ -99,10 +94,10 @@ class Inbound:
 
     def begin(self, message: Message) -> bool:
         """A delivery leaves its queue in the client; False when it came over a connection that is gone."""
-        with self._lock:
+        with self._life.lock:
             self.queued -= 1
             is_stale = not message.auto_ack and self._tags.is_stale(message.delivery_tag)
-        self._release(len(message.body))
+        self._receive_buffer.release(len(message.body))
         return not is_stale
 
     def drop(self, message: Message) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._base.errors import ChannelClosed, ConnectionClosed, ConnectionInterrupted
@@ -19,20 +20,22 @@ from .._base.states import ENDING, Happening, State, after
 from .._link.link import Link
 
 
+@dataclass(eq=False, repr=False)
 class Lifecycle:
     """What the parts of one channel share. `recovers` says whether a connection that is lost comes back."""
 
-    def __init__(self, label: str, number: int, *, recovers: bool) -> None:
-        self.label = label
-        self.number = number
-        self._recovers = recovers
-        self.lock: threading.Lock = threading.Lock()
+    label: str
+    number: int
+    _recovers: bool
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ended: threading.Event = field(default_factory=threading.Event)
+    state: State = State.OPENING
+    # Invariant: not None while the state is OPEN; None while INTERRUPTED, until recovery has reopened the channel.
+    link: Link | None = None
+    error: Exception | None = None  # why it ends
+
+    def __post_init__(self) -> None:
         self.changed: threading.Condition = threading.Condition(self.lock)
-        self.ended: threading.Event = threading.Event()
-        self.state: State = State.OPENING
-        # Invariant: not None while the state is OPEN; None while INTERRUPTED, until recovery has reopened the channel.
-        self.link: Link | None = None
-        self.error: Exception | None = None  # why it ends
 
     def step_locked(self, happening: Happening) -> None:
         self.state = after(self.state, happening)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -134,19 +135,16 @@ class Unconfirmed:
         assert all(0 < number < self._next for number in numbers), (numbers, self._next)
 
 
+@dataclass(eq=False, repr=False)
 class Publishing:
     """Publishes on one channel. `blocked_reason()` says why the server takes no messages now, None when it does."""
 
-    def __init__(
-        self, life: Lifecycle, receive_buffer: ReceiveBuffer, blocked_reason: Callable[[], str | None]
-    ) -> None:
-        self._life = life
-        self._lock = life.lock
-        self._receive_buffer = receive_buffer
-        self._blocked_reason = blocked_reason
-        self._unconfirmed: Unconfirmed | None = None  # None until confirms are asked for
-        self._is_flowing = True
-        self.stopped_at: float | None = None  # when the server stopped the flow; None while it goes on
+    _life: Lifecycle
+    _receive_buffer: ReceiveBuffer
+    _blocked_reason: Callable[[], str | None]
+    _unconfirmed: Unconfirmed | None = None  # None until confirms are asked for
+    _is_flowing: bool = True
+    stopped_at: float | None = None  # when the server stopped the flow; None while it goes on
 
     def __len__(self) -> int:
         return 0 if self._unconfirmed is None else len(self._unconfirmed)
@@ -168,7 +166,7 @@ class Publishing:
             link = self._writable_link(timeout)
         exchange, routing_key, mandatory, properties, body, _ = message
         prepared = link.prepare(life.number, exchange, routing_key, mandatory, properties, body)
-        with self._lock:
+        with self._life.lock:
             if life.link is not link or life.state is not State.OPEN:
                 raise life.refusal_locked()
             unconfirmed = self._unconfirmed
@@ -181,7 +179,7 @@ class Publishing:
     def _writable_link(self, timeout: float | None) -> Link:
         life = self._life
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._lock:
+        with self._life.lock:
             if not life.changed.wait_for(lambda: self._is_flowing or life.state is not State.OPEN, timeout):
                 raise PublishTimeout(f"{life.label}: the server has stopped the flow for {timeout:g} s")
             link = life.link_locked()
@@ -193,7 +191,7 @@ class Publishing:
     def wait_for_confirms(self, timeout: float | None) -> bool:
         """Block until all is answered for; False when the server could not take a message since the last call."""
         life = self._life
-        with self._receive_buffer.answer_wanted(), self._lock:
+        with self._receive_buffer.answer_wanted(), self._life.lock:
             if not life.changed.wait_for(lambda: not len(self) or life.state is State.CLOSED, timeout):
                 raise ConfirmTimeout(f"{life.label}: {len(self)} messages were not confirmed within {timeout:g} s")
             if life.state is State.CLOSED:
@@ -206,13 +204,13 @@ class Publishing:
     def republish(self, link: Link) -> int:
         """Publish what the server did not answer for again, in order; returns how many messages."""
         number = self._life.number
-        with self._lock:
+        with self._life.lock:
             unconfirmed = self.take_unconfirmed_locked()
         for message in unconfirmed:
             exchange, routing_key, mandatory, properties, body, _ = message
             prepared = link.prepare(number, exchange, routing_key, mandatory, properties, body)
             link.wait_for_room(None)
-            with self._lock:
+            with self._life.lock:
                 assert self._unconfirmed is not None
                 self._unconfirmed.add(message)
                 link.publish(prepared)
@@ -220,7 +218,7 @@ class Publishing:
 
     def confirmed(self, event: Event) -> None:
         life, is_ack = self._life, isinstance(event.method, Ack)
-        with self._lock:
+        with self._life.lock:
             unconfirmed = self._unconfirmed
             settled = []
             if unconfirmed is not None:
@@ -235,7 +233,7 @@ class Publishing:
                 message.confirm.set_exception(Nacked(f"{life.label}: the server could not take {message.label}"))
 
     def flow(self, event: Event) -> None:
-        with self._lock:
+        with self._life.lock:
             self._is_flowing = event.method.active
             self.stopped_at = None if self._is_flowing else time.monotonic()
             self._life.send_locked(commands.Channel.FlowOk, active=self._is_flowing)

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -27,17 +28,17 @@ from .lifecycle import Lifecycle
 _log = logging.getLogger("multiqueue.client")
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Call:
     """One call of `method`, from the moment when it is sent."""
 
-    __slots__ = ("_gate", "answered_locked", "error", "method", "result")
+    method: Any
+    answered_locked: Callable[[Event], Any] | None
+    result: Any = None
+    error: Exception | None = None
+    _gate: threading.Lock = field(default_factory=threading.Lock)
 
-    def __init__(self, method: type[Any], answered_locked: Callable[[Event], Any] | None) -> None:
-        self.method: Any = method
-        self.answered_locked = answered_locked
-        self.result: Any = None
-        self.error: Exception | None = None
-        self._gate = threading.Lock()
+    def __post_init__(self) -> None:
         self._gate.acquire()
 
     def end(self, error: Exception | None = None) -> None:
@@ -55,22 +56,16 @@ def _answers_to(method: Any) -> tuple[type[Any], ...]:
     return tuple(GetOk if name == "GetOk" else getattr(getattr(commands, group), name) for group, name in names)
 
 
+@dataclass(eq=False, repr=False)
 class Rpc:
     """Calls the server and waits for its answers. `abort(reply_code, reply_text)` closes the channel."""
 
-    def __init__(
-        self,
-        life: Lifecycle,
-        receive_buffer: ReceiveBuffer,
-        default_timeout: float,
-        abort: Callable[[int, str], object],
-    ) -> None:
-        self._life = life
-        self._receive_buffer = receive_buffer
-        self._default_timeout = default_timeout
-        self._abort = abort
-        self._turn = threading.Lock()
-        self._call: Call | None = None
+    _life: Lifecycle
+    _receive_buffer: ReceiveBuffer
+    _default_timeout: float
+    _abort: Callable[[int, str], object]
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _call: Call | None = None
 
     def do(
         self,

@@ -37,7 +37,7 @@ class Callbacks:
         if settings.executor is None:
             threads = settings.threads or max(2, os.cpu_count() or 2)
             self._executor = MultiQueueExecutor(threads, thread_name_prefix=f"{settings.name}-worker")
-            self._pool = WorkPool(self._work, self._executor, threads, on_broken, linger=LINGER)
+            self._pool = WorkPool(self._work, self._executor, threads, on_broken, LINGER)
         else:
             self._executor = settings.executor
             runnables = settings.threads or 1 << 16  # one for each channel with work

@@ -19,6 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 
 from ...errors import Empty, ShutDown
 from .work_pool import Job, Lane, Work, check_lanes, run_job
@@ -26,21 +27,21 @@ from .work_pool import Job, Lane, Work, check_lanes, run_job
 TURNS = 16  # jobs of a lane before the executor has its thread back
 
 
+@dataclass(eq=False, repr=False)
 class SharedPool:
     """Runs the jobs in the lanes of `work`, on an executor that others use too; the same calls as `WorkPool`'s.
     `on_broken(error)` is called when the executor accepts nothing any more."""
 
-    def __init__(self, work: Work, executor: Executor, parallel: int, on_broken: Callable[[Exception], object]) -> None:
-        self._work = work
-        self._executor = executor
-        self._parallel = parallel
-        self._on_broken = on_broken
-        self._lock = threading.Lock()
-        self._runners = 0
-        self._news = 0
-        self._is_starting = False
-        self._is_broken = False  # set once
-        self._refused: deque[tuple[Lane, Job]] = deque()
+    _work: Work
+    _executor: Executor
+    _parallel: int
+    _on_broken: Callable[[Exception], object]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _runners: int = 0
+    _news: int = 0
+    _is_starting: bool = False
+    _is_broken: bool = False  # set once
+    _refused: deque[tuple[Lane, Job]] = field(default_factory=deque)
 
     def announce(self) -> None:
         """Something was put into lanes, or a lane may be ready again."""

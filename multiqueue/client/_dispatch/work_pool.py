@@ -19,6 +19,7 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...core import LinkedBlockingMultiQueue, SubQueue
@@ -32,28 +33,20 @@ _log = logging.getLogger("multiqueue.client")
 _inside = threading.local()
 
 
+@dataclass(eq=False, repr=False)
 class WorkPool:
     """Runs the jobs in the lanes of `work` on `parallel` threads of `executor`, which none else uses.
     `on_broken(error)` is called when the executor accepts nothing any more."""
 
-    def __init__(
-        self,
-        work: Work,
-        executor: Executor,
-        parallel: int,
-        on_broken: Callable[[Exception], object],
-        *,
-        linger: float,
-    ) -> None:
-        self._work = work
-        self._executor = executor
-        self._parallel = parallel
-        self._on_broken = on_broken
-        self._linger = linger
-        self._lock = threading.Lock()
-        self._runners = 0
-        self._idle = 0
-        self._is_broken = False  # set once, when the executor has taken no run
+    _work: Work
+    _executor: Executor
+    _parallel: int
+    _on_broken: Callable[[Exception], object]
+    _linger: float
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _runners: int = 0
+    _idle: int = 0
+    _is_broken: bool = False  # set once, when the executor has taken no run
 
     def announce(self) -> None:
         """Something was put into lanes: one announcement after many puts is enough."""
