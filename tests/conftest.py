@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cache
 from importlib.util import find_spec
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 if TYPE_CHECKING:
+    from emulators_support import Bucket
     from postgres_support import Postgres
     from rabbitmq_support import Peer
     from s3_support import Store
@@ -44,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     And have JVMs start with less ado: here they do little, and live for seconds.
 
+    And have gcsfs ask Google's emulator for nothing that only Google has.
+
     And keep what Python compiles, even where it is told not to: otherwise each process that a test starts would
     compile the house anew, and each run all tests.
 
@@ -56,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+    os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -201,6 +205,40 @@ def s3_store() -> Iterator[Store]:
 
     with s3_server() as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def azure_store() -> Iterator[Callable[[Mapping[str, bytes]], Bucket]]:
+    """What makes containers in Azure's emulator; without it or adlfs a test skips at a desk."""
+    yield from _emulated("azurite", "adlfs")
+
+
+@pytest.fixture(scope="session")
+def google_store() -> Iterator[Callable[[Mapping[str, bytes]], Bucket]]:
+    """What makes buckets in Google's emulator; without it or gcsfs a test skips at a desk."""
+    yield from _emulated("google", "gcsfs")
+
+
+def _emulated(name: str, library: str) -> Iterator[Callable[[Mapping[str, bytes]], Bucket]]:
+    if find_spec(library) is None:
+        do_without(f"{library} is not installed: pip install 'blocking-multiqueue[test]'")
+    import emulators_support
+    from rabbitmq_support import NoPeer
+
+    with ExitStack() as stack:
+        try:
+            made = stack.enter_context(getattr(emulators_support, name)())
+        except NoPeer as missing:
+            do_without(str(missing))
+        yield made
+
+
+@pytest.fixture(params=["s3", "gs", "abfss"])
+def new_bucket(request: pytest.FixtureRequest) -> Callable[[Mapping[str, bytes]], Bucket]:
+    """What makes a bucket with these objects, in a store of each kind."""
+    from emulators_support import bucket_maker
+
+    return bucket_maker(request, request.param)
 
 
 @pytest.fixture(scope="session")

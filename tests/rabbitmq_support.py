@@ -70,8 +70,8 @@ def rabbitmq(configuration: str = "", plugins: Sequence[str] = ()) -> Iterator[P
         port, mapper_port, distribution_port = free_ports(3)
         environment = _environment(base, port, mapper_port, distribution_port, configuration)
         (base / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
-        stack.enter_context(_child(["epmd", "-port", str(mapper_port), "-address", "127.0.0.1"], environment, base))
-        node = stack.enter_context(_child([program], environment, base))
+        stack.enter_context(child(["epmd", "-port", str(mapper_port), "-address", "127.0.0.1"], environment, base))
+        node = stack.enter_context(child([program], environment, base))
         _wait_until_it_answers(port, node, base / "rabbitmq-server.out")
         yield Peer(f"amqp://guest:guest@127.0.0.1:{port}/%2F", port, node.pid)
 
@@ -103,7 +103,7 @@ def _environment(base: Path, port: int, mapper_port: int, distribution_port: int
 
 
 @contextmanager
-def _child(command: list[str], environment: dict[str, str], base: Path) -> Iterator[subprocess.Popen[bytes]]:
+def child(command: list[str], environment: dict[str, str], base: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A process and whatever it starts, as one group that is ended with the block."""
     with (base / f"{Path(command[0]).name}.out").open("wb") as output:
         process = subprocess.Popen(

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
@@ -107,6 +107,12 @@ class Failing:
         pass
 
 
+Answer = tuple[int, list[tuple[str, str]], bytes]
+"""Status, headers and content."""
+
+Ask = Callable[[str, str, dict[str, str], bytes], Answer]
+"""Asks a server: method, path, headers, content."""
+
 # A client that waits so long for an answer has none: the connection ends then.
 _LATE_S = 3.0
 # What a proxy answers, or says anew, by itself.
@@ -114,10 +120,24 @@ _OF_ONE_HOP = ("transfer-encoding", "content-length", "connection", "expect")
 
 
 @contextlib.contextmanager
-def between(endpoint: str, weather: Weather) -> Iterator[str]:
-    """A proxy before a server; its address."""
+def between(
+    endpoint: str, weather: Weather | None = None, translated: Callable[[Ask], Ask] = lambda ask: ask
+) -> Iterator[str]:
+    """A proxy before a server, which may ask it in other words than the client; its address."""
     there = urlsplit(endpoint)
     assert there.hostname is not None
+    weather = weather or Failing(random.Random(0), 0.0)
+
+    def forward(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+        connection = http.client.HTTPConnection(there.hostname or "", there.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
+
+    ask = translated(forward)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -134,20 +154,14 @@ def between(endpoint: str, weather: Weather) -> Iterator[str]:
                 time.sleep(_LATE_S if failure == "late" else 0.0)
                 self.close_connection = True
                 return
-            connection = http.client.HTTPConnection(there.hostname or "", there.port, timeout=60)
-            try:
-                kept = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP}
-                connection.request(self.command, self.path, body, kept)
-                answer = connection.getresponse()
-                content = answer.read()
-            finally:
-                connection.close()
+            kept = {name: value for name, value in self.headers.items() if name.lower() not in _OF_ONE_HOP}
+            answer = ask(self.command, self.path, kept, body)
             weather.done(self.command, self.path)
             if failure == "after":
                 self.close_connection = True
                 return
             with contextlib.suppress(ConnectionError):  # the client is dead
-                self._answer(answer, content)
+                self._answer(*answer)
             weather.answered(self.command, self.path)
 
         def _body(self) -> bytes:
@@ -161,17 +175,18 @@ def between(endpoint: str, weather: Weather) -> Iterator[str]:
                 pass
             return b"".join(parts)
 
-        def _answer(self, answer: http.client.HTTPResponse, content: bytes) -> None:
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
+        def _answer(self, status: int, headers: list[tuple[str, str]], content: bytes) -> None:
+            self.send_response(status)
+            for name, value in headers:
                 if name.lower() not in ("transfer-encoding", "content-length", "connection", "date", "server"):
                     self.send_header(name, value)
-            length = answer.getheader("Content-Length") if self.command == "HEAD" else str(len(content))
-            self.send_header("Content-Length", length or "0")
+            lengths = {name.lower(): value for name, value in headers}
+            length = lengths.get("content-length", "0") if self.command == "HEAD" else str(len(content))
+            self.send_header("Content-Length", length)
             self.end_headers()
             self.wfile.write(content)
 
-        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do_PATCH = _forward
 
         def log_message(self, format: str, *args: Any) -> None:
             pass

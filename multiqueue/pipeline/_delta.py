@@ -254,6 +254,9 @@ def _storage_options(files: TableFiles) -> dict[str, str]:
     options = {word: str(value) for name, word in words.items() if (value := getattr(section, name))}
     if (section.endpoint or "").startswith("http://"):
         options["allow_http"] = "true"
+    if files.root.scheme == "gs" and section.endpoint and section.anonymous:  # it asks Google for a token otherwise
+        nobody = {"gcs_base_url": section.endpoint, "disable_oauth": True, "client_email": "", "private_key": ""}
+        options["google_service_account_key"] = json.dumps({**nobody, "private_key_id": ""})
     return {name: value.lower() if value in ("True", "False") else value for name, value in options.items()}
 
 

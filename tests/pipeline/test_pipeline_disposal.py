@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emulators_support import bucket_maker
 from pipeline_parts_support import Lane, Ledger, Place, Storage, StorageSection
 from pipeline_support import Pipeline, contents, lane_of, make_tree, rows_in, write_names
-from s3_support import Store
 
 from multiqueue.pipeline import ConfigError, Item, parse_config
 
@@ -214,17 +214,16 @@ def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     assert names(tmp_path / "gone") == ["eu/0000.txt"]
 
 
-@pytest.fixture(params=["local", "s3", "from s3", "to s3"])
+@pytest.fixture(params=["local", "s3", "from s3", "to s3", "gs", "abfss"])
 def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Storage, Place, Place]]:
     """A place to move from and one to move to."""
     here, storage = Place(str(tmp_path)), Storage()
     if request.param == "local":
         yield storage, here / "a", here / "b"
         return
-    store: Store = request.getfixturevalue("s3_store")
-    bucket = store.bucket()
-    there = Place(f"s3://{bucket}")
-    storage = Storage({"s": StorageSection(**store.section(bucket))})
+    bucket = bucket_maker(request, request.param.rpartition(" ")[2])({})
+    there = Place(bucket.url)
+    storage = Storage({"s": StorageSection(**bucket.section)})
     yield (
         storage,
         (here if request.param == "to s3" else there) / "a",

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from emulators_support import bucket_maker
 from pipeline_parts_support import Place, Storage, StorageSection, place_of
 from s3_support import KEYS, Store
 
@@ -15,7 +18,7 @@ from multiqueue.pipeline import ConfigError, Unprepared, parse_config
 BODY = b"one\ntwo\r\nthree"
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "gs", "abfss"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Storage, Place]]:
     """Somewhere with an object `in/a.txt`, a packed one, and an empty one."""
     objects = {"in/a.txt": BODY, "in/b.txt.gz": gzip.compress(BODY), "in/deep/c.txt": b""}
@@ -25,9 +28,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Stor
             (tmp_path / key).write_bytes(body)
         yield Storage(), Place(str(tmp_path))
     else:
-        store: Store = request.getfixturevalue("s3_store")
-        bucket = store.bucket(objects)
-        yield Storage({"s": StorageSection(**store.section(bucket))}), Place(f"s3://{bucket}")
+        bucket = bucket_maker(request, request.param)(objects)
+        yield Storage({"s": StorageSection(**bucket.section)}), Place(bucket.url)
 
 
 def test_bytes_of_files_and_objects(place: tuple[Storage, Place]) -> None:
@@ -172,6 +174,8 @@ def test_secrets_are_not_shown(s3_store: Store, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_store_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """A place in a store whose library is not installed is refused with the extra that has it."""
-    monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)
+    found = import_module("fsspec.registry")._registry  # by another test, it may be
+    monkeypatch.delitem(found, "gs", raising=False)
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
     with pytest.raises(Unprepared, match=r"a place in gs:// needs gcsfs: pip install 'blocking-multiqueue\[gs\]'"):
         Storage().status(Place("gs://b/x"))

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from emulators_support import bucket_maker
 from pipeline_support import Recorder, spark_for_tests
 from s3_support import KEYS, Store
+from table_support import rows_of
 
 from multiqueue.pipeline import ExitStatus, PipelineConfig, RunResult, parse_config, plan_of, run_pipeline
 
@@ -153,3 +155,41 @@ def test_objects_that_are_done_are_moved(spark: Any, s3_store: Store, tmp_path: 
     result, rows = run(config, spark)
     assert result.status is ExitStatus.DONE
     assert [row["a"] for _, row in rows] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "scheme", [pytest.param("gs", marks=pytest.mark.slow), pytest.param("abfss", marks=pytest.mark.slow(selected=True))]
+)
+def test_a_pipeline_in_another_store(request: pytest.FixtureRequest, spark: Any, tmp_path: Path, scheme: str) -> None:
+    """Input, table, dead letters and moved files lie in Google's or Azure's store as in S3's; no secret is written.
+
+    (pipeline 21, 28)
+    """
+    objects = {"in/eu/1.csv": b"a,b\n1,x\n", "in/eu/2.csv": b"a,b\n1,2,3\n", "in/us/3.csv": b"b,a\nz,3\n"}
+    bucket = bucket_maker(request, scheme)(objects)
+    options = {"header": True}
+    lanes = {"in": {"directories": f"{bucket.url}/in/*", "files": "*", "format": "csv", "options": options}}
+    lanes["in"] |= {"after": "move", "after_place": f"{bucket.url}/done"}
+    values = {
+        "lanes": lanes,
+        "job": {"sql": "SELECT lower(b) AS row FROM input"},
+        "output": {"path": f"{bucket.url}/out", "work": "work", "table": "delta", "dead_letters": f"{bucket.url}/dead"},
+        "retry": {"attempts": 1},
+        "storage": {"lake": bucket.section},
+    }
+    config = parse_config(values, tmp_path)
+    assert {plan.lane.name: plan.files for plan in plan_of(config).lanes} == {"eu": 2, "us": 1}
+    assert run_pipeline(config, Recorder(), session=lambda: spark).status is ExitStatus.SET_ASIDE
+    (letter,) = [key for key in bucket.names() if key.startswith("dead/")]
+    assert f"line 2 of '{bucket.url}/in/eu/2.csv' is not as configured" in json.loads(bucket.get(letter))["error"]
+    assert [key for key in bucket.names() if key.startswith("in/")] == ["in/eu/2.csv"]
+    bucket.put("in/eu/2.csv", b"a,b\n2,y\n")
+    result = run_pipeline(config, Recorder(), session=lambda: spark)
+    assert result.status is ExitStatus.DONE
+    keys = bucket.names()
+    assert [key.rpartition("/")[2] for key in keys if key.startswith("done/")] == ["1.csv", "2.csv", "3.csv"]
+    assert not [key for key in keys if key.startswith(("in/", "dead/"))]
+    bucket.copy("out/data", tmp_path / "copy")
+    assert sorted(rows_of(tmp_path / "copy", "delta")) == ["x", "y", "z"]
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert not [secret for secret in bucket.secrets if secret.encode() in written]

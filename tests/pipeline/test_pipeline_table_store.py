@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from emulators_support import GOOGLES_TOKEN, Bucket
 from pipeline_parts_support import open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
-from s3_support import KEYS, Failing, between
-from table_support import output_in, rows_of, table_pipeline
+from pyiceberg.table import StaticTable
+from s3_support import KEYS, Answer, Ask, Failing, between
+from table_support import output_in, read, rows_of, table_pipeline
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 from test_pipeline_table import dying, items, put_all
 
@@ -99,27 +104,69 @@ def test_the_store_is_named_where_files_would_be_renamed(tmp_path: Path) -> None
 
 
 @pytest.mark.slow(selected=True)
-def test_iceberg_in_a_store(s3_store: Store, tmp_path: Path) -> None:
-    """An Iceberg table lies in a store as a Delta table does, with its catalog where the state is. (pipeline 16, 17)"""
-    from pyiceberg.table import StaticTable
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_tables_in_every_store(new_bucket: Callable[[Mapping[str, bytes]], Bucket], tmp_path: Path, kind: str) -> None:
+    """A table lies in a store of each kind as on a disk: commits, replaced rows, and what `vacuum` finds.
 
-    bucket = s3_store.bucket()
+    (pipeline 16, 17, 19)
+    """
+    bucket = new_bucket({"out/data/left-1/part-0.parquet": b"of an attempt that died"})
+    where = {"path": f"{bucket.url}/out", "storage": {"tests": bucket.section}}
     with open_ledger(tmp_path / "state.sqlite", tmp_path) as ledger:
-        output = output_in(tmp_path, "iceberg", **where(s3_store, bucket))
+        output = output_in(tmp_path, kind, **where)
         output.prepare(ledger)
         put_all(output, items(tmp_path, 4), "old")
         put_all(output, items(tmp_path, 2, attempt=2), "new")
-        again = output_in(tmp_path, "iceberg", **where(s3_store, bucket))
+        again = output_in(tmp_path, kind, **where)
         again.prepare(ledger)
         assert [again.is_published(item) for item in items(tmp_path, 4, attempt=2)] == [True, True, False, False]
-    newest = max(key for key in s3_store.keys(bucket) if key.endswith(".metadata.json"))
-    reached = {
-        "s3.endpoint": s3_store.endpoint,
-        "s3.access-key-id": KEYS["key"],
-        "s3.secret-access-key": KEYS["secret"],
-    }
-    table = StaticTable.from_metadata(f"s3://{bucket}/{newest}", {**reached, "s3.region": KEYS["region"]})
-    assert sorted(table.scan().to_arrow()["row"].to_pylist()) == ["new", "new", "old", "old"]
+        assert "left-1/part-0.parquet" in again.tables[""].maintain(lambda form: form.vacuum(3600.0))
+    newest = max((key for key in bucket.names() if key.endswith(".metadata.json")), default=None)
+    if newest is None:
+        bucket.copy("out/data", tmp_path / "copy")
+        rows = read(tmp_path / "copy", "delta")
+    else:
+        rows = StaticTable.from_metadata(f"{bucket.url}/{newest}", bucket.iceberg).scan().to_arrow()
+    assert sorted(rows["row"].to_pylist()) == ["new", "new", "old", "old"]
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert not [secret for secret in bucket.secrets if secret.encode() in written]
+
+
+@pytest.mark.slow(selected=True)
+def test_a_key_file_of_google(google_store: Callable[[Mapping[str, bytes]], Bucket], tmp_path: Path) -> None:
+    """The path of a key file is what gcsfs, deltalake and pyiceberg ask Google with, and they show what it says."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    asked: set[str] = set()
+
+    def noted(ask: Ask) -> Ask:
+        def asked_for(method: str, path: str, headers: dict[str, str], body: bytes) -> Answer:
+            asked.add({name.lower(): value for name, value in headers.items()}.get("authorization", "nothing"))
+            return ask(method, path, headers, body)
+
+        return asked_for
+
+    bucket = google_store({})
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    plain = serialization.NoEncryption()
+    text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain).decode()
+    told = {"type": "service_account", "client_email": "lake@tests", "private_key_id": "1", "private_key": text}
+    (tmp_path / "key.json").write_text(json.dumps({**told, "token_uri": f"{bucket.section['endpoint']}/token"}))
+    with between(bucket.section["endpoint"], translated=noted) as endpoint:
+        section = {"url": bucket.url, "endpoint": endpoint, "token": str(tmp_path / "key.json"), "account": "tests"}
+        for kind in ("delta", "iceberg"):
+            where = {"path": f"{bucket.url}/{kind}", "storage": {"tests": section}}
+            with open_ledger(tmp_path / f"{kind}.sqlite", tmp_path / kind) as ledger:
+                output = output_in(tmp_path / kind, kind, **where)
+                output.prepare(ledger)
+                put_all(output, items(tmp_path, 2), "row")
+    asked.remove(f"Bearer {GOOGLES_TOKEN}")  # as gcsfs has it, and pyiceberg by it
+    signed = [base64.urlsafe_b64decode(said.split(".")[1] + "==") for said in asked]  # by deltalake, for itself
+    assert {json.loads(one)["iss"] for one in signed} == {"lake@tests"}
+    bucket.copy("delta/data", tmp_path / "copy")
+    assert rows_of(tmp_path / "copy", "delta") == ["row", "row"]
+    assert len([key for key in bucket.names() if key.startswith("iceberg/") and key.endswith(".metadata.json")]) == 2
 
 
 _SEEDS = [pytest.param(seed, marks=pytest.mark.slow(selected=seed == 1)) for seed in range(1, 12)]
