@@ -1,8 +1,8 @@
 """Stand-ins for Azure's and Google's stores: Azurite and fake-gcs-server, each behind a proxy for what it leaves out.
 
 Left out    Azurite lists a container from its start, whatever `startFrom` says, and deltalake then takes old entries of
-            a log for new ones. fake-gcs-server does so with `start-after`, and takes no upload by the XML interface, which
-            is deltalake's way. The proxy has Google's tokens too, at the address that a key file names.
+            a log for new ones. fake-gcs-server does so with `start-after`, and takes no upload by the XML interface,
+            deltalake's way. The proxy has Google's tokens too, at the address that a key file names.
 """
 
 from __future__ import annotations
