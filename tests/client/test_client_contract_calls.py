@@ -31,7 +31,6 @@ def test_a_call_ends_alike_over_both_links(label: str, brokers: tuple[str, Broke
     assert direct == over_a_socket, f"{direct} where a socket gives {over_a_socket}"
 
 
-@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("label", CALLS)
 def test_a_call_ends_as_at_rabbitmq(label: str, brokers: tuple[str, Broker], rabbitmq_url: str) -> None:
     """What a client sees of a call is what it sees at RabbitMQ 3.10, the words of an error aside."""

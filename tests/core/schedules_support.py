@@ -53,14 +53,16 @@ of_two_threads = pytest.mark.parametrize(
 of_three_threads = pytest.mark.parametrize("hold", [in_every_order, when_stopped_once])
 
 # More, or such as wait and give up: minutes already for one stop.
-of_many_threads = pytest.mark.parametrize(
+in_minutes = pytest.param(
+    hold_when_stopped_once, id="stopped at any line", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]
+)
+of_many_threads = pytest.mark.parametrize("hold", [in_every_order, in_minutes])
+
+# Such as are interrupted wherever they wait: seconds for the orders alone.
+of_interrupted_threads = pytest.mark.parametrize(
     "hold",
     [
-        in_every_order,
-        pytest.param(
-            hold_when_stopped_once,
-            id="stopped at any line",
-            marks=[pytest.mark.slow, pytest.mark.timeout(1800)],
-        ),
+        pytest.param(hold_in_every_order, id="every order of locks", marks=pytest.mark.slow(selected=True)),
+        in_minutes,
     ],
 )

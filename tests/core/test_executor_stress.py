@@ -53,7 +53,6 @@ class Storm:
             choice.choice(list(self.futures.copy())).cancel()
 
 
-@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("kind", [MultiQueueExecutor, OneShot])
 @pytest.mark.parametrize("seed", range(40))
 def test_every_job_is_run_or_cancelled_and_nothing_is_left(kind: type[MultiQueueExecutor], seed: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from schedules_support import Hold, of_many_threads, of_three_threads, of_two_threads
+from schedules_support import Hold, of_interrupted_threads, of_many_threads, of_three_threads, of_two_threads
 
 from multiqueue import Detached, Empty, Full, LinkedBlockingMultiQueue, Queue, ShutDown, SubQueue
 from multiqueue.testing import Run
@@ -477,7 +477,7 @@ def test_an_interrupted_take_passes_its_wake_up_on(hold: Hold) -> None:
     hold(scenario)
 
 
-@of_many_threads
+@of_interrupted_threads
 def test_an_interrupted_put_puts_once_or_not_at_all(hold: Hold) -> None:
     """A KeyboardInterrupt at any point of a blocking put leaves room for the other putter."""
 

@@ -231,10 +231,10 @@ def test_a_child_can_use_the_queue_after_fork() -> None:
             threads.start(churn, step)
             threads.start(churn, step)
         try:
-            statuses = [_fork_and_use(multi_queue) for _ in range(20)]
+            statuses = [_fork_and_use(multi_queue) for _ in range(10)]
         finally:
             stopping.set()
-    assert statuses == [0] * 20
+    assert statuses == [0] * 10
 
 
 def _fork_and_use(multi_queue: LinkedBlockingMultiQueue[int]) -> int:

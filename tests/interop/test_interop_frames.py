@@ -1,6 +1,6 @@
 """The same raw frames at RabbitMQ and here, one test a row; and the page that has them all.
 
-After a change of rows, `MULTIQUEUE_WRITE_PAGES=1 python -m pytest tests/interop/test_interop_frames.py --slow selected`
+After a change of rows, `MULTIQUEUE_WRITE_PAGES=1 python -m pytest tests/interop/test_interop_frames.py`
 writes docs/reference/amqp-frames.md anew.
 """
 
@@ -32,7 +32,6 @@ def _answers_to(row: Row, rabbitmq: int, ours: int) -> tuple[str, str]:
     return _answers[row]
 
 
-@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.section}: {row.sent}")
 def test_the_same_frames_are_answered_alike(row: Row, rabbitmq_peer: Peer, our_port: int) -> None:
     """RabbitMQ's answer is ours, unless the row says why not, and then they differ (B61, B62, B63, P21, P22)."""
@@ -40,7 +39,6 @@ def test_the_same_frames_are_answered_alike(row: Row, rabbitmq_peer: Peer, our_p
     assert (theirs == ours) == (row.because is None), f"RabbitMQ: {theirs}\nhere:     {ours}"
 
 
-@pytest.mark.slow(selected=True)
 def test_the_page_shows_what_was_answered(rabbitmq_peer: Peer, our_port: int) -> None:
     """docs/reference/amqp-frames.md is the table of these tests, to the letter."""
     page = page_with([_answers_to(row, rabbitmq_peer.port, our_port) for row in ROWS])

@@ -182,6 +182,7 @@ def run(base: Path, spark: Any, lane: dict[str, Any], **output: Any) -> RunResul
     return run_pipeline(config, Recorder(), session=lambda: spark)
 
 
+@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_a_table_gets_the_columns_of_its_lanes(spark: Any, tmp_path: Path, kind: str) -> None:
     """Each directory is a lane with columns of its own, which the next run finds in the state, and the table has all.

@@ -142,6 +142,7 @@ def test_a_bucket_that_is_not_there(s3_store: Store, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow(selected=True)
 def test_objects_that_are_done_are_moved(spark: Any, s3_store: Store, tmp_path: Path) -> None:
     """Objects go once their rows are there, and a lane all of whose objects have gone is whole. (pipeline 28)"""
     bucket = s3_store.bucket({"in/1.csv": b"a\n1\n", "in/2.csv": b"a\n2\n"})
