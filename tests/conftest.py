@@ -30,12 +30,16 @@ SLOW = ("none", "selected", "all")
 # What is dear to start is started once: tests that share it run in one process, one after the other, and every other
 # test goes to the process that is free. Here by their names, for the process that distributes them knows nothing else.
 SHARED = {
-    "rabbitmq": re.compile("::.*rabbitmq|test_interop_differential", re.IGNORECASE),
+    "rabbitmq": re.compile("::.*rabbitmq|test_interop_(differential|frames)", re.IGNORECASE),
     "browser": re.compile("test_monitor_page"),
     "house": re.compile("tests/test_rooms"),  # which it parses
     "postgres": re.compile("::.*postgres", re.IGNORECASE),
+    "s3": re.compile(r"test_pipeline_(storage|table_store)|test_pipeline_disposal.*\bs3\b"),
     "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|columns|input|stores|table_spark))"),
 }
+
+# Of these a test that SHARED does not find would start one more, in each process that runs such a test.
+DEAR = {"rabbitmq_peer": "rabbitmq", "postgres_peer": "postgres"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -90,6 +94,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = config.getoption("--slow")
     kept, left_out = [], []
     for item in items:
+        for fixture, name in DEAR.items():
+            if fixture in getattr(item, "fixturenames", ()) and not SHARED[name].search(item.nodeid):
+                raise pytest.UsageError(
+                    f"{item.nodeid} would start a {name} of its own: let SHARED find it by its name"
+                )
         slow = [mark.kwargs.get("selected", False) for mark in item.iter_markers("slow")]
         runs = not slow or asked == "all" or (asked == "selected" and all(slow))
         (kept if runs else left_out).append(item)

@@ -45,3 +45,14 @@ def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
     processes = {line for line in done.stdout.splitlines() if line.startswith("rabbitmq in ")}
     assert len(processes) == 1
     assert "in test_hangs" in done.stderr + done.stdout
+
+
+def test_a_test_that_would_start_a_peer_of_its_own_is_refused(tmp_path: Path) -> None:
+    """A test that asks for a dear fixture, and that the scheduler does not know by its name, ends the run at once."""
+    for name in ("conftest.py", "hypothesis_support.py"):
+        (tmp_path / name).write_text((HERE / name).read_text())
+    (tmp_path / "test_suite.py").write_text("def test_of_frames(rabbitmq_peer):\n    pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    command = [sys.executable, "-m", "pytest", "-n0", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert "test_suite.py::test_of_frames would start a rabbitmq of its own" in done.stderr, done.stdout

@@ -36,7 +36,7 @@ def peer(server: Server) -> Iterator[Desk]:
 @pytest.mark.parametrize("at_once", [1, 7, 64, 10_000])
 @pytest.mark.parametrize("size", [100, BODY])
 def test_replies_that_nobody_fetches(broker: Broker, peer: Desk, at_once: int, size: int) -> None:
-    """Gets for thousands of messages, in one read or in many, have the mark and a message waiting, never all of them."""
+    """Gets for thousands, in one read or in many, have the mark and a message waiting, never all of them."""
     broker.declare_queue("q")
     broker.publish(Message(b"x" * size, routing_key="q"))
     asked, got = 10_000 if size < BODY else 2_000, 0
