@@ -174,12 +174,7 @@ class Server:
         """
         self.access.forget_virtual_host(name)
         going = [each for each in self.connections() if each.is_open and each.client.host.name == name]
-        for connection in going:
-            self.close_connection(connection, f"vhost '{name}' is deleted")
-        if not self._wait_until_gone(going, timeout):
-            for connection in going:
-                connection.io.post(connection.abort)
-            self._wait_until_gone(going, timeout)
+        self._end(going, lambda each: each.close_by_operator(f"vhost '{name}' is deleted"), timeout)
 
     def status(self) -> dict[str, Any]:
         """The server in figures, fit for JSON. Each connection and queue at a moment of its own."""
@@ -210,12 +205,7 @@ class Server:
             self._is_closed = True
         self._threads[0].post(self._stop_accepting)
         self.logins.close()  # no client logs in any more
-        for connection in self.connections():
-            connection.io.post(connection.shut_down)
-        if not self._wait_until_empty(timeout):
-            for connection in self.connections():
-                connection.io.post(connection.abort)
-            self._wait_until_empty(timeout)
+        self._end(self.connections(), ServerConnection.shut_down, timeout)
         self._commits.shutdown()
         self._long.shutdown(cancel_futures=True)
         for thread in reversed(self._threads):
@@ -347,9 +337,15 @@ class Server:
                 connection.io.post(connection.alarm_changed)
         self._threads[0].loop.call_later(self.settings.alarm_interval, self._look_at_alarms)
 
-    def _wait_until_empty(self, timeout: float) -> bool:
-        with self._has_ended:
-            return self._has_ended.wait_for(lambda: not self._connections, timeout)
+    def _end(
+        self, connections: list[ServerConnection], step: Callable[[ServerConnection], None], timeout: float
+    ) -> None:
+        """Do a step that ends connections; those that are there after `timeout` seconds are cut."""
+        for each_step in (step, ServerConnection.abort):
+            for connection in connections:
+                connection.io.post(each_step, connection)
+            if self._wait_until_gone(connections, timeout):
+                return
 
     def _wait_until_gone(self, connections: Iterable[ServerConnection], timeout: float) -> bool:
         with self._has_ended:

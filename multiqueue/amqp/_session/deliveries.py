@@ -20,11 +20,11 @@ from .._wire.hot import Ack
 from .._wire.message import content_of
 from .consumer import ChannelWindow, Held, SessionConsumer
 from .effects import PIECE, Output, end_each
-from .transaction import SessionTransaction, Settle, accept, reject, release
+from .transaction import SessionTransaction, Settle
 
 _log = logging.getLogger("multiqueue.amqp")
 # How many messages are settled in a piece. Of those that go back some may go to dead letters, which costs 70 us each.
-_SIZES: Final[dict[Settle, int]] = {accept: PIECE, release: PIECE // 4, reject: PIECE // 16}
+_SIZES: Final[dict[Settle, int]] = {"accept": PIECE, "release": PIECE // 4, "reject": PIECE // 16}
 
 
 class Deliveries:
@@ -92,7 +92,7 @@ class Deliveries:
 
     def ack(self, ack: Ack, transaction: SessionTransaction | None) -> None:
         if transaction is not None:
-            self.settle_tag(ack.delivery_tag, accept, transaction)
+            self.settle_tag(ack.delivery_tag, "accept", transaction)
             return
         held = self.unacked.pop(ack.delivery_tag, None)
         if held is None:
@@ -111,7 +111,7 @@ class Deliveries:
         ChannelFault: nothing unacked has one of the tags. Those before it are settled."""
         if transaction is not None:
             for tag in tags:
-                self.settle_tag(tag, accept, transaction)
+                self.settle_tag(tag, "accept", transaction)
             return
         taken: list[Held] = []
         try:
@@ -121,7 +121,7 @@ class Deliveries:
                     raise _unknown_tag(tag)
                 taken.append(held)
         finally:
-            self._settle(taken, accept)
+            self._settle(taken, "accept")
 
     def settle_tag(self, tag: int, how: Settle, transaction: SessionTransaction | None) -> None:
         """Settle one message. Raises ChannelFault: nothing unacked has this tag."""
@@ -157,10 +157,10 @@ class Deliveries:
     def _settle(self, held: Iterable[Held], how: Settle) -> None:
         stopped: SessionConsumer | None = None
         for (queue, owner), group in _by_owner(held).items():
-            if how is not accept:
+            if how != "accept":
                 self._went_back += len(group)
             try:
-                how(queue, [each.entry for each in group], owner)
+                getattr(queue, how)([each.entry for each in group], owner)
             except IllegalStep:
                 if not queue.is_deleted:
                     raise
@@ -179,7 +179,7 @@ class Deliveries:
                 consumer.queue.credit_changed(consumer.consumer)
 
     def recovering(self) -> Iterator[None]:
-        return self._take_out(self.last_tag, release, lambda taken: self._settle(taken.values(), release))
+        return self._take_out(self.last_tag, "release", lambda taken: self._settle(taken.values(), "release"))
 
     def opening(self, settled: dict[int, Held]) -> Iterator[None]:
         """A commit has settled these: windows open, a piece at each step."""
@@ -206,14 +206,14 @@ class Deliveries:
     def give_back(self) -> Iterator[None]:
         """Everything unacked goes back, as the session ends, a piece at each step. A message that cannot go back keeps
         no other from it; those that the session has no more are left alone."""
-        return self._take_out(self.last_tag, release, self._give_back_each)
+        return self._take_out(self.last_tag, "release", self._give_back_each)
 
     def _give_back_each(self, taken: dict[int, Held]) -> None:
         for (queue, owner), group in _by_owner(taken.values()).items():
             entries = [each.entry for each in group]
             self._went_back += len(group)
             try:
-                release(queue, entries, owner)
+                queue.release(entries, owner)
             except Exception as error:  # noqa: BLE001  # each alone then, which says which
                 if not queue.is_deleted:
                     _log.warning(
@@ -224,7 +224,7 @@ class Deliveries:
                         extra={"queue": queue.name},
                     )
                 left = [entry for entry in entries if entry.owner is owner]
-                end_each(self, [(f"give back {entry!r}", partial(release, queue, [entry], owner)) for entry in left])
+                end_each(self, [(f"give back {entry!r}", partial(queue.release, [entry], owner)) for entry in left])
 
     def __repr__(self) -> str:
         return f"<channel {self._number} of {self._out!r}>"

@@ -23,7 +23,7 @@ from .effects import Client, Effects, Output, Step, end_each
 from .figures import ChannelFigures
 from .machine import CHANNEL_CLOSE, CHANNEL_CLOSE_OK, CHANNEL_OPEN, ChannelMachine, ChannelState
 from .publishing import Publishing
-from .transaction import SessionTransaction, accept, reject, release
+from .transaction import SessionTransaction, Settle
 
 
 class Session:
@@ -81,14 +81,15 @@ class Session:
             self._settle(settled)
 
     def _settle(self, settled: Ack | Nack | Reject) -> None:
+        if isinstance(settled, Ack) and not settled.multiple:
+            self.deliveries.ack(settled, self.transaction)
+            return
+        how: Settle = "accept" if isinstance(settled, Ack) else "release" if settled.requeue else "reject"
         if not isinstance(settled, Reject) and settled.multiple:
-            how = accept if isinstance(settled, Ack) else release if settled.requeue else reject
             work = self.deliveries.settle_all(settled.delivery_tag, how, self.transaction)
             self.effects.do_in_pieces(work, self, ACK if isinstance(settled, Ack) else NACK)
-        elif isinstance(settled, Ack):
-            self.deliveries.ack(settled, self.transaction)
         else:
-            self.deliveries.settle_tag(settled.delivery_tag, release if settled.requeue else reject, self.transaction)
+            self.deliveries.settle_tag(settled.delivery_tag, how, self.transaction)
 
     def acknowledge(self, tags: Sequence[int]) -> None:
         """Acks of single messages that have come in a row. Raises as `receive`."""

@@ -9,7 +9,7 @@ Waiting     A commit may wait for a disk: a server runs it on a thread of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ...broker import (
     BrokerQueue,
@@ -25,32 +25,21 @@ from ...broker import (
 from .consumer import Held
 from .effects import PIECE
 
-Settle = Callable[["EntryQueue", "list[Entry]", object], object]
-
-
-def accept(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
-    return queue.accept(entries, owner)
-
-
-def release(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
-    return queue.release(entries, owner)
-
-
-def reject(queue: EntryQueue, entries: list[Entry], owner: object) -> object:
-    return queue.reject(entries, owner)
+Settle = Literal["accept", "release", "reject"]
+"""What becomes of messages: the verb of their queue."""
 
 
 class _Holder:
     """Settles at commit, on whichever thread that runs: queues only. Windows are the session's."""
 
     def accept(self, *deliveries: Any) -> None:
-        self._each(deliveries, accept)
+        self._each(deliveries, "accept")
 
     def release(self, *deliveries: Any, refused: bool = False) -> None:
-        self._each(deliveries, release)
+        self._each(deliveries, "release")
 
     def reject(self, *deliveries: Any) -> None:
-        self._each(deliveries, reject)
+        self._each(deliveries, "reject")
 
     @staticmethod
     def _each(deliveries: tuple[Delivery, ...], how: Settle) -> None:
@@ -58,7 +47,7 @@ class _Holder:
         for delivery in deliveries:
             groups.setdefault((delivery.entry.queue, delivery.consumer), []).append(delivery.entry)
         for (queue, owner), entries in groups.items():
-            how(queue, entries, owner)
+            getattr(queue, how)(entries, owner)
 
 
 class Committed(NamedTuple):
@@ -85,7 +74,7 @@ class SessionTransaction:
         self._transaction.publish_on(queues, message, mandatory=mandatory)
 
     def settle(self, taken: dict[int, Held], how: Settle) -> None:
-        step: Callable[..., None] = getattr(self._transaction, how.__name__)
+        step: Callable[..., None] = getattr(self._transaction, how)
         step(*(Received(self._holder, Delivery(held.owner, held.entry)) for held in taken.values()))
         self._settled.update(taken)
 

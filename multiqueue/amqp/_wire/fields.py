@@ -211,16 +211,6 @@ def _pairs(table: bytes) -> dict[str, _Came]:
     return found
 
 
-def _elements(array: bytes) -> list[_Came]:
-    found: list[_Came] = []
-    at = 4
-    while at < len(array):
-        start = at
-        value, at = _decode_value(array, at, MAX_DEPTH)
-        found.append(_Came(value, array[start:at]))
-    return found
-
-
 def _encode_table(table: Mapping[str, object], depth: int, came: Mapping[str, _Came]) -> bytes:
     if depth <= 0:
         raise ValueError(f"tables are nested deeper than {MAX_DEPTH}")
@@ -241,15 +231,20 @@ def _encode_like(value: object, before: _Came, depth: int) -> bytes:
     if isinstance(value, Mapping) and kind == _TABLE:
         return b"F" + _encode_table(value, depth - 1, _pairs(before.raw[1:]))
     if isinstance(value, list | tuple) and kind == _LIST:
-        return _encode_list(value, depth, _elements(before.raw[1:]))
+        return _encode_list(value, depth, before.raw[1:])
     return _encode_value(value, depth)
 
 
-def _encode_list(values: list[object] | tuple[object, ...], depth: int, came: list[_Came]) -> bytes:
-    """A list; an element that is among those that came has its bytes from there, wherever it stands now."""
+def _encode_list(values: list[object] | tuple[object, ...], depth: int, came: bytes = _EMPTY_TABLE) -> bytes:
+    """A list; an element that is among those of a list that came has its bytes from there, wherever it stands now."""
     if depth <= 1:
         raise ValueError(f"lists are nested deeper than {MAX_DEPTH}")
-    known = {repr(each.value): each.raw for each in came}
+    known: dict[str, bytes] = {}
+    at = 4
+    while at < len(came):
+        start = at
+        value, at = _decode_value(came, at, MAX_DEPTH)
+        known[repr(value)] = came[start:at]
     raw = b"".join(known.get(repr(each)) or _encode_value(each, depth - 1) for each in values)
     return b"A" + _LONG.pack(len(raw)) + raw
 
@@ -271,7 +266,7 @@ def _encode_value(value: object, depth: int) -> bytes:
     if isinstance(value, Mapping):
         return b"F" + _encode_table(value, depth - 1, {})
     if isinstance(value, list | tuple):
-        return _encode_list(value, depth, [])
+        return _encode_list(value, depth)
     if isinstance(value, datetime):
         return b"T" + _LONGLONG.pack(max(int(value.timestamp()), 0))
     if isinstance(value, Decimal):

@@ -14,7 +14,16 @@ from typing import Final, NamedTuple
 
 from .errors import ConnectionFault, MalformedFrame
 from .fields import decode_short_string, encode_short_string
-from .frames import FRAME_BODY, FRAME_END_BYTE, FRAME_HEAD, FRAME_HEADER, FRAME_METHOD, Frame, content_frames
+from .frames import (
+    FRAME_BODY,
+    FRAME_END_BYTE,
+    FRAME_HEAD,
+    FRAME_HEADER,
+    FRAME_METHOD,
+    Frame,
+    content_frames,
+    method_frame,
+)
 
 PUBLISH: Final = b"\x00\x3c\x00\x28"
 RETURN: Final = b"\x00\x3c\x00\x32"
@@ -235,10 +244,6 @@ def decode_header(payload: bytes) -> ContentHeader:
 # Encoding
 
 
-def _method_frame(channel: int, payload: bytes) -> bytes:
-    return FRAME_HEAD.pack(FRAME_METHOD, channel, len(payload)) + payload + FRAME_END_BYTE
-
-
 def encode_ack(channel: int, delivery_tag: int, multiple: bool = False) -> bytes:
     """A `basic.ack` frame."""
     return _ACK_FRAME.pack(FRAME_METHOD, channel, 13, ACK, delivery_tag, multiple, 0xCE)
@@ -271,7 +276,7 @@ def encode_publish(
         ValueError: a name of more than 255 bytes.
     """
     payload = encode_publish_method(exchange, routing_key, mandatory=mandatory, immediate=immediate)
-    return b"".join((_method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
+    return b"".join((method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
 
 
 def encode_publish_method(
@@ -336,7 +341,7 @@ def encode_get_ok(
 ) -> bytes:
     """All frames of a `basic.get-ok`; the rest as `encode_deliver`."""
     payload = GET_OK + _DELIVERY.pack(delivery_tag, redelivered) + names + _LONG.pack(message_count)
-    return b"".join((_method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
+    return b"".join((method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
 
 
 def encode_return(
@@ -344,4 +349,4 @@ def encode_return(
 ) -> bytes:
     """All frames of a `basic.return`; the rest as `encode_deliver`."""
     payload = RETURN + reply_code.to_bytes(2) + encode_short_string(reply_text) + names
-    return b"".join((_method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
+    return b"".join((method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))

@@ -1,8 +1,21 @@
-"""What can go wrong with a connection, a channel or a message; the type says whether trying again can help."""
+"""What can go wrong with a connection, a channel or a message; the type says whether trying again can help.
+
+An exception that a callback raised goes to a handler with a name, never into silence. Handlers run on the thread of
+the callback, under no lock, and may do what a callback may: settle the message, close the channel. Give one to
+`connect(on_callback_error=...)`.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 from ...errors import MultiQueueError
+from .ports import MessageChannel
+
+_log = logging.getLogger("multiqueue.client")
 
 
 class ClientError(MultiQueueError):
@@ -68,3 +81,42 @@ class ConsumerCancelled(ClientError):
 
 class TooManyChannels(ClientError):
     """The server allows no further channel on this connection. Close one, or open another connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackFailure:
+    """A callback raised `error`. `argument` is what it was called with, a message most often."""
+
+    error: Exception
+    callback: Callable[..., Any]
+    argument: object
+    channel: MessageChannel | None
+
+    def __str__(self) -> str:
+        where = "the connection" if self.channel is None else f"{self.channel!r}"
+        return f"callback {getattr(self.callback, '__qualname__', self.callback)!r} of {where} failed: {self.error!r}"
+
+
+def close_channel(failure: CallbackFailure) -> None:
+    """The default: log, and close the channel, so that the server gives its unsettled messages to others."""
+    _log_error("%s; closing the channel", failure)
+    if failure.channel is not None:
+        failure.channel.abort(541, f"a callback failed: {failure.error!r}")
+
+
+def log_failure(failure: CallbackFailure) -> None:
+    """Log and go on. The message stays unsettled."""
+    _log_error("%s", failure)
+
+
+def requeue_message(failure: CallbackFailure) -> None:
+    """Log, give the message back to its queue, and go on. A message that always fails comes again and again."""
+    _log_error("%s; giving the message back", failure)
+    nack = getattr(failure.argument, "nack", None)
+    if nack is not None and not getattr(failure.argument, "is_settled", True):
+        nack(requeue=True)
+
+
+def _log_error(text: str, failure: CallbackFailure) -> None:
+    channel = "" if failure.channel is None else repr(failure.channel)
+    _log.error(text, failure, exc_info=failure.error, extra={"connection": channel})

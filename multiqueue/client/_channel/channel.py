@@ -39,6 +39,9 @@ from .settlements import DeliveryTags
 
 _log = logging.getLogger("multiqueue.client")
 
+Arguments = Mapping[str, Any] | None
+OnEnded = Callable[[Exception | None], object]
+
 
 class Host(Protocol):
     """The connection of channels, as they use it, and a callback that has one of them. It is a `Connection`."""
@@ -62,7 +65,7 @@ class Host(Protocol):
         self,
         *,
         on_returned: Callable[[Any], object] | None = None,
-        on_closed: Callable[[Exception | None], object] | None = None,
+        on_closed: OnEnded | None = None,
     ) -> Channel: ...
 
     def close(self, reply_text: str = "closed by the application") -> None: ...
@@ -97,7 +100,7 @@ class Channel(Closing):
         self._consumers = Consumers(life, self._rpc, tags, self.inbound, buffer, self._current_name)
         self._qos: dict[bool, int] = {}  # the prefetch count, by whether it holds for the channel as a whole
         self.on_returned: Callable[[Returned], object] | None = None
-        self.on_closed: Callable[[Exception | None], object] | None = None
+        self.on_closed: OnEnded | None = None
         self._handlers: dict[type[Any], Callable[[Event], None]] = {
             Deliver: self._consumers.delivered,
             Ack: self._publishing.confirmed,
@@ -130,7 +133,7 @@ class Channel(Closing):
         durable: bool = False,
         auto_delete: bool = False,
         internal: bool = False,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Arguments = None,
     ) -> None:
         """Make an exchange, unless it is there as asked; `passive` only looks."""
         self._declare(
@@ -148,15 +151,13 @@ class Channel(Closing):
         """Delete an exchange with its bindings; it need not be there."""
         self._declare(commands.Exchange.Delete, exchange=exchange, if_unused=if_unused)
 
-    def exchange_bind(
-        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
-    ) -> None:
+    def exchange_bind(self, destination: str, source: str, routing_key: str = "", arguments: Arguments = None) -> None:
         """Let messages of `source` that match reach `destination`."""
         names = {"destination": destination, "source": source, "routing_key": routing_key}
         self._declare(commands.Exchange.Bind, **names, arguments=arguments)
 
     def exchange_unbind(
-        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
+        self, destination: str, source: str, routing_key: str = "", arguments: Arguments = None
     ) -> None:
         """Undo an `exchange_bind` of the same parts."""
         names = {"destination": destination, "source": source, "routing_key": routing_key}
@@ -170,7 +171,7 @@ class Channel(Closing):
         durable: bool = False,
         exclusive: bool = False,
         auto_delete: bool = False,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Arguments = None,
     ) -> QueueDeclared:
         """Make a queue, unless it is there as asked; without a name the server gives it one. `passive` only looks."""
         answer = self._declare(
@@ -193,16 +194,12 @@ class Channel(Closing):
         """Drop the messages that are ready; returns how many there were."""
         return int(self.call(commands.Queue.Purge, queue=self._current_name(queue)).message_count)
 
-    def queue_bind(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
-    ) -> None:
+    def queue_bind(self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments = None) -> None:
         """Let messages of the exchange that match reach the queue."""
         names = {"queue": self._current_name(queue), "exchange": exchange, "routing_key": routing_key}
         self._declare(commands.Queue.Bind, **names, arguments=arguments)
 
-    def queue_unbind(
-        self, queue: str, exchange: str, routing_key: str = "", arguments: Mapping[str, Any] | None = None
-    ) -> None:
+    def queue_unbind(self, queue: str, exchange: str, routing_key: str = "", arguments: Arguments = None) -> None:
         """Undo a `queue_bind` of the same parts."""
         names = {"queue": self._current_name(queue), "exchange": exchange, "routing_key": routing_key}
         self._declare(commands.Queue.Unbind, **names, arguments=arguments)
@@ -296,8 +293,8 @@ class Channel(Closing):
         consumer_tag: str = "",
         exclusive: bool = False,
         no_local: bool = False,
-        arguments: Mapping[str, Any] | None = None,
-        on_ended: Callable[[Exception | None], object] | None = None,
+        arguments: Arguments = None,
+        on_ended: OnEnded | None = None,
     ) -> str:
         """Have messages of the queue go to `callback` on the work pool; returns the consumer's tag.
 
@@ -320,7 +317,7 @@ class Channel(Closing):
         consumer_tag: str = "",
         exclusive: bool = False,
         no_local: bool = False,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Arguments = None,
     ) -> Inbox:
         """Messages of the queue, to iterate over or take from, for threads and coroutines alike."""
         tag = consumer_tag or f"mq.{secrets.token_hex(16)}"

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ShutDown
-from .._base.errors import Closed
-from .._base.failures import CallbackFailure
+from .._base.errors import CallbackFailure, Closed
 from .._base.message import Message
 from .._base.ports import MessageChannel
 from .._dispatch.callbacks import Callbacks

@@ -16,8 +16,7 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from .._base.address import parse_address
-from .._base.settings import settings_for
+from .._base.settings import parse_address, settings_for
 from .._link.wire_link import open_wire
 from .connection import Connection
 from .recovery import begin_recovery

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...core import MultiQueueExecutor
 from ...errors import ShutDown
-from .._base.failures import CallbackFailure
+from .._base.errors import CallbackFailure
 from .._base.settings import Settings
 from .shared_pool import SharedPool
 from .work_pool import Lane, Work, WorkPool, is_inside

@@ -12,9 +12,8 @@ from typing import Any
 from pamqp import commands
 
 from ...amqp.wire import PROTOCOL_HEADER, AmqpError, encode_method, encode_table
-from .._base.address import Address
 from .._base.errors import ConnectionFailed
-from .._base.settings import Settings
+from .._base.settings import Address, Settings
 from .assembler import Assembler
 from .link import Event
 from .socket import Stream

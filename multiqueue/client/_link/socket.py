@@ -13,9 +13,13 @@ import select
 import socket
 import ssl
 import threading
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
-from .._base.address import Endpoint
+from .._base.settings import Endpoint
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
 class Stream(Protocol):
@@ -51,29 +55,25 @@ class TlsSocket:
         self._lock = threading.Lock()
 
     def recv(self, size: int) -> bytes:
-        while True:
-            try:
-                with self._lock:
-                    return self._socket.recv(size)
-            except ssl.SSLWantReadError:
-                self._wait(select.POLLIN)
-            except ssl.SSLWantWriteError:
-                self._wait(select.POLLOUT)
-            except ssl.SSLEOFError:
-                return b""
+        try:
+            return self._do(self._socket.recv, size)
+        except ssl.SSLEOFError:
+            return b""
 
     def sendall(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
+            view = view[self._do(self._socket.send, view) :]
+
+    def _do(self, operation: Callable[[Argument], Result], argument: Argument) -> Result:
+        while True:
             try:
                 with self._lock:
-                    sent = self._socket.send(view)
+                    return operation(argument)
             except ssl.SSLWantReadError:
                 self._wait(select.POLLIN)
             except ssl.SSLWantWriteError:
                 self._wait(select.POLLOUT)
-            else:
-                view = view[sent:]
 
     def _wait(self, events: int) -> None:
         poll = select.poll()

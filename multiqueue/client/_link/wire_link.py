@@ -26,9 +26,8 @@ from ...amqp.wire import (
     encode_publish,
     encode_reject,
 )
-from .._base.address import Address, Endpoint
 from .._base.errors import ConnectionClosed, ConnectionFailed
-from .._base.settings import Settings
+from .._base.settings import Address, Endpoint, Settings
 from .._dispatch.outbox import Outbox
 from .assembler import Assembler
 from .handshake import HANDSHAKE_ERRORS, Agreement, shake_hands
