@@ -42,6 +42,7 @@ from ._wire.hot import (
     encode_publish_method,
     encode_reject,
     encode_return,
+    encode_settlement,
 )
 from ._wire.methods import decode_method, encode_method
 from ._wire.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
@@ -95,6 +96,7 @@ __all__ = [
     "encode_publish_method",
     "encode_reject",
     "encode_return",
+    "encode_settlement",
     "encode_short_string",
     "encode_table",
     "shortened",

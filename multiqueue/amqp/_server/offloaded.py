@@ -35,16 +35,17 @@ class Offloaded:
     postponed: dict[Served, bytes] = field(default_factory=dict)  # methods that wait for commits
 
     def offload(self, work: Work, session: Served) -> None:
-        def run() -> None:
-            try:
-                answer, error = work(), None
-            except BaseException as failure:  # noqa: BLE001  # belongs to the connection
-                answer, error = partial(_raise, failure), failure
-            self._connection.post(self._came_back, answer, error)
-
-        self._server.offload(run)  # raises when no thread can be had; then nothing is under way
+        self._server.offload(partial(self._work, work, self._came_back))  # raises when no thread can be had
         self.is_under_way, self.session = True, session
         self._gate.pause(_COMMIT)
+
+    def _work(self, work: Work, came_back: Callable[..., object]) -> None:
+        """On another thread: do it, and have the I/O thread go on with what it has returned or raised."""
+        try:
+            answer, error = work(), None
+        except BaseException as failure:  # noqa: BLE001  # belongs to the connection, or to the channel
+            answer, error = partial(_raise, failure), failure
+        self._connection.post(came_back, answer, error)
 
     def _came_back(self, answer: Callable[[], object], error: BaseException | None) -> None:
         session, self.session = self.session, None
@@ -71,24 +72,15 @@ class Offloaded:
             fail(self._connection, session, failure, method)
 
     def offload_long(self, work: Work, session: Served, method: bytes) -> None:
-        reason = object()
-        self._gate.pause(reason)
+        def came_back(answer: Callable[[], object], error: BaseException | None) -> None:
+            connection = self._connection
+            if connection.machine.is_running and session.is_open and not connection.is_lost:
+                self._answer(answer, session, method)
+            self._gate.resume(came_back)
+            connection.flush()
 
-        def run() -> None:
-            try:
-                answer = work()
-            except BaseException as error:  # noqa: BLE001  # belongs to the channel
-                answer = partial(_raise, error)
-            self._connection.post(self._long_ended, reason, answer, session, method)
-
-        self._server.offload_long(run)
-
-    def _long_ended(self, reason: object, answer: Callable[[], object], session: Served, method: bytes) -> None:
-        connection = self._connection
-        if connection.machine.is_running and session.is_open and not connection.is_lost:
-            self._answer(answer, session, method)
-        self._gate.resume(reason)
-        connection.flush()
+        self._gate.pause(came_back)
+        self._server.offload_long(partial(self._work, work, came_back))
 
     def postpone(self, session: Served, payload: bytes, run: Run) -> None:
         self.postponed[session] = payload

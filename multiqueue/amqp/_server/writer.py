@@ -16,7 +16,7 @@ from .._session.confirms import Confirms
 from .._session.effects import Addressee, Content
 from .._wire.errors import REPLY_NAMES
 from .._wire.frames import HeartbeatMonitor
-from .._wire.hot import Ack, encode_ack, encode_deliver, encode_get_ok, encode_nack, encode_return
+from .._wire.hot import encode_deliver, encode_get_ok, encode_return, encode_settlement
 from .._wire.methods import encode_method
 
 _LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
@@ -93,7 +93,7 @@ class FrameWriter:
     def confirm(self, confirms: Confirms) -> None:
         number = confirms.number
         for each in confirms.take():
-            self.pieces.append(encode_ack(number, *each) if isinstance(each, Ack) else encode_nack(number, *each))
+            self.pieces.append(encode_settlement(number, each))
 
     def __repr__(self) -> str:
         return repr(self._of)

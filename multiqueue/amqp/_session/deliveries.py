@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, takewhile
 from typing import Final
@@ -27,27 +28,26 @@ _log = logging.getLogger("multiqueue.amqp")
 _SIZES: Final[dict[Settle, int]] = {"accept": PIECE, "release": PIECE // 4, "reject": PIECE // 16}
 
 
+@dataclass(eq=False, repr=False)
 class Deliveries:
     """The deliveries of one session, and what they are settled with."""
 
-    def __init__(self, number: int, out: Output, consumers: Mapping[str, SessionConsumer]) -> None:
-        self._number = number
-        self._out = out
-        self._send = out.deliver
-        self._consumers = consumers
-        self.window: ChannelWindow = ChannelWindow()
-        self.unacked: dict[int, Held] = {}  # by delivery tag, rising
-        # Counters. What was acked follows from them: what was delivered, is not unacked and did not go back.
-        self.last_tag: int = 0  # of all deliveries
-        self.without_ack: int = 0
-        self.got: int = 0
-        self.got_without_ack: int = 0
-        self.got_empty: int = 0
-        self.redelivered: int = 0
-        self._went_back = 0  # to their queue, or were rejected
+    _number: int
+    _out: Output
+    _consumers: Mapping[str, SessionConsumer]
+    window: ChannelWindow = field(default_factory=ChannelWindow)
+    unacked: dict[int, Held] = field(default_factory=dict)  # by delivery tag, rising
+    # Counters. What was acked follows from them: what was delivered, is not unacked and did not go back.
+    last_tag: int = 0  # of all deliveries
+    without_ack: int = 0
+    got: int = 0
+    got_without_ack: int = 0
+    got_empty: int = 0
+    redelivered: int = 0
+    _went_back: int = 0  # to their queue, or were rejected
 
     def deliver(self, consumer: SessionConsumer, entries: Sequence[Entry]) -> None:
-        number, send, unacked = self._number, self._send, self.unacked
+        number, send, unacked = self._number, self._out.deliver, self.unacked
         owner = None if consumer.no_ack else consumer.consumer
         for entry in entries:
             try:
@@ -66,12 +66,8 @@ class Deliveries:
             send(number, consumer, tag, redelivered, content)
 
     def _cannot_deliver(self, consumer: SessionConsumer, entry: Entry, error: ValueError) -> None:
-        _log.error(
-            "message of %s cannot go over a wire, and is rejected: %s",
-            entry.queue.label,
-            error,
-            extra={"queue": entry.queue.name},
-        )
+        text, extra = "message of %s cannot go over a wire, and is rejected: %s", {"queue": entry.queue.name}
+        _log.error(text, entry.queue.label, error, extra=extra)
         if not consumer.no_ack:
             entry.queue.reject(entry, consumer.consumer)
             consumer.settled(1)
@@ -216,13 +212,8 @@ class Deliveries:
                 queue.release(entries, owner)
             except Exception as error:  # noqa: BLE001  # each alone then, which says which
                 if not queue.is_deleted:
-                    _log.warning(
-                        "%r ends: %s; its messages of %s go back one by one",
-                        self,
-                        error,
-                        queue.label,
-                        extra={"queue": queue.name},
-                    )
+                    text = "%r ends: %s; its messages of %s go back one by one"
+                    _log.warning(text, self, error, queue.label, extra={"queue": queue.name})
                 left = [entry for entry in entries if entry.owner is owner]
                 end_each(self, [(f"give back {entry!r}", partial(queue.release, [entry], owner)) for entry in left])
 

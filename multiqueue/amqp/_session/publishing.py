@@ -7,7 +7,8 @@ State       One thread uses it; any thread may read the counters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -47,12 +48,9 @@ class Publishing:
         known = client.digests.of(properties)
         message = wire_message(body, exchange, routing_key, names, properties, known, client.owner)
         if known.special or is_reply or transaction is not None:
-            number = self.confirms.begin() if self.confirms is not None else 0
-            self._effects.publishes()
-            self.published += 1
-            self._publish_specially(message, mandatory, number, transaction)
+            self._publish(message, mandatory, partial(self._put_specially, transaction))
         else:
-            self._publish_plainly(message, mandatory)
+            self._publish(message, mandatory, client.publisher.publish)
 
     def publish_all(self, contents: Sequence[Content]) -> int:
         """`publish`, outside a transaction, of messages that have come in a row: those with one address go together.
@@ -100,19 +98,20 @@ class Publishing:
             return len(messages)
         mandatory = self._address[3]
         for done, message in enumerate(messages, 1):
-            self._publish_plainly(message, mandatory)
+            self._publish(message, mandatory, self._client.publisher.publish)
             if self._must_wait:
                 return done
         return len(messages)
 
-    def _publish_plainly(self, message: WireMessage, mandatory: bool) -> None:
+    def _publish(self, message: WireMessage, mandatory: bool, put: Callable[..., Sent]) -> None:
         self._effects.publishes()
         self.published += 1
         number = self.confirms.begin() if self.confirms is not None else 0
         try:
-            sent = self._client.publisher.publish(message, mandatory=mandatory, tag=self._tag(number))
-        except Unroutable:
-            self._unroutable(message, number)
+            sent = put(message, mandatory=mandatory, tag=(self, number) if number else None)
+        except Unroutable as error:
+            self.send_return(error.message)
+            self.confirmed((number,))
         except MessageRefused:
             self.confirmed((number,), refused=True)
         else:
@@ -133,33 +132,25 @@ class Publishing:
         is_reply = not publish.exchange and publish.routing_key.startswith(REPLY_PREFIX)
         return publish.exchange, publish.routing_key, method[6:-1], publish.mandatory, is_reply
 
-    def _publish_specially(
-        self, message: WireMessage, mandatory: bool, number: int, transaction: SessionTransaction | None
-    ) -> None:
-        """A publish in a transaction, to several keys, with a reply-to of ours, or as an answer to one."""
+    def _put_specially(
+        self, transaction: SessionTransaction | None, message: WireMessage, *, mandatory: bool, tag: object
+    ) -> Sent:
+        """Put a message in a transaction, to several keys, with a reply-to of ours, or as an answer to one."""
         client = self._client
-        try:
-            self._check_user(message)
-            message = with_reply_address(message, self.reply_address, client.digests)
-            queues, message = routed(client.host, message, client.digests)
-            if transaction is not None:
-                transaction.publish(message, queues, mandatory=mandatory)
-                return
-            if mandatory and not queues:
-                raise Unroutable("", message=message)
-            self._sent(client.publisher.put_on(queues, message, tag=self._tag(number)), (number,))
-        except Unroutable:
-            self._unroutable(message, number)
-        except MessageRefused:
-            self.confirmed((number,), refused=True)
+        self._check_user(message)
+        message = with_reply_address(message, self.reply_address, client.digests)
+        queues, message = routed(client.host, message, client.digests)
+        if transaction is not None:
+            transaction.publish(message, queues, mandatory=mandatory)
+            return Sent()
+        if mandatory and not queues:
+            raise Unroutable("", message=message)
+        return client.publisher.put_on(queues, message, tag=tag)
 
     def _check_user(self, message: WireMessage) -> None:
         user, actual = message.user_id, self._client.user
         if user is not None and user != actual:
             raise ChannelFault(406, f"user_id property set to '{user}' but authenticated user was '{actual}'")
-
-    def _tag(self, number: int) -> tuple[Publishing, int] | None:
-        return (self, number) if number else None
 
     def _sent(self, sent: Sent, numbers: Sequence[int]) -> None:
         if sent.run is None:
@@ -169,10 +160,6 @@ class Publishing:
         if sent.throttled:
             self._must_wait = True
             self._effects.throttle(sent.throttled)
-
-    def _unroutable(self, message: WireMessage, number: int) -> None:
-        self.send_return(message)
-        self.confirmed((number,))
 
     def send_return(self, message: Message) -> None:
         self.returned += 1

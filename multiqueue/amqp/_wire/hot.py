@@ -259,6 +259,13 @@ def encode_reject(channel: int, delivery_tag: int, requeue: bool = True) -> byte
     return _ACK_FRAME.pack(FRAME_METHOD, channel, 13, REJECT, delivery_tag, requeue, 0xCE)
 
 
+def encode_settlement(channel: int, settled: Ack | Nack | Reject) -> bytes:
+    """The frame of one of the three."""
+    if isinstance(settled, Ack):
+        return encode_ack(channel, *settled)
+    return encode_nack(channel, *settled) if isinstance(settled, Nack) else encode_reject(channel, *settled)
+
+
 def encode_publish(
     channel: int,
     exchange: str,

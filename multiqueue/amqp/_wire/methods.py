@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pamqp.base import Frame as Command
 
@@ -22,19 +22,6 @@ try:
     from pamqp import commands as commands
 except ImportError as missing:
     raise ImportError("multiqueue.amqp needs pamqp: pip install 'blocking-multiqueue[amqp]'") from missing
-
-_WANTED: Final = {"shortstr": "a string", "longstr": "text or bytes", "table": "a mapping"}
-_INTEGERS: Final = {"octet": 1, "short": 2, "long": 4, "longlong": 8}
-_ZERO: Final[Mapping[str, object]] = {
-    "bit": False,
-    "octet": 0,
-    "short": 0,
-    "long": 0,
-    "longlong": 0,
-    "shortstr": "",
-    "longstr": b"",
-    "table": {},
-}
 
 
 @cache
@@ -67,7 +54,7 @@ def _decode_cold(payload: bytes) -> Command:
                 bit += 1
             else:
                 at, bit = at + (bit > 0), 0
-                value, at = _DECODERS[kind](payload, at)
+                value, at = _KINDS[kind].decode(payload, at)
             setattr(command, name, value)
     except (IndexError, struct.error):
         raise MalformedFrame(f"{method.name} is cut off after {len(payload)} bytes") from None
@@ -101,7 +88,7 @@ def encode_method(channel: int, method: Any, /, **fields: Any) -> bytes:
         if count:
             pieces.append(bytes((bits,)))
             bits = count = 0
-        pieces.append(_encode_field(name, kind, _ZERO[kind] if value is None else value))
+        pieces.append(_encode_field(name, _KINDS[kind], value))
     if fields:
         raise TypeError(f"{method.name} has no field {', '.join(fields)}")
     if count:
@@ -109,35 +96,44 @@ def encode_method(channel: int, method: Any, /, **fields: Any) -> bytes:
     return method_frame(channel, b"".join(pieces))
 
 
-def _encode_field(name: str, kind: str, value: Any) -> bytes:
+def _encode_field(name: str, kind: _Kind, value: Any) -> bytes:
     try:
-        if kind == "shortstr":
-            return encode_short_string(value)
-        if kind == "table":
-            return encode_table(value)
-        if kind == "longstr":
-            raw = value.encode() if isinstance(value, str) else bytes(value)
-            return len(raw).to_bytes(4) + raw
-        return int(value).to_bytes(_INTEGERS[kind])
+        return kind.encode(kind.zero if value is None else value)
     except OverflowError:
-        raise ValueError(f"{name} is {value}; it is from 0 to {256 ** _INTEGERS[kind] - 1}") from None
+        raise ValueError(f"{name} is {value}; it is from 0 to {256 ** len(kind.encode(0)) - 1}") from None
     except (AttributeError, TypeError):
-        wanted = _WANTED.get(kind, "a whole number")
-        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; {wanted} is needed") from None
+        raise TypeError(f"{name} is {value!r}, a {type(value).__name__}; {kind.wanted} is needed") from None
 
 
-def _integer(size: int) -> Callable[[bytes, int], tuple[object, int]]:
+class _Kind(NamedTuple):
+    """A type of fields: its value where none is given, what is wanted for it, and its bytes."""
+
+    zero: object
+    wanted: str
+    encode: Callable[[Any], bytes]
+    decode: Callable[[bytes, int], tuple[object, int]]
+
+
+def _integer(size: int) -> _Kind:
     def decode(payload: bytes, at: int) -> tuple[object, int]:
         if at + size > len(payload):
             raise IndexError
         return int.from_bytes(payload[at : at + size]), at + size
 
-    return decode
+    return _Kind(0, "a whole number", lambda value: int(value).to_bytes(size), decode)
 
 
-_DECODERS: Final[dict[str, Callable[[bytes, int], tuple[object, int]]]] = {
-    **{kind: _integer(size) for kind, size in _INTEGERS.items()},
-    "shortstr": decode_short_string,
-    "longstr": decode_bytes,
-    "table": decode_table,
+def _encode_long_string(value: Any) -> bytes:
+    raw = value.encode() if isinstance(value, str) else bytes(value)
+    return len(raw).to_bytes(4) + raw
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {  # but for bits, of which eight are one byte
+    "octet": _integer(1),
+    "short": _integer(2),
+    "long": _integer(4),
+    "longlong": _integer(8),
+    "shortstr": _Kind("", "a string", encode_short_string, decode_short_string),
+    "longstr": _Kind(b"", "text or bytes", _encode_long_string, decode_bytes),
+    "table": _Kind({}, "a mapping", encode_table, decode_table),
 }

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, Unpack
 
 from pamqp import commands
 
-from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Return, shortened
+from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Reject, Return, shortened
 from .._base.errors import ChannelClosed, UnknownDelivery
 from .._base.message import Message, Returned
 from .._base.ports import Closing
@@ -353,19 +353,19 @@ class Channel(Closing):
 
     def basic_ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
         """Done with a message; with `multiple` with all up to it, of all consumers; tag 0 then means all there are."""
-        self._settle("ack", delivery_tag, multiple, False)
+        self._settle(Ack(delivery_tag, multiple), multiple)
 
     def basic_nack(self, delivery_tag: int, *, multiple: bool = False, requeue: bool = True) -> None:
         """Give messages back to their places, or without `requeue` dead-letter or drop them."""
-        self._settle("nack", delivery_tag, multiple, requeue)
+        self._settle(Nack(delivery_tag, multiple, requeue), multiple)
 
     def basic_reject(self, delivery_tag: int, *, requeue: bool = False) -> None:
         """Dead-letter or drop a message, or give it back."""
-        self._settle("reject", delivery_tag, False, requeue)
+        self._settle(Reject(delivery_tag, requeue), False)
 
-    def _settle(self, verb: str, tag: int, multiple: bool, requeue: bool) -> None:
+    def _settle(self, settled: Ack | Nack | Reject, multiple: bool) -> None:
         """Append it to the link, under the lock: no settlement overtakes another that was entered before it."""
-        life = self._life
+        life, tag = self._life, settled.delivery_tag
         with life.lock:
             if life.state in ENDING:
                 raise life.refusal_locked()
@@ -375,7 +375,7 @@ class Channel(Closing):
                 complaint = f"{self!r} has no unsettled message {tag}: it was settled before, or never came"
                 raise UnknownDelivery(complaint) from None
             if life.link is not None and wire_tag is not None:
-                life.link.settle(self.number, verb, wire_tag, multiple, requeue)
+                life.link.settle(self.number, settled if wire_tag == tag else settled._replace(delivery_tag=wire_tag))
 
     def holds(self, delivery_tag: int) -> bool:
         """Is a message with this tag unsettled?"""

@@ -120,14 +120,7 @@ class DirectLink:
     def publish(self, prepared: Any) -> bool:
         return self._outbox.append(*prepared)
 
-    def settle(self, number: int, verb: str, delivery_tag: int, multiple: bool, requeue: bool) -> None:
-        settled: Ack | Nack | Reject
-        if verb == "ack":
-            settled = Ack(delivery_tag, multiple)
-        elif verb == "nack":
-            settled = Nack(delivery_tag, multiple, requeue)
-        else:
-            settled = Reject(delivery_tag, requeue)
+    def settle(self, number: int, settled: Ack | Nack | Reject) -> None:
         self._outbox.append(partial(self._settle, number, settled), 0)
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from ...amqp.wire import Ack, Nack, Reject
 from .._dispatch.receive_buffer import ReceiveBuffer
 
 
@@ -53,8 +54,7 @@ class Link(Protocol):
     @property
     def is_full(self) -> bool: ...
 
-    def settle(self, number: int, verb: str, delivery_tag: int, multiple: bool, requeue: bool) -> None:
-        """Send `ack`, `nack` or `reject`."""
+    def settle(self, number: int, settled: Ack | Nack | Reject) -> None: ...
 
     def wait_for_room(self, timeout: float | None) -> bool:
         """Block while the broker does not take what we publish; False when the time is up."""

@@ -18,13 +18,14 @@ from typing import Any
 
 from ...amqp.wire import (
     HEARTBEAT,
+    Ack,
     AmqpError,
     HeartbeatMonitor,
-    encode_ack,
+    Nack,
+    Reject,
     encode_method,
-    encode_nack,
     encode_publish,
-    encode_reject,
+    encode_settlement,
 )
 from .._base.errors import ConnectionClosed, ConnectionFailed
 from .._base.settings import Address, Endpoint, Settings
@@ -120,13 +121,8 @@ class WireLink:
     def _append(self, frames: bytes) -> bool:
         return self._outbox.append(frames, len(frames))
 
-    def settle(self, number: int, verb: str, delivery_tag: int, multiple: bool, requeue: bool) -> None:
-        if verb == "ack":
-            self._append(encode_ack(number, delivery_tag, multiple))
-        elif verb == "nack":
-            self._append(encode_nack(number, delivery_tag, multiple, requeue))
-        else:
-            self._append(encode_reject(number, delivery_tag, requeue))
+    def settle(self, number: int, settled: Ack | Nack | Reject) -> None:
+        self._append(encode_settlement(number, settled))
 
     @property
     def is_full(self) -> bool:
