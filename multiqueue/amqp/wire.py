@@ -3,10 +3,9 @@
 Promises that any bytes are either frames or one `ConnectionFault`. This door loads no broker.
 """
 
-from ._wire.errors import REPLY_NAMES, AmqpError, ChannelFault, ConnectionFault, FrameError, MalformedFrame, shortened
-from ._wire.fields import decode_short_string, decode_table, encode_short_string, encode_table
+from ._wire.errors import REPLY_NAMES, AmqpError, ChannelFault, ConnectionFault, shortened
+from ._wire.fields import decode_short_string, encode_table
 from ._wire.frames import (
-    DEFAULT_FRAME_MAX,
     FRAME_BODY,
     FRAME_END,
     FRAME_HEAD,
@@ -15,7 +14,6 @@ from ._wire.frames import (
     FRAME_METHOD,
     FRAME_TYPES,
     HEARTBEAT,
-    MIN_FRAME_MAX,
     PROTOCOL_HEADER,
     Frame,
     FrameSplitter,
@@ -24,31 +22,21 @@ from ._wire.frames import (
 from ._wire.hot import (
     DELIVER,
     Ack,
-    ContentHeader,
     Deliver,
     GetOk,
     Nack,
-    Publish,
     Reject,
     Return,
     decode_header,
     decode_hot,
-    deliver_prefix,
-    encode_ack,
-    encode_deliver,
-    encode_get_ok,
-    encode_nack,
     encode_publish,
     encode_publish_method,
-    encode_reject,
-    encode_return,
     encode_settlement,
 )
 from ._wire.methods import decode_method, encode_method
 from ._wire.properties import NO_PROPERTIES, Properties, decode_properties, encode_properties
 
 __all__ = [
-    "DEFAULT_FRAME_MAX",
     "DELIVER",
     "FRAME_BODY",
     "FRAME_END",
@@ -58,7 +46,6 @@ __all__ = [
     "FRAME_METHOD",
     "FRAME_TYPES",
     "HEARTBEAT",
-    "MIN_FRAME_MAX",
     "NO_PROPERTIES",
     "PROTOCOL_HEADER",
     "REPLY_NAMES",
@@ -66,17 +53,13 @@ __all__ = [
     "AmqpError",
     "ChannelFault",
     "ConnectionFault",
-    "ContentHeader",
     "Deliver",
     "Frame",
-    "FrameError",
     "FrameSplitter",
     "GetOk",
     "HeartbeatMonitor",
-    "MalformedFrame",
     "Nack",
     "Properties",
-    "Publish",
     "Reject",
     "Return",
     "decode_header",
@@ -84,20 +67,11 @@ __all__ = [
     "decode_method",
     "decode_properties",
     "decode_short_string",
-    "decode_table",
-    "deliver_prefix",
-    "encode_ack",
-    "encode_deliver",
-    "encode_get_ok",
     "encode_method",
-    "encode_nack",
     "encode_properties",
     "encode_publish",
     "encode_publish_method",
-    "encode_reject",
-    "encode_return",
     "encode_settlement",
-    "encode_short_string",
     "encode_table",
     "shortened",
 ]

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from amqp_desk_support import Desk
-from amqp_parts_support import IoThread
+from amqp_parts_support import IoThread, encode_ack
 from pamqp import commands
 
 from multiqueue import amqp
@@ -134,6 +134,6 @@ def seeds() -> dict[str, bytes]:
     )
     return {
         "header": b"\0" + amqp.PROTOCOL_HEADER,
-        "frames": b"\x50" + declare + publish + consume + amqp.encode_ack(1, 1, True),
+        "frames": b"\x50" + declare + publish + consume + encode_ack(1, 1, True),
         "methods": b"\x90" + calls + b"\xff\x03abc",
     }

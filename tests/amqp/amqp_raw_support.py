@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
+from amqp_parts_support import encode_ack, encode_nack
 from pamqp import commands
 
 from multiqueue import amqp
@@ -158,11 +159,11 @@ class RawClient:
 
     def ack(self, tag: int, *, multiple: bool = False, channel: int = 1) -> None:
         """A basic.ack."""
-        self.send(amqp.encode_ack(channel, tag, multiple))
+        self.send(encode_ack(channel, tag, multiple))
 
     def nack(self, tag: int, *, multiple: bool = False, requeue: bool = True, channel: int = 1) -> None:
         """A basic.nack."""
-        self.send(amqp.encode_nack(channel, tag, multiple, requeue))
+        self.send(encode_nack(channel, tag, multiple, requeue))
 
     # -- in
 

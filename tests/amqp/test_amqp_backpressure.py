@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from amqp_desk_support import Desk, desk
+from amqp_parts_support import encode_nack
 from pamqp import commands
 
 from multiqueue import amqp
@@ -18,7 +19,7 @@ from multiqueue.broker import Broker, Message
 WRITE_BUFFER = 20_000
 PIECES = 65 * 16 * 1024  # what is collected before it is written: so many pieces, none of them larger
 BODY = 50_000
-GET = amqp.encode_method(1, commands.Basic.Get, queue="q") + amqp.encode_nack(1, 0, True)
+GET = amqp.encode_method(1, commands.Basic.Get, queue="q") + encode_nack(1, 0, True)
 
 
 @pytest.fixture

@@ -6,6 +6,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from amqp_parts_support import (
+    FrameError,
+    MalformedFrame,
+    decode_table,
+    deliver_prefix,
+    encode_ack,
+    encode_deliver,
+    encode_get_ok,
+    encode_nack,
+    encode_reject,
+    encode_return,
+    encode_short_string,
+)
 from amqp_strategies_support import octets, properties, short_text, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,9 +60,9 @@ def test_publish_is_what_the_oracle_reads_and_writes(
 def test_settlements_are_what_the_oracle_reads_and_writes(channel: int, tag: int, first: bool, second: bool) -> None:
     """Ack, nack and reject of ours are pamqp's, and the reverse."""
     pairs: list[tuple[Any, bytes, tuple[object, ...]]] = [
-        (commands.Basic.Ack(tag, first), amqp.encode_ack(channel, tag, first), (tag, first)),
-        (commands.Basic.Nack(tag, first, second), amqp.encode_nack(channel, tag, first, second), (tag, first, second)),
-        (commands.Basic.Reject(tag, first), amqp.encode_reject(channel, tag, first), (tag, first)),
+        (commands.Basic.Ack(tag, first), encode_ack(channel, tag, first), (tag, first)),
+        (commands.Basic.Nack(tag, first, second), encode_nack(channel, tag, first, second), (tag, first, second)),
+        (commands.Basic.Reject(tag, first), encode_reject(channel, tag, first), (tag, first)),
     ]
     for theirs, ours, decoded in pairs:
         assert ours == frame.marshal(theirs, channel)
@@ -61,22 +74,22 @@ def test_content_methods_are_what_the_oracle_reads_and_writes(
     channel: int, consumer: str, tag: int, redelivered: bool, exchange: str, key: str, count: int, code: int
 ) -> None:
     """Deliver, get-ok and return of ours are pamqp's, and the reverse."""
-    both = amqp.encode_short_string(exchange) + amqp.encode_short_string(key)
+    both = encode_short_string(exchange) + encode_short_string(key)
     rest = (amqp.NO_PROPERTIES, b"", 4096)
     pairs: list[tuple[Any, bytes, tuple[object, ...]]] = [
         (
             commands.Basic.Deliver(consumer, tag, redelivered, exchange, key),
-            amqp.encode_deliver(channel, amqp.deliver_prefix(consumer), tag, redelivered, both, *rest),
+            encode_deliver(channel, deliver_prefix(consumer), tag, redelivered, both, *rest),
             (consumer, tag, redelivered, exchange, key),
         ),
         (
             commands.Basic.GetOk(tag, redelivered, exchange, key, count),
-            amqp.encode_get_ok(channel, tag, redelivered, both, count, *rest),
+            encode_get_ok(channel, tag, redelivered, both, count, *rest),
             (tag, redelivered, exchange, key, count),
         ),
         (
             commands.Basic.Return(code, "why", exchange, key),
-            amqp.encode_return(channel, code, "why", both, *rest),
+            encode_return(channel, code, "why", both, *rest),
             (code, "why", exchange, key),
         ),
     ]
@@ -121,7 +134,7 @@ def test_properties_of_the_oracle_are_read(name: str, text: str, priority: int) 
 @given(tables)
 def test_tables_survive(table: dict[str, Any]) -> None:
     """A table decodes to what was encoded, with full integers and doubles."""
-    assert amqp.decode_table(amqp.encode_table(table), 0) == (table, len(amqp.encode_table(table)))
+    assert decode_table(amqp.encode_table(table), 0) == (table, len(amqp.encode_table(table)))
 
 
 FIELD_VALUES = {
@@ -185,7 +198,7 @@ def conversation() -> bytes:
                 1, "", "q", amqp.encode_properties({"headers": {"a": [1, {"b": "c"}]}}), b"x" * 300, 4096
             ),
             amqp.HEARTBEAT,
-            amqp.encode_ack(1, 1),
+            encode_ack(1, 1),
             frame.marshal(pamqp_body.ContentBody(b"abc"), 2),
         )
     )
@@ -210,13 +223,13 @@ def test_frames_come_whole_however_they_are_cut(cuts: list[int]) -> None:
 def test_what_is_no_frame_is_refused_at_its_head() -> None:
     """A wrong type or an announced size beyond frame_max raises before the payload is there; a wrong end at the end."""
     large = amqp.FrameSplitter(4096)
-    with pytest.raises(amqp.FrameError, match=r"4097 bytes .* frame_max is 4096") as refused:
+    with pytest.raises(FrameError, match=r"4097 bytes .* frame_max is 4096") as refused:
         large.feed(amqp.HEARTBEAT + b"\x03\x00\x01" + (4097).to_bytes(4))
     assert refused.value.reply_code == 501
     assert refused.value.frames == [(8, 0, b"")]
-    with pytest.raises(amqp.FrameError, match="type 4"):
+    with pytest.raises(FrameError, match="type 4"):
         amqp.FrameSplitter().feed(b"\x04\x00\x01\x00\x00\x00\x00")
-    with pytest.raises(amqp.FrameError, match="ends with 0xcd"):
+    with pytest.raises(FrameError, match="ends with 0xcd"):
         amqp.FrameSplitter().feed(amqp.HEARTBEAT[:-1] + b"\xcd")
     assert len(amqp.FrameSplitter(4096).feed(b"\x03\x00\x01" + (4096).to_bytes(4) + b"x" * 4096 + b"\xce")) == 1
 
@@ -226,7 +239,7 @@ def test_any_bytes_are_frames_or_refused(data: bytes) -> None:
     """The splitter raises `FrameError` or nothing."""
     try:
         amqp.FrameSplitter(4096).feed(data)
-    except amqp.FrameError:
+    except FrameError:
         pass
 
 
@@ -246,7 +259,7 @@ def test_any_block_is_properties_or_refused(data: bytes) -> None:
     """A property block decodes or raises `MalformedFrame`."""
     try:
         amqp.decode_properties(data)
-    except amqp.MalformedFrame:
+    except MalformedFrame:
         pass
 
 
@@ -256,15 +269,15 @@ def test_a_table_with_a_flipped_byte_is_a_table_or_refused(table: dict[str, Any]
     raw = bytearray(amqp.encode_table(table))
     raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(octets)
     try:
-        amqp.decode_table(bytes(raw), 0)
-    except amqp.MalformedFrame:
+        decode_table(bytes(raw), 0)
+    except MalformedFrame:
         pass
 
 
 def test_every_cut_of_a_method_is_refused() -> None:
     """A method that is cut off anywhere raises, hot or cold."""
     for raw in (
-        amqp.encode_ack(1, 2**40),
+        encode_ack(1, 2**40),
         amqp.encode_publish(1, "exchange", "key", amqp.NO_PROPERTIES, b"", 4096),
         amqp.encode_method(1, commands.Queue.Declare, queue="q", arguments={"a": [1, "b"]}),
         amqp.encode_method(0, commands.Connection.StartOk, mechanism="PLAIN", response=b"abc", locale="en_US"),
@@ -281,8 +294,8 @@ def test_nesting_is_bounded() -> None:
     for _ in range(1000):
         inner = b"\x01aF" + len(deep).to_bytes(4) + deep
         deep = inner
-    with pytest.raises(amqp.MalformedFrame, match="too deep"):
-        amqp.decode_table(len(deep).to_bytes(4) + deep, 0)
+    with pytest.raises(MalformedFrame, match="too deep"):
+        decode_table(len(deep).to_bytes(4) + deep, 0)
     table: dict[str, object] = {}
     for _ in range(40):
         table = {"a": table}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from amqp_desk_support import Desk, desk
+from amqp_parts_support import encode_ack
 from amqp_stored_support import StoredBroker, held_broker
 from pamqp import commands
 
@@ -155,7 +156,7 @@ def test_an_ack_does_not_overtake_a_publish(peer: Desk, broker: StoredBroker) ->
     peer.say_method(1, commands.Basic.Consume, queue="q")
     wait_until_blocked(lambda: any(isinstance(method, amqp.Deliver) for method in said(peer)))
     broker.memory.hold()
-    peer.say(publish(b"out", "out") + amqp.encode_ack(1, 1))
+    peer.say(publish(b"out", "out") + encode_ack(1, 1))
     assert operations(broker) == 2
     broker.memory.release(1)
     wait_until_blocked(lambda: operations(broker) == 1)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from amqp_parts_support import WireMessage, body_of, digest, names_of
+from amqp_parts_support import WireMessage, body_of, digest, encode_short_string, names_of
 from amqp_parts_support import message as _message
 from amqp_strategies_support import properties
 from hypothesis import given
@@ -15,7 +15,7 @@ from multiqueue import amqp
 from multiqueue.amqp import Digests, properties_of, wire_message
 from multiqueue.broker import Message
 
-NAMES = amqp.encode_short_string("e") + amqp.encode_short_string("k")
+NAMES = encode_short_string("e") + encode_short_string("k")
 
 
 def message(**wanted: Any) -> WireMessage:
@@ -50,7 +50,7 @@ def test_a_changed_copy_is_encoded_anew(wanted: dict[str, Any]) -> None:
     if "delivery_mode" in wanted:
         wanted["delivery_mode"] = 1 + wanted["delivery_mode"] % 2
     copy = dataclasses.replace(message(**wanted), routing_key="other", expiration=None, headers={"n": 1})
-    assert names_of(copy) == amqp.encode_short_string("e") + amqp.encode_short_string("other")
+    assert names_of(copy) == encode_short_string("e") + encode_short_string("other")
     del wanted["expiration"]
     assert amqp.decode_properties(properties_of(copy)) == {**wanted, "headers": {"n": 1}}
 

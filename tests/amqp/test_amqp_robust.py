@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amqp_parts_support import SessionTransaction
+from amqp_parts_support import SessionTransaction, encode_ack, encode_nack
 from amqp_parts_support import methods as wire_methods
 from amqp_raw_support import Closed, RawClient
 from hypothesis import HealthCheck, given, settings
@@ -61,7 +61,7 @@ def conversation(queue: str) -> bytes:
                 1, "", queue, amqp.encode_properties({"headers": {"a": [1, {"b": "c"}]}}), b"x" * 30, 4096
             ),
             amqp.encode_method(1, commands.Basic.Consume, queue=queue, consumer_tag="t"),
-            amqp.encode_ack(1, 0, True),
+            encode_ack(1, 0, True),
             amqp.HEARTBEAT,
             amqp.encode_method(1, commands.Channel.Close),
             amqp.encode_method(0, commands.Connection.Close, reply_code=200, reply_text="bye"),
@@ -237,7 +237,7 @@ def test_replies_that_nobody_reads(broker: Broker, server: Server) -> None:
     broker.publish(Message(b"x" * 50_000, routing_key="q"))
     client = RawClient(server.url)
     asked = 400
-    ask = amqp.encode_method(1, commands.Basic.Get, queue="q") + amqp.encode_nack(1, 0, True)
+    ask = amqp.encode_method(1, commands.Basic.Get, queue="q") + encode_nack(1, 0, True)
 
     def keep_asking() -> None:
         for _ in range(asked):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 from amqp_desk_support import Desk, desk
+from amqp_parts_support import encode_ack
 from pamqp import commands
 
 from multiqueue import amqp
@@ -48,7 +49,7 @@ def _delivered(peer: Desk) -> list[bytes]:
 
 
 def _acks(*tags: int, channel: int = 1) -> bytes:
-    return b"".join(amqp.encode_ack(channel, tag) for tag in tags)
+    return b"".join(encode_ack(channel, tag) for tag in tags)
 
 
 def test_acks_in_a_row_open_the_window_for_as_many(peer: Desk, queue: BrokerQueue) -> None:
@@ -118,7 +119,7 @@ def test_acks_of_two_channels_are_told_apart(peer: Desk, queue: BrokerQueue) -> 
     _consume(peer, 1)
     _consume(peer, 2)
     _delivered(peer)
-    peer.say(_acks(1, 2) + _acks(1, 2, 3, channel=2) + _acks(3) + amqp.encode_ack(2, 0, True))
+    peer.say(_acks(1, 2) + _acks(1, 2, 3, channel=2) + _acks(3) + encode_ack(2, 0, True))
     assert len(queue) == 40 - 3 - PREFETCH
 
 

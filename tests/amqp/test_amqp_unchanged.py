@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amqp_parts_support import digest, with_reply_to, without_header
+from amqp_parts_support import digest, encode_short_string, with_reply_to, without_header
 from amqp_raw_support import RawClient
 from broker_parts_support import dead_letter, decode_message, encode_message
 from hypothesis import given
@@ -26,7 +26,7 @@ def _long(kind: bytes, content: bytes) -> bytes:
 
 
 def _table(pairs: list[tuple[str, bytes]]) -> bytes:
-    return b"".join(amqp.encode_short_string(name) + value for name, value in pairs)
+    return b"".join(encode_short_string(name) + value for name, value in pairs)
 
 
 def _packed(kind: bytes, format: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[bytes]:
@@ -98,7 +98,7 @@ blocks = st.builds(
 
 def came(block: bytes) -> Message:
     """A message as the server makes it."""
-    names = amqp.encode_short_string("") + amqp.encode_short_string("k")
+    names = encode_short_string("") + encode_short_string("k")
     return amqp.wire_message(b"m", "", "k", names, block, digest(block), None)
 
 
@@ -126,7 +126,7 @@ def test_a_dead_letter_keeps_every_header(headers: list[tuple[str, bytes]]) -> N
             table = properties_of(each)
             for name, value in headers:
                 if name != "x-death":  # a list that the broker adds to
-                    assert amqp.encode_short_string(name) + value in table, name
+                    assert encode_short_string(name) + value in table, name
 
 
 def test_a_record_of_deaths_keeps_what_is_not_touched() -> None:
@@ -154,7 +154,7 @@ def test_a_changed_header_is_written_anew() -> None:
     inner = _long(b"F", _table([("a", b"s\0\1"), ("b", b"s\0\2")]))
     message = came(block_of([("n", b"l" + (7).to_bytes(8)), ("t", inner)], {}))
     changed = dataclasses.replace(message, headers={"n": 8, "t": {"a": 1, "b": 3}})
-    assert amqp.encode_short_string("n") + b"I\0\0\0\x08" in properties_of(changed)
+    assert encode_short_string("n") + b"I\0\0\0\x08" in properties_of(changed)
     assert _table([("a", b"s\0\1"), ("b", b"I\0\0\0\x03")]) in properties_of(changed)
 
 

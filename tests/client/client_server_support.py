@@ -8,19 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from amqp_parts_support import deliver_prefix, encode_deliver, encode_short_string
 from pamqp import commands
 
-from multiqueue.amqp import (
-    FRAME_HEARTBEAT,
-    FRAME_METHOD,
-    NO_PROPERTIES,
-    FrameSplitter,
-    decode_method,
-    deliver_prefix,
-    encode_deliver,
-    encode_method,
-    encode_short_string,
-)
+from multiqueue.amqp import FRAME_HEARTBEAT, FRAME_METHOD, NO_PROPERTIES, FrameSplitter, decode_method, encode_method
 from multiqueue.client import Connection, connect
 from multiqueue.testing import PATIENCE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from amqp_parts_support import FrameError, deliver_prefix, encode_deliver, encode_short_string
 from client_parts_support import Assembler, Event
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,16 +14,12 @@ from multiqueue.amqp import (
     FRAME_METHOD,
     NO_PROPERTIES,
     AmqpError,
-    FrameError,
     FrameSplitter,
     decode_header,
     decode_hot,
     decode_method,
-    deliver_prefix,
-    encode_deliver,
     encode_method,
     encode_properties,
-    encode_short_string,
 )
 
 FRAME_MAX = 4096

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from amqp_parts_support import deliver_prefix, encode_deliver, encode_short_string
 from client_parts_support import (
     TABLE,
     Assembler,
@@ -30,17 +31,7 @@ from client_parts_support import (
 )
 from pamqp import commands
 
-from multiqueue.amqp import (
-    NO_PROPERTIES,
-    AmqpError,
-    Digests,
-    deliver_prefix,
-    encode_deliver,
-    encode_method,
-    encode_properties,
-    encode_short_string,
-    wire_message,
-)
+from multiqueue.amqp import NO_PROPERTIES, AmqpError, Digests, encode_method, encode_properties, wire_message
 from multiqueue.client import BadAddress, Confirm, connect, parse_address
 from multiqueue.errors import Empty
 from multiqueue.testing import PATIENCE, wait_until_blocked

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from amqp_parts_support import Publish
 from client_contract_support import PEERS, Seen, ack, numbered, publish
 from client_parts_support import Event, State
 from client_proxy_support import Proxy
 from client_server_support import Conversation, Listener, playing
 from pamqp import commands
 
-from multiqueue.amqp import Publish
 from multiqueue.client import Channel, ChannelClosed, Connection, ConnectionClosed, ConnectionInterrupted, connect
 from multiqueue.testing import PATIENCE, wait_until_blocked
 

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from amqp_parts_support import Publish
 from client_contract_support import Seen
 from client_server_support import Conversation, Listener, playing
 from pamqp import commands
 
-from multiqueue.amqp import Ack, Publish
+from multiqueue.amqp import Ack
 from multiqueue.client import (
     CallTimeout,
     Channel,
