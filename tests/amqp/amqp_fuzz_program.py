@@ -20,7 +20,7 @@ def main() -> None:
         atheris: Any = import_module("atheris")
     except ImportError:
         sys.exit("atheris is not installed: python -m pip install atheris")
-    sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+    sys.path[:0] = [str(Path(__file__).parents[at]) for at in (2, 1, 0)]
     with atheris.instrument_imports(include=["multiqueue.amqp"]):
         from amqp_fuzz_support import Target, seeds
 
