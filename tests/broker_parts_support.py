@@ -12,6 +12,8 @@ from multiqueue.broker._base.message_codec import encode_message as encode_messa
 from multiqueue.broker._base.polled_lock import polled as polled
 from multiqueue.broker._base.ports import AT_ONCE as AT_ONCE
 from multiqueue.broker._base.ports import Kept as Kept
+from multiqueue.broker._base.positions import END as END
+from multiqueue.broker._base.positions import Positions as Positions
 from multiqueue.broker._base.waits import here as here
 from multiqueue.broker._delivery import ready as ready
 from multiqueue.broker._delivery import target as target
@@ -34,8 +36,6 @@ from multiqueue.broker._paging.loads import LoadKind as LoadKind
 from multiqueue.broker._paging.loads import Loads as Loads
 from multiqueue.broker._paging.memory import MemoryManager as MemoryManager
 from multiqueue.broker._paging.paged_entries import PagedEntries as PagedEntries
-from multiqueue.broker._paging.positions import END as END
-from multiqueue.broker._paging.positions import Positions as Positions
 from multiqueue.broker._paging.spill import Spill as Spill
 from multiqueue.broker._paging.target_list import LEVEL_SHIFT as LEVEL_SHIFT
 from multiqueue.broker._paging.target_list import Account as Account

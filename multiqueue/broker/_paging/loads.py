@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from .._base.positions import END
 from .lists import Paging
-from .positions import END
 from .target_list import LEVEL_SHIFT, Account, Area, Look, Slot, TargetList
 
 HEADER_BYTES: Final = 256  # what a header takes while its page is looked at

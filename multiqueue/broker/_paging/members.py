@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base.errors import ConsumerNotAdmitted
+from .._base.positions import END, Positions
 from .budget import HIGH_WATER_SHARE, SLICE, UNPAGED_SHARE, PagingBudget
-from .positions import END, Positions
 from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, TargetList
 
 

@@ -14,7 +14,7 @@ from dataclasses import InitVar, dataclass, field
 from enum import IntEnum
 from typing import Any, Final
 
-from .positions import END, Positions
+from .._base.positions import END, Positions
 
 LEVEL_SHIFT: Final = 48  # a position is level << 48 | number: 2^48 messages are 89 years at 100,000 a second
 NUMBER_MASK: Final = (1 << LEVEL_SHIFT) - 1

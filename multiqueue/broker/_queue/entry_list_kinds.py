@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from .._base.errors import PreconditionFailed, UnknownQueueKind
 from .._base.kinds import known_queue_kinds, maker_of
+from .._base.positions import SortedSet
 from .._base.settings import QueueKind
 from .entry import Entry, Key, Position
 from .entry_list import EntryList
@@ -138,22 +138,14 @@ class PriorityEntryList(EntryList):
             log.check_invariants()
 
 
-_BUCKET: Final = 512  # positions; a full bucket is split, so an insertion moves at most 4 KiB
-
-
 class SortedEntryList(EntryList):
-    """By the value of a header: none first, then numbers, then text; equal values by arrival.
-
-    Positions stand in sorted buckets of at most 512, so an insertion costs a bisection and a short move.
-    """
+    """By the value of a header: none first, then numbers, then text; equal values by arrival."""
 
     start: ClassVar[Position] = ()
 
     def __init__(self, settings: QueueSettings) -> None:
         self._header = settings.sort_key or ""
-        # Invariants: no bucket is empty; joined they are sorted(_entries); _last[i] is _buckets[i][-1].
-        self._buckets: list[list[Position]] = []
-        self._last: list[Position] = []
+        self._positions: SortedSet[tuple[Any, ...]] = SortedSet()  # Invariant: those of _entries
         self._entries: dict[Position, Entry] = {}
         self._arrivals = 0
 
@@ -164,31 +156,21 @@ class SortedEntryList(EntryList):
         key, arrival = entry.key, self._arrivals
         self._arrivals += 1
         kind = 0 if key is None else 2 if isinstance(key, str) else 1
-        position = (kind, 0 if key is None else key, arrival)
-        entry.position = position
-        self._entries[position] = entry
-        self._insert(position)
+        entry.position = (kind, 0 if key is None else key, arrival)
+        self._entries[entry.position] = entry
+        self._positions.add(entry.position)
         return None
 
     def remove(self, entry: Entry) -> None:
         del self._entries[entry.position]
-        index = bisect_left(self._last, entry.position)
-        bucket = self._buckets[index]
-        del bucket[bisect_left(bucket, entry.position)]
-        if bucket:
-            self._last[index] = bucket[-1]
-        else:
-            del self._buckets[index], self._last[index]
+        self._positions.discard(entry.position)
 
     def get(self, position: Position) -> Entry | None:
         return self._entries.get(position)
 
     def after(self, position: Position) -> Entry | None:
-        index = bisect_right(self._last, position)
-        if index == len(self._buckets):
-            return None
-        bucket = self._buckets[index]
-        return self._entries[bucket[bisect_right(bucket, position)]]
+        found = self._positions.after(position)
+        return None if found is None else self._entries[found]
 
     def newcomers(self) -> Callable[[Entry], bool]:
         end = self._arrivals
@@ -198,35 +180,15 @@ class SortedEntryList(EntryList):
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Entry]:
-        for bucket in self._buckets:
-            for position in bucket:
-                yield self._entries[position]
+        return map(self._entries.__getitem__, self._positions)
 
     def least_significant(self) -> Iterator[Entry]:
         """The one that would be served last comes first."""
-        for bucket in reversed(self._buckets):
-            for position in reversed(bucket):
-                yield self._entries[position]
+        return map(self._entries.__getitem__, reversed(self._positions))
 
     def check_invariants(self) -> None:
         super().check_invariants()
-        assert all(self._buckets), "an empty bucket was kept"
-        assert self._last == [bucket[-1] for bucket in self._buckets]
-
-    def _insert(self, position: Position) -> None:
-        if not self._buckets:
-            self._buckets.append([position])
-            self._last.append(position)
-            return
-        index = min(bisect_left(self._last, position), len(self._buckets) - 1)
-        bucket = self._buckets[index]
-        insort(bucket, position)
-        self._last[index] = bucket[-1]
-        if len(bucket) > _BUCKET:
-            upper = bucket[_BUCKET // 2 :]
-            del bucket[_BUCKET // 2 :]
-            self._buckets.insert(index + 1, upper)
-            self._last[index : index + 1] = [bucket[-1], upper[-1]]
+        self._positions.check_invariants()
 
 
 class LastValueEntryList(StandardEntryList):
@@ -273,19 +235,7 @@ KINDS: Final[Mapping[QueueKind, Callable[[QueueSettings], EntryList]]] = {
     QueueKind.SORTED: SortedEntryList,
     QueueKind.LAST_VALUE: LastValueEntryList,
 }
-_MEMBERS: Final = (
-    "start",
-    "key_of",
-    "add",
-    "remove",
-    "get",
-    "after",
-    "deliveries",
-    "least_significant",
-    "check_invariants",
-    "__len__",
-    "__iter__",
-)
+_MEMBERS: Final = [name for name in vars(EntryList) if name in ("__len__", "__iter__") or not name.startswith("_")]
 
 
 def make_entry_list(settings: QueueSettings, queue: str) -> EntryList:
