@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from .._base.polled_lock import HeldLock
 from .._base.settings import QueueKind
 from .._selector.selector import Selector
 from .callbacks import Callbacks
@@ -36,26 +36,20 @@ class ResidentWalk:
     """A way through a queue that keeps everything in memory."""
 
     def __init__(
-        self,
-        state: QueueState,
-        source: ResidentEntries,
-        lock: HeldLock,
-        callbacks: Callbacks,
-        dead_letters: DeadLetters,
+        self, state: QueueState, source: ResidentEntries, callbacks: Callbacks, dead_letters: DeadLetters
     ) -> None:
         self._state = state
         self._entries = source.entries
-        self._lock = lock
         self._callbacks = callbacks
         self._dead_letters = dead_letters
 
     def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
-        with self._lock:
+        with self._state.lock:
             position: Position | None = self._entries.start
             horizon = len(self._entries)  # or a copy to a queue that feeds this one might never end
         seen = 0
         while seen < horizon and position is not None:
-            with self._lock:
+            with self._state.lock:
                 batch, position = self._batch_locked(position)
             if batch:
                 seen += len(batch)
@@ -64,11 +58,11 @@ class ResidentWalk:
     def purge(self, stop: Callable[[], bool]) -> int:
         """As `Walk.purge`."""
         now, count = self._state.clock(), 0
-        with self._lock:
+        with self._state.lock:
             is_new = newcomers(self._entries)
             position: Position | None = self._entries.start
         while position is not None and not stop():
-            with self._callbacks.deciding(self._lock) as after:
+            with self._callbacks.deciding(self._state.lock) as after:
                 if self._state.deleted:
                     break
                 batch, position = self._batch_locked(position)
@@ -99,12 +93,9 @@ class ResidentWalk:
 class Administration:
     """What an administrator does to one queue. The methods are those of `BrokerQueue`, which says what they do."""
 
-    def __init__(
-        self, queue: MoveTarget, state: QueueState, lock: HeldLock, callbacks: Callbacks, dead_letters: DeadLetters
-    ) -> None:
+    def __init__(self, queue: MoveTarget, state: QueueState, callbacks: Callbacks, dead_letters: DeadLetters) -> None:
         self._queue = queue
         self._state = state
-        self._lock = lock
         self._callbacks = callbacks
         self._dead_letters = dead_letters
 
@@ -113,122 +104,94 @@ class Administration:
             return self._walk().purge(stop)
 
     def delete_messages(self, selector: Predicate | None, limit: int | None, steal: bool) -> int:
-        return self._for_each(selector, limit, steal, lambda entry: True, bodies=False)
+        gone: list[Entry] = []
+
+        def delete(entry: Entry) -> bool:
+            if not self._claim(entry, steal):
+                return False
+            self._let_go(entry)
+            gone.append(entry)
+            if len(gone) == _BATCH:
+                self._dead_letters.forget(gone)
+                gone.clear()
+            return True
+
+        try:
+            return self._each(delete, selector, limit, steal=steal, bodies=False)
+        finally:
+            self._dead_letters.forget(gone)
 
     def move_messages(self, target: MoveTarget, selector: Predicate | None, limit: int | None, steal: bool) -> int:
         if target is self._queue:
             raise ValueError(f"{self._queue.label} cannot be moved to itself")
-        if not self._queue.is_stored and not target.is_stored:
-            return self._for_each(selector, limit, steal, lambda entry: target.put(entry.message).accepted)
-        return self._move_each(
-            selector, limit, steal, lambda entry, refused: self._move(entry, target, entry.message, refused)
-        )
+        refused: list[Entry] = []
+
+        def move(entry: Entry) -> bool:
+            return self._claim(entry, steal) and self._move(entry, target, entry.message, refused)
+
+        return self._each(move, selector, limit, steal=steal, refused=refused)
 
     def copy_messages(self, target: MoveTarget, selector: Predicate | None, limit: int | None) -> int:
         if target is self._queue:
             raise ValueError(f"{self._queue.label} cannot be copied to itself")
-        copied = 0
-        for entry in self._matching(selector, steal=False):
-            if limit is not None and copied >= limit:
-                break
-            copied += target.put(entry.message).accepted
-        return copied
+        return self._each(lambda entry: target.put(entry.message).accepted, selector, limit)
 
     def change_priority(self, priority: int, selector: Predicate | None, limit: int | None) -> int:
         settings = self._state.settings
         if settings.kind is not QueueKind.PRIORITY:
             raise ValueError(f"{self._queue.label} is a {settings.kind_name} queue; it knows no priorities")
-        if not self._queue.is_stored:
-            return self._replace_each(priority, selector, limit)
+        refused: list[Entry] = []
 
-        def change(entry: Entry, refused: list[Entry]) -> bool:
+        def change(entry: Entry) -> bool:
             if entry.message.priority == priority:
-                self._give_back(entry)
                 return False
             message = dataclasses.replace(entry.message, priority=priority)
-            return self._move(entry, self._queue, message, refused, like=entry)
+            if not self._queue.is_stored:
+                return self._replace(entry, message)
+            return self._claim(entry) and self._move(entry, self._queue, message, refused, like=entry)
 
-        return self._move_each(selector, limit, False, change)
+        return self._each(change, selector, limit, refused=refused)
 
     def browse(self, selector: Predicate | None, limit: int | None) -> list[Message]:
-        found: list[Message] = []
-        for entry in self._matching(selector, steal=False):
-            if limit is not None and len(found) >= limit:
-                break
-            found.append(entry.message)
-        return found
+        matching = self._matching(selector, steal=False)
+        return [entry.message for entry in islice(matching, None if limit is None else max(limit, 0))]
 
-    def _for_each(
+    def _each(
         self,
+        handle: Callable[[Entry], bool],
         selector: Predicate | None,
         limit: int | None,
-        steal: bool,
-        handle: Callable[[Entry], bool],
         *,
+        steal: bool = False,
         bodies: bool = True,
+        refused: list[Entry] | None = None,
     ) -> int:
-        """Claim matching entries, delete those that `handle` (under no lock) says are done with."""
-        handled = 0
-        gone: list[Entry] = []
-        try:
-            for entry in self._matching(selector, steal=steal, bodies=bodies):
-                if limit is not None and handled >= limit:
-                    break
-                if self._claim(entry, steal) and self._finish(entry, handle):
-                    handled += 1
-                    gone.append(entry)
-                if len(gone) == _BATCH:
-                    self._dead_letters.forget(gone)
-                    gone.clear()
-        finally:
-            self._dead_letters.forget(gone)
-        return handled
+        """Have matching entries handled, under no lock, until `limit` of them were; returns how many.
 
-    def _claim(self, entry: Entry, steal: bool) -> bool:
-        with self._callbacks.deciding(self._lock) as after:
+        With a list that a full store adds to, those that are `refused` do not count, and commits are waited for.
+        """
+        handled, journal = 0, self._queue.journal
+        for entry in self._matching(selector, steal=steal, bodies=bodies):
+            if limit is not None and handled - len(refused or ()) >= limit:
+                break
+            handled += handle(entry)
+        if refused is not None and handled and journal is not None and journal.host.may_wait:
+            journal.host.wait_for_commits()
+        return handled - len(refused or ())
+
+    def _claim(self, entry: Entry, steal: bool = False) -> bool:
+        with self._callbacks.deciding(self._state.lock) as after:
             return not self._state.deleted and self._state.seize(entry, after, steal=steal)
 
-    def _finish(self, entry: Entry, handle: Callable[[Entry], bool]) -> bool:
-        done = False
-        try:
-            done = handle(entry)
-        finally:
-            if done:
-                self._let_go(entry)
-            else:
-                self._give_back(entry)
-        return done
-
     def _let_go(self, entry: Entry) -> None:
-        with self._callbacks.deciding(self._lock) as after:
+        with self._callbacks.deciding(self._state.lock) as after:
             self._state.accept((entry,), None, after)
             self._state.pass_baton(after)
 
     def _give_back(self, entry: Entry) -> None:
-        with self._callbacks.deciding(self._lock) as after:
+        with self._callbacks.deciding(self._state.lock) as after:
             self._state.release(entry, None, after, counted=True)
             self._state.pass_baton(after)
-
-    # -- what a store has
-
-    def _move_each(
-        self,
-        selector: Predicate | None,
-        limit: int | None,
-        steal: bool,
-        move: Callable[[Entry, list[Entry]], bool],
-    ) -> int:
-        """Claim and begin to move matching entries; returns how many arrived, when all commits are done."""
-        moved = 0
-        refused: list[Entry] = []  # by a full store
-        for entry in self._matching(selector, steal=steal):
-            if limit is not None and moved - len(refused) >= limit:
-                break
-            moved += self._claim(entry, steal) and move(entry, refused)
-        journal = self._queue.journal
-        if moved and journal is not None and journal.host.may_wait:
-            journal.host.wait_for_commits()
-        return moved - len(refused)
 
     def _move(
         self,
@@ -239,26 +202,28 @@ class Administration:
         *,
         like: Entry | None = None,
     ) -> bool:
-        """Begin to move a claimed entry in one commit; False when the target does not take it, and it is back."""
+        """Move a claimed entry, in one commit of what stores have; False when the target does not take it."""
         journal = self._queue.journal or target.journal
-        assert journal is not None, "where no store has either queue, messages are put"
-        batch = journal.batch()
-        batch.then(lambda: self._moved(entry), otherwise=lambda: self._move_refused(entry, refused))
+        batch = None if journal is None else journal.batch()
+        if batch is not None:
+            batch.then(lambda: self._moved(entry), otherwise=lambda: self._move_refused(entry, refused))
         accepted = False
         try:
-            if target.is_stored and message.persistent:
+            if batch is not None and target.is_stored and message.persistent:
                 accepted = batch.put(target, message, like=like).accepted
             else:
                 accepted = target.put(message).accepted
         finally:
             if not accepted:
                 self._give_back(entry)
-        if not accepted:
-            return False
-        if entry.is_stored and self._queue.is_stored:
-            batch.delete(entry.number)
-        batch.submit()
-        return True
+        if batch is None:
+            if accepted:
+                self._moved(entry)
+        elif accepted:
+            if entry.is_stored and self._queue.is_stored:
+                batch.delete(entry.number)
+            batch.submit()
+        return accepted
 
     def _moved(self, entry: Entry) -> None:
         if entry.is_stored and self._queue.is_stored:
@@ -271,22 +236,11 @@ class Administration:
         self._give_back(entry)
         refused.append(entry)
 
-    # -- what is in memory alone
-
-    def _replace_each(self, priority: int, selector: Predicate | None, limit: int | None) -> int:
-        changed = 0
-        for entry in self._matching(selector, steal=False):
-            if limit is not None and changed >= limit:
-                break
-            if entry.message.priority != priority:
-                changed += self._replace(entry, dataclasses.replace(entry.message, priority=priority))
-        return changed
-
     def _replace(self, entry: Entry, message: Message) -> bool:
         successor = Entry(entry.queue, message, entry.size)
         state = self._state
         successor.key = state.source.key_of(message)
-        with self._callbacks.deciding(self._lock) as after:
+        with self._callbacks.deciding(self._state.lock) as after:
             if not entry.is_ready or state.deleted:
                 return False
             successor.take_after(entry)
@@ -315,5 +269,5 @@ class Administration:
 
     def _walk(self) -> Walk:
         """The way through the queue, in a block that has pinned its source."""
-        with self._lock:  # or the source might be exchanged by somebody that did not see the pin
+        with self._state.lock:  # or the source might be exchanged by somebody that did not see the pin
             return self._state.walk

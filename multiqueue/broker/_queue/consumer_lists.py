@@ -9,6 +9,7 @@ Source      Broker-J, QueueConsumerManagerImpl; its marked-and-swept lists are n
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -100,21 +101,15 @@ class QueueConsumerManager:
         for lists in self.levels:
             yield from lists.interested
 
-    def willing_above(self, priority: int) -> tuple[QueueConsumer, ...]:
-        """`willing` of a strictly higher priority."""
+    def willing(self, above: float = -math.inf) -> list[QueueConsumer]:
+        """Acquiring consumers that want work, of a priority above this one, highest priority first."""
         willing: list[QueueConsumer] = []
         for lists in self.levels:
-            if lists.priority <= priority:
+            if lists.priority <= above:
                 break
             willing += lists.notified
             willing += lists.interested
-        return tuple(willing)
-
-    def willing(self) -> Iterator[QueueConsumer]:
-        """Acquiring consumers that want work, highest priority first; the lists must not change meanwhile."""
-        for lists in self.levels:
-            yield from lists.notified
-            yield from lists.interested
+        return willing
 
     def check_invariants(self) -> None:
         """Raise AssertionError when a consumer is in a list that its state does not name, or in none."""

@@ -37,19 +37,16 @@ class _Chain(threading.local):
 
     def run(self, action: Callable[[], None]) -> None:
         self.pending.append(action)
-        if self.is_running:
-            return
-        self.is_running = True
-        try:
+        if not self.is_running:
             self._run_pending()
-        finally:
-            self.is_running = False
 
     def _run_pending(self) -> None:
+        self.is_running = True
         try:
             while self.pending:
                 self.pending.popleft()()
         finally:
+            self.is_running = False
             if self.pending:  # one was interrupted; the others must not be lost with it
                 self._run_pending()
 

@@ -22,7 +22,6 @@ from multiqueue.store import Put, StoreDamaged
 
 from .._base.message_codec import decode_stored
 from .._base.outcome import PutOutcome
-from .._base.polled_lock import HeldLock
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueKind
 from .callbacks import Callbacks
@@ -55,16 +54,16 @@ class Enqueuer:
         self,
         queue: _Owner,
         state: QueueState,
-        lock: HeldLock,
         callbacks: Callbacks,
         journal: Rows | None,
         alerts: AlertMonitor | None,
     ) -> None:
         self._queue = queue
         self._state = state
-        self._lock = lock
+        self._lock = state.lock
         self._callbacks = callbacks
         self._journal = journal
+        self.store_number: int = 0 if journal is None else journal.number
         self._alerts = alerts
         self.pager: Pager | None = None  # set once, before anybody knows the queue
         # Invariant: the number, and the bodies' bytes, of the entries that `admit` gave out and that did not come back.
@@ -77,11 +76,6 @@ class Enqueuer:
         )
         # Messages without times of their own may come in runs, unless `limit.may_refuse` one of them.
         self.takes_runs: bool = not self.needs_more and not state.limit.may_overflow
-
-    @property
-    def store_number(self) -> int:
-        """As `BrokerQueue.store_number`."""
-        return 0 if self._journal is None else self._journal.number
 
     # -- durable queues
 
@@ -306,7 +300,7 @@ class Enqueuer:
 
     def _is_awaited(self) -> bool:
         with self._lock:
-            return any(True for _ in self._state.consumers.willing())
+            return bool(self._state.consumers.willing())
 
     # -- telling consumers
 

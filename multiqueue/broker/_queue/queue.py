@@ -45,7 +45,6 @@ from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState, Move
 from .entry_list_kinds import make_entry_list
 from .entry_source import ResidentEntries
 from .filtered_pull import FilteredPull
-from .invariants import check_invariants
 from .state import Clearing, QueueState, nap
 
 if TYPE_CHECKING:
@@ -114,9 +113,9 @@ class BrokerQueue:
         send = None if dead_letter is None else partial(dead_letter, self)
         self.dead_letters: DeadLetters = DeadLetters(self, journal, send, self.callbacks, lambda: state.deleted)
         self.entry_dropped: Callable[[Entry, DeadLetterReason | None], None] = self.dead_letters.entry_dropped
-        self.joining: Enqueuer = Enqueuer(self, state, self._lock, self.callbacks, journal, self._alerts)
+        self.joining: Enqueuer = Enqueuer(self, state, self.callbacks, journal, self._alerts)
         self._filtered = FilteredPull(state, self.callbacks)
-        self._administration = Administration(self, state, self._lock, self.callbacks, self.dead_letters)
+        self._administration = Administration(self, state, self.callbacks, self.dead_letters)
         self._pager = self.joining.pager = None if pager_of is None else pager_of(self)
         if self._pager is None:
             self.keep_in_memory()
@@ -648,7 +647,9 @@ class BrokerQueue:
         while self._keep_time(now):
             nap()
         if self._alerts is not None:
-            self._inspect(self._alerts, now)
+            with self._lock:
+                oldest = self.state.source.oldest_age(now)
+            self._alerts.inspected(self.state.counters.depth, self.state.counters.depth_bytes, oldest)
         with self._lock:
             return self._plan_visit_locked()
 
@@ -662,12 +663,6 @@ class BrokerQueue:
             if expires is not None and is_idle and now - state.last_used >= expires:
                 self._delete_locked(after)
         return there_is_more
-
-    def _inspect(self, alerts: AlertMonitor, now: float) -> None:
-        with self._lock:
-            state = self.state
-            oldest = state.source.oldest_age(now)
-        alerts.inspected(state.counters.depth, state.counters.depth_bytes, oldest)
 
     def _plan_visit_locked(self) -> float | None:
         """From what the queue is now. What happened in the middle of the visit is seen here, so nothing is missed."""
@@ -722,7 +717,7 @@ class BrokerQueue:
         Walks the whole queue under its lock; for tests. Calls selectors, without the lock.
         """
         with self._lock:
-            doubtful = check_invariants(self.state)
+            doubtful = self.state.check_invariants()
         for entry, consumer, claim in doubtful:
             assert consumer.selector is not None
             assert not self.callbacks.matches(consumer.selector, entry.message), claim
@@ -757,7 +752,7 @@ class BrokerQueue:
         source = ResidentEntries(state, make_entry_list(self.settings, self.label), departed)
         source.begin_anew(state.consumers)
         state.source = source
-        state.walk = ResidentWalk(state, source, self._lock, self.callbacks, self.dead_letters)
+        state.walk = ResidentWalk(state, source, self.callbacks, self.dead_letters)
 
     @property
     def is_deleted(self) -> bool:

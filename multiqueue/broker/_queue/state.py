@@ -29,8 +29,8 @@ from .counters import Counters
 from .cursor import Reader
 from .depth_limit import DepthLimit
 from .entry import ACQUIRE, DELIVER, HOLD, RELEASE, SEIZE, SETTLE, STEAL, UNHOLD, Entry, EntryState, Move
-from .entry_source import EntrySource
-from .message_groups import GroupManager, make_groups
+from .entry_source import Doubt, EntrySource
+from .message_groups import SharedGroups, make_groups
 from .ports import Walk
 
 _SLICES_A_VISIT: Final = 128  # some 70 ms, in which other queues are not visited
@@ -105,7 +105,7 @@ class QueueState:
         self.visit_by: Callable[[float], None] = calls.visit_by
         self.counters: Counters = Counters()
         self.limit: DepthLimit = DepthLimit(settings, self.counters)
-        self.groups: GroupManager | None = make_groups(settings.groups)
+        self.groups: SharedGroups | None = make_groups(settings.groups)
         self.consumers: QueueConsumerManager = QueueConsumerManager()
         self.last_used: float = clock()
         self.deleted: bool = False
@@ -261,7 +261,7 @@ class QueueState:
     def higher_priority(self, consumer: QueueConsumer) -> Sequence[QueueConsumer]:
         if self.consumers.levels[0].priority <= consumer.priority or not consumer.acquires:
             return ()
-        return self.consumers.willing_above(consumer.priority)
+        return self.consumers.willing(consumer.priority)
 
     def pull(
         self, consumer: QueueConsumer, most: int, most_bytes: int, higher: Iterable[QueueConsumer], after: After
@@ -524,6 +524,22 @@ class QueueState:
                 break
             self.drop(victim, DeadLetterReason.MAXLEN, after)
         return self._is_to_evict
+
+    def check_invariants(self) -> list[Doubt]:
+        """Lists, states and counts agree with a recount; no consumer overlooks an entry, or waits beside one untold.
+
+        Where a selector decides, the question is returned. Says nothing about consumers that are being pulled, nor,
+        while any is, about who was notified. For tests; it walks everything.
+        """
+        self.source.check_structure()
+        self.consumers.check_invariants()
+        assert self.counters.highest_depth >= self.counters.depth
+        assert self.counters.highest_ready >= self.counters.ready
+        for consumer in self.consumers:
+            assert consumer.is_willing <= consumer.wants_work or consumer.credit is not None
+            if consumer.credit is not None:
+                consumer.credit.check_invariants()
+        return self.source.check_liveness(list(self.consumers))
 
     # -- details
 
