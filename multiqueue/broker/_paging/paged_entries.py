@@ -22,10 +22,9 @@ from .._base.ports import AT_ONCE, After
 from .._base.settings import QueueKind, QueueSettings
 from .._queue.consumer import ConsumerState, QueueConsumer
 from .._queue.cursor import Reader
-from .._queue.deadlines import Deadlines
 from .._queue.entry import Entry, EntryState, Key, Position
 from .._queue.entry_list_kinds import make_entry_list
-from .._queue.entry_source import Doubt, QueueRules, ResidentEntries
+from .._queue.entry_source import Deadlines, Doubt, QueueRules, ResidentEntries
 from .assignments import Assignment, Assignments
 from .coming import Coming
 from .target_list import LEVEL_SHIFT, Area, TargetList, number_of

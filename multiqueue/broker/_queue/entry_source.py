@@ -11,7 +11,9 @@ Source      Broker-J, AbstractQueue and its entry lists; readers and their retur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, Protocol
 
@@ -21,12 +23,12 @@ from .._base.settings import QueueKind, QueueSettings
 from .consumer import ConsumerState, QueueConsumer
 from .counters import Counters
 from .cursor import Reader, ReturnLog
-from .deadlines import Deadlines
 from .entry import SEIZE, SETTLE, Entry, EntryState, Key, Position
 from .entry_list import EntryList
 from .entry_list_kinds import StandardEntryList
 
 _AVAILABLE: Final = EntryState.AVAILABLE
+_LEAST_SWEEP: Final = 1024  # deadlines; fewer are not worth sweeping
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
 
 # An entry, a consumer, and what is wrong should the consumer's selector match the entry.
@@ -171,6 +173,47 @@ class EntrySource(Protocol):
 
     def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         """Raise AssertionError when a consumer has overlooked an entry, or waits beside one and none is notified."""
+
+
+class _Listed(Protocol):
+    """As `EntryList`, or what of a queue that pages is in memory."""
+
+    def get(self, position: Position) -> Entry | None: ...
+
+    def __len__(self) -> int: ...
+
+
+class Deadlines:
+    """Which entries are due, soonest first: when they expire, or when a hold ends.
+
+    An entry that goes before its time leaves its item behind; when more than half of the items are such, they are
+    swept, so memory follows the queue's depth.
+    """
+
+    __slots__ = ("_entries", "_heap")
+
+    def __init__(self, entries: _Listed) -> None:
+        self._entries = entries
+        self._heap: list[tuple[float, Position]] = []
+
+    @property
+    def first(self) -> float:
+        """The soonest deadline, infinity for none; perhaps of an entry that is gone."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def add(self, when: float, entry: Entry) -> None:
+        """Remember an entry that is in the list."""
+        if len(self._heap) > 2 * len(self._entries) + _LEAST_SWEEP:
+            self._heap = [item for item in self._heap if self._entries.get(item[1]) is not None]
+            heapify(self._heap)
+        heappush(self._heap, (when, entry.position))
+
+    def due(self, now: float) -> Iterator[Entry]:
+        """Take out what is due, entries already gone left aside. The caller may remove entries meanwhile."""
+        while self._heap and self._heap[0][0] <= now:
+            entry = self._entries.get(heappop(self._heap)[1])
+            if entry is not None:
+                yield entry
 
 
 class ResidentEntries(EntrySource):

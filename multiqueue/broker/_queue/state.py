@@ -23,8 +23,7 @@ from .._base.outcome import DeadLetterReason, PutOutcome
 from .._base.polled_lock import HeldLock
 from .._base.ports import AT_ONCE, After
 from .._base.settings import Overflow, QueueSettings
-from .consumer import ConsumerState, Interest, QueueConsumer
-from .consumer_lists import QueueConsumerManager
+from .consumer import ConsumerState, Interest, QueueConsumer, QueueConsumerManager
 from .counters import Counters
 from .cursor import Reader
 from .depth_limit import DepthLimit
