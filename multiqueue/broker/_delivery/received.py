@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -48,6 +49,7 @@ class Holder(Protocol):
     def reject(self, *deliveries: Any) -> None: ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Received:
     """A message that was consumed or got, to be settled once: accepted, released or rejected.
 
@@ -56,11 +58,8 @@ class Received:
     error, and nothing is left to do.
     """
 
-    __slots__ = ("delivery", "holder")
-
-    def __init__(self, holder: Holder, delivery: Delivery) -> None:
-        self.holder: Holder = holder
-        self.delivery: Delivery = delivery
+    holder: Holder
+    delivery: Delivery
 
     def __repr__(self) -> str:
         return f"<{self.message!r} from queue {self.queue!r}>"

@@ -9,8 +9,8 @@ Lock        Entries are looked at in batches of 256 under the lock; the selector
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -19,8 +19,8 @@ from .._selector.selector import Selector
 from .callbacks import Callbacks
 from .dead_letters import DeadLetters
 from .entry import Entry
+from .entry_list import EntryList
 from .entry_list_kinds import newcomers
-from .entry_source import ResidentEntries
 from .state import QueueState
 
 if TYPE_CHECKING:
@@ -32,16 +32,14 @@ if TYPE_CHECKING:
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class ResidentWalk:
     """A way through a queue that keeps everything in memory."""
 
-    def __init__(
-        self, state: QueueState, source: ResidentEntries, callbacks: Callbacks, dead_letters: DeadLetters
-    ) -> None:
-        self._state = state
-        self._entries = source.entries
-        self._callbacks = callbacks
-        self._dead_letters = dead_letters
+    _state: QueueState
+    _entries: EntryList
+    _callbacks: Callbacks
+    _dead_letters: DeadLetters
 
     def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
         with self._state.lock:
@@ -90,14 +88,14 @@ class ResidentWalk:
         return batch, position
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Administration:
     """What an administrator does to one queue. The methods are those of `BrokerQueue`, which says what they do."""
 
-    def __init__(self, queue: MoveTarget, state: QueueState, callbacks: Callbacks, dead_letters: DeadLetters) -> None:
-        self._queue = queue
-        self._state = state
-        self._callbacks = callbacks
-        self._dead_letters = dead_letters
+    _queue: MoveTarget
+    _state: QueueState
+    _callbacks: Callbacks
+    _dead_letters: DeadLetters
 
     def purge(self, stop: Callable[[], bool]) -> int:
         with self._state.pinned():
@@ -145,7 +143,7 @@ class Administration:
         def change(entry: Entry) -> bool:
             if entry.message.priority == priority:
                 return False
-            message = dataclasses.replace(entry.message, priority=priority)
+            message = replace(entry.message, priority=priority)
             if not self._queue.is_stored:
                 return self._replace(entry, message)
             return self._claim(entry) and self._move(entry, self._queue, message, refused, like=entry)

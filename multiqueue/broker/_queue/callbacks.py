@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .._base.polled_lock import HeldLock
@@ -17,13 +18,11 @@ if TYPE_CHECKING:
     from .consumer import Predicate, QueueConsumer
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Callbacks:
     """What one broker queue calls. `on_error(action, error)` is told what failed."""
 
-    __slots__ = ("_on_error",)
-
-    def __init__(self, on_error: Callable[[str, Exception], object]) -> None:
-        self._on_error = on_error
+    _on_error: Callable[[str, Exception], object]
 
     def act(self, after: After) -> None:
         """Do what was decided under the lock, now that it is free."""

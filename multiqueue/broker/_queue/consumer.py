@@ -16,7 +16,7 @@ import math
 from bisect import insort
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -142,29 +142,22 @@ class PriorityLists:
         self.interested: ConsumerList = OrderedDict()
         self.notified: ConsumerList = OrderedDict()
         # By ConsumerState: where a consumer of this priority is. The two lists given are those of all priorities.
-        self.by_state: tuple[ConsumerList | None, ...] = (
-            None,
-            not_interested,
-            non_acquiring,
-            self.interested,
-            self.notified,
-        )
+        self.by_state: tuple[ConsumerList | None, ...]
+        self.by_state = (None, not_interested, non_acquiring, self.interested, self.notified)
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class QueueConsumerManager:
     """The lists of one broker queue."""
 
-    __slots__ = ("_by_priority", "idle", "levels", "non_acquiring", "not_interested", "total")
-
-    def __init__(self) -> None:
-        # Invariants: levels holds the values of _by_priority, highest priority first; none of them is empty.
-        self.levels: list[PriorityLists] = []
-        self._by_priority: dict[int, PriorityLists] = {}
-        self.non_acquiring: ConsumerList = OrderedDict()
-        self.not_interested: ConsumerList = OrderedDict()
-        self.total: int = 0
-        # Invariant: how many are INTERESTED or NON_ACQUIRING, that is, may have to be told of a new entry.
-        self.idle: int = 0
+    # Invariants: levels holds the values of _by_priority, highest priority first; none of them is empty.
+    levels: list[PriorityLists] = field(default_factory=list)
+    _by_priority: dict[int, PriorityLists] = field(default_factory=dict)
+    non_acquiring: ConsumerList = field(default_factory=OrderedDict)
+    not_interested: ConsumerList = field(default_factory=OrderedDict)
+    total: int = 0
+    # Invariant: how many are INTERESTED or NON_ACQUIRING, that is, may have to be told of a new entry.
+    idle: int = 0
 
     def __len__(self) -> int:
         return self.total

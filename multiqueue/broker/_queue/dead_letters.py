@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -54,23 +55,18 @@ class _Chain(threading.local):
 _chain = _Chain()
 
 
+@dataclass(eq=False, repr=False)
 class DeadLetters:
     """One queue's. `send(message, reason)` is the dead-letter callback of a queue without a store."""
 
-    def __init__(
-        self,
-        queue: object,
-        journal: Rows | None,
-        send: Callable[[Message, DeadLetterReason], object] | None,
-        callbacks: Callbacks,
-        is_deleted: Callable[[], bool],
-    ) -> None:
-        self._queue = queue
-        self._journal = journal
-        self._send = send
-        self._callbacks = callbacks
-        self._is_deleted = is_deleted
-        self.rows = journal
+    _queue: object
+    _journal: Rows | None
+    _send: Callable[[Message, DeadLetterReason], object] | None
+    _callbacks: Callbacks
+    _is_deleted: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self.rows: Rows | None = self._journal
 
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None:
         """An entry has left; its message goes to the dead letters if there is a reason."""

@@ -7,6 +7,7 @@ State       None of its own: what it looks at is the queue's, under the queue's 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from .._base.ports import After
@@ -18,12 +19,12 @@ from .state import QueueState
 _LARGEST_BATCH: Final = 64  # entries a selector is asked about between two holds; some 20 us of lock
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class FilteredPull:
     """What one queue does when a consumer pulls and has a selector, or one of higher priority has."""
 
-    def __init__(self, state: QueueState, callbacks: Callbacks) -> None:
-        self._state = state
-        self._callbacks = callbacks
+    _state: QueueState
+    _callbacks: Callbacks
 
     def pull(self, consumer: QueueConsumer) -> list[Entry]:
         """The next entry that the selector wants, now the consumer's own; empty when there is none.
@@ -129,6 +130,4 @@ class FilteredPull:
         taken = state.give(consumer, [entry], after, is_past=True)
         if not taken:
             consumer.revisit(entry)
-        state.counters.delivered += len(taken)
-        state.counters.delivered_no_ack += len(taken) if consumer.auto_accept else 0
         return taken

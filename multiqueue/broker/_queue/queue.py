@@ -234,9 +234,6 @@ class BrokerQueue:
                     entries = state.pull(consumer, 1, most_bytes, higher, after)
                 else:
                     entries = state.pull_run(consumer, most, most_bytes, after)
-                state.counters.delivered += len(entries)
-                if consumer.auto_accept:
-                    state.counters.delivered_no_ack += len(entries)
                 if may_end and entries:
                     state.end_if_empty(consumer)
         if after:
@@ -644,8 +641,7 @@ class BrokerQueue:
             self._pager.expire()
         if self.state.limit.short_of_memory:
             self.relieve()  # what kept it from paging may have ended
-        while self._keep_time(now):
-            nap()
+        self._in_slices(partial(self._keep_time_locked, now))
         if self._alerts is not None:
             with self._lock:
                 oldest = self.state.source.oldest_age(now)
@@ -653,16 +649,24 @@ class BrokerQueue:
         with self._lock:
             return self._plan_visit_locked()
 
-    def _keep_time(self, now: float) -> bool:
-        """Some of what is due, in one hold of the lock; True when there may be more."""
-        with self.callbacks.deciding(self._lock) as after:
-            state = self.state
-            there_is_more = state.keep_time(now, after)
-            expires = self.settings.expires
-            is_idle = not state.deleted and not len(state.consumers)
-            if expires is not None and is_idle and now - state.last_used >= expires:
-                self._delete_locked(after)
+    def _keep_time_locked(self, now: float, after: After) -> bool:
+        """Some of what is due; True when there may be more."""
+        state = self.state
+        there_is_more = state.keep_time(now, after)
+        expires = self.settings.expires
+        is_idle = not state.deleted and not len(state.consumers)
+        if expires is not None and is_idle and now - state.last_used >= expires:
+            self._delete_locked(after)
         return there_is_more
+
+    def _in_slices(self, do_some_locked: Callable[[After], bool]) -> None:
+        """Have some of it done in one hold of the lock, and more in others while it says that there is more."""
+        while True:
+            with self.callbacks.deciding(self._lock) as after:
+                is_more = do_some_locked(after)
+            if not is_more:
+                return
+            nap()
 
     def _plan_visit_locked(self) -> float | None:
         """From what the queue is now. What happened in the middle of the visit is seen here, so nothing is missed."""
@@ -752,7 +756,7 @@ class BrokerQueue:
         source = ResidentEntries(state, make_entry_list(self.settings, self.label), departed)
         source.begin_anew(state.consumers)
         state.source = source
-        state.walk = ResidentWalk(state, source, self.callbacks, self.dead_letters)
+        state.walk = ResidentWalk(state, source.entries, self.callbacks, self.dead_letters)
 
     @property
     def is_deleted(self) -> bool:
@@ -763,19 +767,12 @@ class BrokerQueue:
         """Have housekeeping drop what a ring has above its limit, or do it here where there is none."""
         with self._lock:
             self.visit_by(AT_ONCE)
-        is_more = self._request is None
-        while is_more:
-            with self.callbacks.deciding(self._lock) as after:
-                is_more = self.state.evict_some(after)
+        if self._request is None:
+            self._in_slices(self.state.evict_some)
 
     def send_on_ready(self) -> None:
         """Send what was ready on this queue, which is deleted, to the dead letters."""
-        is_more = True
-        while is_more:
-            with self.callbacks.deciding(self._lock) as after:
-                is_more = self.state.send_on_some(after)
-            if is_more:
-                nap()
+        self._in_slices(self.state.send_on_some)
 
     def clear(self, clearing: Clearing) -> None:
         """Let go of what stood on this queue, which is deleted: a little now, the rest by housekeeping."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Final, Protocol
@@ -62,14 +63,13 @@ class QueueCalls(Protocol):
     def clear(self, clearing: Clearing) -> None: ...
 
 
+@dataclass(eq=False, repr=False)
 class Clearing:
     """What stood on a deleted queue, and goes piece by piece: a million messages would hold up everybody at once."""
 
-    is_deleted = False
-
-    def __init__(self, lock: HeldLock, source: EntrySource) -> None:
-        self._lock = lock
-        self._source = source
+    _lock: HeldLock
+    _source: EntrySource
+    is_deleted: bool = False
 
     def attend(self, ask: object) -> None:
         """As `BrokerQueue.attend`: this asks for nothing between two visits."""
@@ -560,6 +560,9 @@ class QueueState:
         if credit is not None and not consumer.auto_accept:
             sizes = (run[0].size,) if len(run) == 1 else [entry.size for entry in run]
             run = run[: credit.take_run(sizes)]
+        self.counters.delivered += len(run)
+        if consumer.auto_accept:
+            self.counters.delivered_no_ack += len(run)
         if run and not is_past:
             self.source.pass_over(consumer, run[-1])
         if run and consumer.acquires:
