@@ -115,7 +115,7 @@ def test_a_stream_that_nobody_reads_is_bounded(
 def test_an_idle_client_does_not_hold_up_the_end(
     broker: Broker, server: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`close` wakes a server that waits, and cuts clients that ask nothing: it waits for no look at a clock. (monitor 8)"""
+    """`close` wakes a server that waits, and cuts clients that ask nothing, with no look at a clock. (monitor 8)"""
     monkeypatch.setattr(_server, "_TICK", 3600.0)
     monkeypatch.setattr(_server, "_GRACE", 3600.0)
     monkeypatch.setattr(_patience, "_PATIENCE", 3600.0)
