@@ -37,7 +37,7 @@ BATCH_OPERATIONS = 4000
 LINGER = 0.02  # seconds: a removal alone is not worth a sync, and a crash within them only redelivers
 OVERHEAD_BYTES = 200  # what an operation itself takes in memory, roughly
 _IDS_BETWEEN_COMMITS = 1 << 18
-_BATCHES_BEFORE_REST = 32  # under unbroken load the backend's own work still gets a turn
+_BATCHES_BEFORE_REST = 8  # under unbroken load the backend's own work still gets a turn
 _QUIET = 0.005  # seconds without a batch before that: those who were just told come back sooner
 
 

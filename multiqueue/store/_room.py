@@ -3,12 +3,14 @@
 Promise     On a full disk, or at the quota, messages can still be removed: the reserve is given up for that, the log is
             copied into the file and cut off, and free pages are given back until the reserve can be had again.
             Until then the store is tight, and takes nothing that makes it grow.
+            A commit rarely writes beyond the end of the log's file: zeros are on the disk there before it comes.
 State       The writer thread's own, but `syncs`, which others read. `is_tight`: the reserve was given up.
 Source      SQLite's "WAL-mode File Format", for the two numbers that are read from the `-shm` file.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import sqlite3
@@ -23,7 +25,9 @@ from ._schema import PAGE_BYTES
 from ._space_reserve import SpaceReserve
 
 FULL = 13  # SQLite's primary result code
-_STEP_PAGES = 256  # a step of giving pages back: 2 MiB
+_STEP_PAGES = 64  # a step of giving pages back: 512 KiB, a millisecond
+_TIGHT_STEP_PAGES = 256  # and while the disk is full
+_LOG_STEPS = 16  # of so many steps the log is made: 512 KiB each, some ten commits of few messages
 _VACUUM_BYTES = 64 << 20  # less free space than this is kept for what comes
 _SHARED_BYTES = 136  # of the `-shm` file: its header
 _NO_LIMIT = 0xFFFFFFFE  # pages, SQLite's own maximum
@@ -52,6 +56,8 @@ class Room:
         self._quota_bytes = quota_bytes
         self._most_pages = _NO_LIMIT if quota_bytes is None else max(1, quota_bytes // PAGE_BYTES)
         self._log_bytes = log_bytes
+        self._log_file = f"{file}-wal"
+        self._log_step_bytes = log_bytes // _LOG_STEPS  # 0 once the disk had no room for one
         self.is_tight = not reserve.take()
         self.syncs = 0  # of checkpoints
         self.limit()
@@ -130,7 +136,8 @@ class Room:
 
     def give_back(self) -> None:
         """Give some free pages of the file back to the disk."""
-        self._connection.execute(f"PRAGMA incremental_vacuum({_STEP_PAGES})").fetchall()
+        pages = _TIGHT_STEP_PAGES if self.is_tight else _STEP_PAGES
+        self._connection.execute(f"PRAGMA incremental_vacuum({pages})").fetchall()
         if self.is_tight:
             self.checkpoint("TRUNCATE")  # only now the file is shorter
 
@@ -143,6 +150,28 @@ class Room:
             self.checkpoint("PASSIVE")
         elif length * PAGE_BYTES > 4 * self._log_bytes:
             self.checkpoint("TRUNCATE")
+
+    def lengthen_log(self) -> bool:
+        """Write zeros where the log goes next; False when there are enough.
+
+        The sync of a file that grew waits for the file system's own log too, and so for all that others write.
+        """
+        size, (length, _) = os.stat(self._log_file).st_size, self._log_pages()
+        if self.is_tight or size >= length * PAGE_BYTES + self._log_step_bytes:
+            return False
+        descriptor = os.open(self._log_file, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, bytes(self._log_step_bytes), size)
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            os.ftruncate(descriptor, size)
+            self._log_step_bytes = 0
+        finally:
+            os.close(descriptor)
+        self.syncs += 1
+        return True
 
     def has_news_in_log(self) -> bool:
         """Whether the log has something that the file has not."""

@@ -26,7 +26,7 @@ from ._room import FULL, Room, code
 
 IDS_RESERVED = 1 << 20  # ids that may be given before the next one is written down
 _IDLE_SECONDS = 1.0  # after so long without a commit the log is copied into the file
-_STEP_ROWS = 500  # a step of removal: some milliseconds
+_STEP_ROWS = 100  # a step of removal: a millisecond, and each commit may have to wait for one
 _CONSTRAINT, _TOO_BIG = 19, 18  # SQLite's primary result codes
 _THERE_ALREADY = (1555, 2067, 2579)  # extended ones: a primary key, a unique value, a rowid
 _CALLERS_MISTAKE = (sqlite3.ProgrammingError, sqlite3.InterfaceError, TypeError, ValueError, OverflowError)
@@ -89,6 +89,8 @@ class SqliteWriter:
                 self._room.regain()
             if next_id + IDS_RESERVED // 2 > self._reserved:
                 self._transaction([], next_id)
+            if self._syncs_commits and self._room.lengthen_log():
+                return 0.0
             if self._to_remove or self._has_stale:
                 self._remove_some()
                 return 0.0
