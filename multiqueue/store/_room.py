@@ -3,7 +3,7 @@
 Promise     On a full disk, or at the quota, messages can still be removed: the reserve is given up for that, the log is
             copied into the file and cut off, and free pages are given back until the reserve can be had again.
             Until then the store is tight, and takes nothing that makes it grow.
-            A commit rarely writes beyond the end of the log's file: zeros are on the disk there before it comes.
+            Few commits write beyond the end of the log's file: zeros are there before they come.
 State       The writer thread's own, but `syncs`, which others read. `is_tight`: the reserve was given up.
 Source      SQLite's "WAL-mode File Format", for the two numbers that are read from the `-shm` file.
 """
@@ -28,6 +28,7 @@ FULL = 13  # SQLite's primary result code
 _STEP_PAGES = 64  # a step of giving pages back: 512 KiB, a millisecond
 _TIGHT_STEP_PAGES = 256  # and while the disk is full
 _LOG_STEPS = 16  # of so many steps the log is made: 512 KiB each, some ten commits of few messages
+_ZEROS = bytes(64 << 10)  # few and used again: pages of memory that are new cost more than to write them
 _VACUUM_BYTES = 64 << 20  # less free space than this is kept for what comes
 _SHARED_BYTES = 136  # of the `-shm` file: its header
 _NO_LIMIT = 0xFFFFFFFE  # pages, SQLite's own maximum
@@ -152,7 +153,7 @@ class Room:
             self.checkpoint("TRUNCATE")
 
     def lengthen_log(self) -> bool:
-        """Write zeros where the log goes next; False when there are enough.
+        """Write zeros where the log goes next, for the next commit to sync; False when there are enough.
 
         The sync of a file that grew waits for the file system's own log too, and so for all that others write.
         """
@@ -161,8 +162,8 @@ class Room:
             return False
         descriptor = os.open(self._log_file, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.pwrite(descriptor, bytes(self._log_step_bytes), size)
-            os.fsync(descriptor)
+            for start in range(0, self._log_step_bytes, len(_ZEROS)):
+                os.pwrite(descriptor, _ZEROS[: self._log_step_bytes - start], size + start)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -170,7 +171,6 @@ class Room:
             self._log_step_bytes = 0
         finally:
             os.close(descriptor)
-        self.syncs += 1
         return True
 
     def has_news_in_log(self) -> bool:
