@@ -1,4 +1,4 @@
-"""A selector's grammar: recursive descent, one method per level of precedence, weakest first.
+"""A selector's text cut into tokens, and its grammar: recursive descent, weakest first.
 
     condition   := both (OR both)*
     both        := negated (AND negated)*
@@ -10,37 +10,65 @@
     primary     := literal | name | "quoted name" | ( condition )
 
 Chains become one flat node and parentheses are bounded, so neither parsing nor evaluating can exhaust the
-stack. Source: Jakarta Messaging 3.1, section 3.8.1.2.
+stack. Source: Jakarta Messaging 3.1, sections 3.8.1.1 (lexical elements) and 3.8.1.2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple, NoReturn
+import re
+from collections.abc import Callable, Iterator
+from typing import Literal, NamedTuple, NoReturn, TypeAlias
 
 from .._base.errors import SelectorError
 from . import operations
 from .operations import Evaluator
-from .tokens import Token, tokenize
 
-# A level costs thirteen frames to parse and fewer to evaluate: 25 of them leave the caller two thirds of
+# A level costs twelve frames to parse and fewer to evaluate: 25 of them leave the caller two thirds of
 # Python's 1000.
 MAX_DEPTH = 25
 MAX_LENGTH = 65_536
 
-Type = Literal["condition", "number", "string", "any"]
+# Longer than any number a header can hold, and short enough that arithmetic on it stays cheap.
+_MAX_DIGITS = 64
+_KEYWORDS = frozenset(("AND", "OR", "NOT", "BETWEEN", "LIKE", "IN", "IS", "NULL", "ESCAPE", "TRUE", "FALSE"))
+
+# One alternative per kind of token. A number must not run into a name (`12abc`); the L, F and D suffixes are
+# Java's. A doubled quote inside a string or a quoted name stands for the quote itself.
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+      | (?P<number>(?:0[xX][0-9a-fA-F]+[lL]?
+                     |(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eEfFdD]))(?:[eE][+-]?[0-9]+)?[fFdD]?
+                     |[0-9]+[lL]?)(?![\w$.]))
+      | (?P<string>'(?:[^']|'')*')
+      | (?P<quoted>"(?:[^"]|"")+")
+      | (?P<name>[^\W\d][\w$.]*|\$[\w$.]*)
+      | (?P<operator><>|<=|>=|[=<>+\-*/(),])
+    """,
+    re.VERBOSE,
+)
+_UNCLOSED = {
+    "'": "a string that is not closed; a quote inside one is written twice",
+    '"': "a quoted name that is empty or not closed",
+}
+
+
+class Token(NamedTuple):
+    """One token: `value` is the keyword in capitals, the unquoted string, the number, or the text itself."""
+
+    kind: Literal["name", "quoted name", "keyword", "string", "number", "operator", "end"]
+    value: str | int | float
+    position: int
 
 
 class Expression(NamedTuple):
     """A parsed part: how to evaluate it, what it is known to be ("any" for a name), where it began."""
 
     evaluate: Evaluator
-    type: Type
+    type: Literal["condition", "number", "string", "any"]
     position: int
 
 
-_Rule = Callable[[], Expression]
-_Combine = Callable[[Sequence[Evaluator]], Evaluator]
+_Rule: TypeAlias = Callable[[], Expression]
 
 
 def parse(text: str) -> Evaluator:
@@ -58,68 +86,90 @@ def parse(text: str) -> Evaluator:
 class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = list(tokenize(text))
+        self.tokens = list(self.tokenize())
         self.index = 0
         self.depth = 0
 
-    # Moving along the tokens
+    def fail(self, problem: str, position: int) -> NoReturn:
+        raise SelectorError(problem, text=self.text, position=position)
+
+    # Tokens
+
+    def tokenize(self) -> Iterator[Token]:
+        """The tokens of the text, then one of kind "end"."""
+        position = 0
+        while position < len(self.text):
+            match = _TOKEN.match(self.text, position)
+            if match is None:
+                self.fail(_what_is_wrong(self.text[position]), position)
+            found = match.group()
+            match match.lastgroup:
+                case "number":
+                    if len(found) > _MAX_DIGITS:
+                        self.fail(f"a number of {len(found)} characters; {_MAX_DIGITS} are the most", position)
+                    yield Token("number", _number(found), position)
+                case "string":
+                    yield Token("string", found[1:-1].replace("''", "'"), position)
+                case "quoted":
+                    yield Token("quoted name", found[1:-1].replace('""', '"'), position)
+                case "operator":
+                    yield Token("operator", found, position)
+                case "name" if (capitals := found.upper()) in _KEYWORDS:
+                    yield Token("keyword", capitals, position)
+                case "name":
+                    yield Token("name", found, position)
+            position = match.end()
+        yield Token("end", "", position)
 
     @property
     def token(self) -> Token:
         return self.tokens[self.index]
 
-    def fail(self, problem: str, position: int) -> NoReturn:
-        raise SelectorError(problem, text=self.text, position=position)
-
-    def accept(self, kind: str, *values: str) -> Token | None:
-        """Step over the next token if it is one of `values`; otherwise stay."""
-        token = self.token
-        if token.kind != kind or token.value not in values:
-            return None
+    def accept(self, *values: str) -> str:
+        """Step over the next token if it is one of these keywords or operators, and return it; otherwise stay."""
+        kind, value, _ = self.token
+        if kind not in ("keyword", "operator") or value not in values:
+            return ""
         self.index += 1
-        return token
+        return str(value)
 
-    def expect(self, kind: str, value: str, after: str) -> None:
-        if self.accept(kind, value) is None:
-            self.fail(f"expected {value} after {after}, found {self.found()}", self.token.position)
+    def expect(self, value: str, after: str) -> None:
+        if not self.accept(value):
+            self.fail_to_find(f"expected {value} after {after}")
 
     def expect_string(self, after: str) -> str:
-        token = self.token
-        if token.kind != "string":
-            self.fail(f"expected a string after {after}, found {self.found()}", token.position)
+        if self.token.kind != "string":
+            self.fail_to_find(f"expected a string after {after}")
         self.index += 1
-        return str(token.value)
+        return str(self.tokens[self.index - 1].value)
 
-    def found(self) -> str:
-        token = self.token
-        return "the end" if token.kind == "end" else f"{token.kind} {token.value!r}"
+    def fail_to_find(self, expected: str) -> NoReturn:
+        kind, value, position = self.token
+        self.fail(f"{expected}, found {'the end' if kind == 'end' else f'{kind} {value!r}'}", position)
 
     # The grammar
 
     def parse(self) -> Evaluator:
         whole = self.as_condition(self.condition())
         if self.token.kind != "end":
-            self.fail(f"expected AND, OR or the end, found {self.found()}", self.token.position)
+            self.fail_to_find("expected AND, OR or the end")
         return whole
 
     def condition(self) -> Expression:
-        return self.chain("OR", self.both, operations.any_of)
+        return self.chain("OR", lambda: self.chain("AND", self.negated))
 
-    def both(self) -> Expression:
-        return self.chain("AND", self.negated, operations.all_of)
-
-    def chain(self, keyword: str, part: _Rule, combine: _Combine) -> Expression:
+    def chain(self, keyword: Literal["OR", "AND"], part: _Rule) -> Expression:
         first = part()
         if self.token[:2] != ("keyword", keyword):
             return first
         conditions = [self.as_condition(first)]
-        while self.accept("keyword", keyword):
+        while self.accept(keyword):
             conditions.append(self.as_condition(part()))
-        return Expression(combine(conditions), "condition", first.position)
+        return Expression(operations.chain(conditions, decided_by=keyword == "OR"), "condition", first.position)
 
     def negated(self) -> Expression:
         position, times = self.token.position, 0
-        while self.accept("keyword", "NOT"):
+        while self.accept("NOT"):
             times += 1
         inner = self.predicate()
         if not times:
@@ -128,72 +178,62 @@ class _Parser:
         return Expression(operations.negation(evaluate) if times % 2 else evaluate, "condition", position)
 
     def predicate(self) -> Expression:
-        left = self.sum()
-        if sign := self.accept("operator", *operations.EQUALITIES, *operations.ORDERINGS):
-            return self.comparison(left, sign)
-        if self.accept("keyword", "IS"):
-            negated = self.accept("keyword", "NOT")
-            self.expect("keyword", "NULL", "IS")
-            return self.maybe_not(negated, operations.is_null(left.evaluate), left)
-        negated = self.accept("keyword", "NOT")
-        if self.accept("keyword", "BETWEEN"):
-            return self.maybe_not(negated, self.between(left), left)
-        if self.accept("keyword", "IN"):
-            return self.maybe_not(negated, self.membership(left), left)
-        if self.accept("keyword", "LIKE"):
-            return self.maybe_not(negated, self.like(left), left)
-        if negated:
-            self.fail(f"expected BETWEEN, IN or LIKE after NOT, found {self.found()}", self.token.position)
-        return left
-
-    def maybe_not(self, negated: Token | None, evaluate: Evaluator, left: Expression) -> Expression:
+        left, position = self.sum(), self.token.position
+        if sign := self.accept(*operations.COMPARISONS):
+            return self.comparison(left, sign, position)
+        if self.accept("IS"):
+            negated = self.accept("NOT")
+            self.expect("NULL", "IS")
+            evaluate = operations.is_null(left.evaluate)
+        else:
+            negated = self.accept("NOT")
+            word = self.accept("BETWEEN", "IN", "LIKE")
+            if not word:
+                return self.fail_to_find("expected BETWEEN, IN or LIKE after NOT") if negated else left
+            evaluate = {"BETWEEN": self.between, "IN": self.membership, "LIKE": self.like}[word](left)
         return Expression(operations.negation(evaluate) if negated else evaluate, "condition", left.position)
 
-    def comparison(self, left: Expression, sign: Token) -> Expression:
+    def comparison(self, left: Expression, sign: str, position: int) -> Expression:
         right = self.sum()
-        spelled = str(sign.value)
-        if spelled in operations.ORDERINGS:
-            self.as_number(left, spelled)
-            self.as_number(right, spelled)
+        if sign not in ("=", "<>"):
+            self.as_number(left, sign)
+            self.as_number(right, sign)
         elif "any" not in (left.type, right.type) and left.type != right.type:
-            self.fail(f"a {left.type} is never {spelled} a {right.type}", sign.position)
-        return Expression(operations.comparison(spelled, left.evaluate, right.evaluate), "condition", left.position)
+            self.fail(f"a {left.type} is never {sign} a {right.type}", position)
+        return Expression(operations.comparison(sign, left.evaluate, right.evaluate), "condition", left.position)
 
     def between(self, value: Expression) -> Evaluator:
         low = self.as_number(self.sum(), "BETWEEN")
-        self.expect("keyword", "AND", "BETWEEN and its lower bound")
+        self.expect("AND", "BETWEEN and its lower bound")
         high = self.as_number(self.sum(), "BETWEEN")
         evaluate = self.as_number(value, "BETWEEN")
-        return operations.all_of(
-            [operations.comparison(">=", evaluate, low), operations.comparison("<=", evaluate, high)]
-        )
+        bounds = [operations.comparison(">=", evaluate, low), operations.comparison("<=", evaluate, high)]
+        return operations.chain(bounds, decided_by=False)
 
     def membership(self, value: Expression) -> Evaluator:
         if value.type == "condition":
             self.fail("IN needs a value on its left, not a condition", value.position)
-        self.expect("operator", "(", "IN")
-        members: set[str | int | float] = set()
-        while True:
+        self.expect("(", "IN")
+        members = {self.member()}
+        while not self.accept(")"):
+            self.expect(",", "a value of IN")
             members.add(self.member())
-            if self.accept("operator", ")"):
-                return operations.membership(value.evaluate, frozenset(members))
-            self.expect("operator", ",", "a value of IN")
+        return operations.membership(value.evaluate, frozenset(members))
 
     def member(self) -> str | int | float:
-        sign = self.accept("operator", "-", "+")
-        token = self.token
-        if token.kind != "number" and (sign or token.kind != "string"):
-            self.fail(f"IN lists strings and numbers, found {self.found()}", token.position)
+        sign = self.accept("-", "+")
+        kind, value, _ = self.token
+        if kind != "number" and (sign or kind != "string"):
+            self.fail_to_find("IN lists strings and numbers")
         self.index += 1
-        return -token.value if sign and sign.value == "-" and not isinstance(token.value, str) else token.value
+        return -value if sign == "-" and not isinstance(value, str) else value
 
     def like(self, value: Expression) -> Evaluator:
         if value.type not in ("string", "any"):
             self.fail(f"LIKE needs a string on its left, not a {value.type}", value.position)
         position = self.token.position
-        pattern = self.expect_string("LIKE")
-        escape = None
-        if self.accept("keyword", "ESCAPE"):
+        pattern, escape = self.expect_string("LIKE"), None
+        if self.accept("ESCAPE"):
             at = self.token.position
             escape = self.expect_string("ESCAPE")
             if len(escape) != 1:
@@ -203,76 +243,81 @@ class _Parser:
         return operations.like(value.evaluate, pattern, escape)
 
     def sum(self) -> Expression:
-        return self.arithmetic(self.product, "+", "-")
-
-    def product(self) -> Expression:
-        return self.arithmetic(self.signed, "*", "/")
+        return self.arithmetic(lambda: self.arithmetic(self.signed, "*", "/"), "+", "-")
 
     def arithmetic(self, part: _Rule, *signs: str) -> Expression:
         first = part()
         steps: list[tuple[str, Evaluator]] = []
-        while sign := self.accept("operator", *signs):
-            self.as_number(first, str(sign.value))
-            steps.append((str(sign.value), self.as_number(part(), str(sign.value))))
-        if not steps:
-            return first
-        return Expression(operations.arithmetic(first.evaluate, steps), "number", first.position)
+        while sign := self.accept(*signs):
+            self.as_number(first, sign)
+            steps.append((sign, self.as_number(part(), sign)))
+        return Expression(operations.arithmetic(first.evaluate, steps), "number", first.position) if steps else first
 
     def signed(self) -> Expression:
-        position, minuses, signed = self.token.position, 0, False
-        while sign := self.accept("operator", "+", "-"):
-            signed = True
-            minuses += sign.value == "-"
+        position, minuses, is_signed = self.token.position, 0, False
+        while sign := self.accept("+", "-"):
+            is_signed = True
+            minuses += sign == "-"
         inner = self.primary()
-        if not signed:
+        if not is_signed:
             return inner
         evaluate = self.as_number(inner, "a sign")
         return Expression(operations.negative(evaluate) if minuses % 2 else evaluate, "number", position)
 
     def primary(self) -> Expression:
-        token = self.token
+        kind, value, position = self.token
         self.index += 1
-        match token.kind:
-            case "number":
-                return Expression(operations.constant(token.value), "number", token.position)
-            case "string":
-                return Expression(operations.constant(token.value), "string", token.position)
+        match kind:
+            case "number" | "string":
+                return Expression(lambda message: value, kind, position)
             case "quoted name":
-                return Expression(operations.header(str(token.value)), "any", token.position)
+                return Expression(operations.header(str(value)), "any", position)
             case "name":
-                return self.name(str(token.value), token.position)
-            case "keyword" if token.value in ("TRUE", "FALSE"):
-                return Expression(operations.constant(token.value == "TRUE"), "condition", token.position)
-            case "operator" if token.value == "(":
-                return self.parenthesis(token.position)
+                return Expression(self.name(str(value), position), "any", position)
+            case "keyword" if value in ("TRUE", "FALSE"):
+                truth = value == "TRUE"
+                return Expression(lambda message: truth, "condition", position)
+            case "operator" if value == "(":
+                return self.parenthesis(position)
         self.index -= 1
-        self.fail(f"expected a value, found {self.found()}", token.position)
+        self.fail_to_find("expected a value")
 
-    def name(self, name: str, position: int) -> Expression:
+    def name(self, name: str, position: int) -> Evaluator:
         known = operations.PROPERTIES.get(name)
         if known is None and name.startswith(("JMS", "amqp.")) and not name.startswith(("JMS_", "JMSX")):
             self.fail(f"{name} names no property; a header so called is written in double quotes", position)
-        return Expression(known or operations.header(name), "any", position)
+        return known or operations.header(name)
 
     def parenthesis(self, position: int) -> Expression:
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"more than {MAX_DEPTH} parentheses inside each other", position)
         inner = self.condition()
-        self.expect("operator", ")", "the parenthesised part")
+        self.expect(")", "the parenthesised part")
         self.depth -= 1
         return inner._replace(position=position)
 
     # What may stand where
 
     def as_condition(self, part: Expression) -> Evaluator:
-        if part.type == "any":
-            return operations.condition(part.evaluate)
-        if part.type != "condition":
+        if part.type not in ("condition", "any"):
             self.fail(f"a {part.type} where a condition is needed", part.position)
-        return part.evaluate
+        return operations.condition(part.evaluate) if part.type == "any" else part.evaluate
 
     def as_number(self, part: Expression, needed_by: str) -> Evaluator:
         if part.type not in ("number", "any"):
             self.fail(f"a {part.type} where {needed_by} needs a number", part.position)
         return part.evaluate
+
+
+def _number(found: str) -> int | float:
+    if found[:2] in ("0x", "0X"):
+        return int(found.rstrip("lL"), 16)
+    plain = found.rstrip("lL")
+    return int(plain) if plain.isdecimal() else float(plain.rstrip("fFdD"))
+
+
+def _what_is_wrong(character: str) -> str:
+    if character.isdigit() or character == ".":
+        return "a number that runs into other characters"
+    return _UNCLOSED.get(character) or f"{character!r} starts nothing a selector knows"
