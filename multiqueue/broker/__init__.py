@@ -36,11 +36,11 @@ from ._delivery.scheduler import Scheduler
 from ._delivery.subscription import PullSubscription, Subscription
 from ._delivery.target import ConsumerTarget
 from ._host.broker import Broker
-from ._host.past import VirtualHostPast
+from ._host.life import VirtualHostPast
 from ._host.publisher import Publisher, Run, Sent
 from ._host.publishing import Published
-from ._host.receiving import ConsumerOptions
 from ._host.transaction import Transaction
+from ._host.verbs import ConsumerOptions
 from ._host.virtual_host import VirtualHost, VirtualHostStatistics
 from ._paging.memory import MemoryStatistics, TargetStatistics
 from ._queue.consumer import QueueConsumer

@@ -1,10 +1,68 @@
-"""Whether a virtual host still takes anything: its parts ask, `VirtualHost.close` says no, once."""
+"""Whether a virtual host still takes anything: its parts ask, `VirtualHost.close` says no, once. And its past.
+
+State       `Past._lock` guards the figures. It is a leaf, and is held for a moment when a queue is declared or deleted.
+"""
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
 from .._base.errors import BrokerClosed
 from .._durable.journal import Journal
-from .past import Past
+from .._queue.counters import QueueStatistics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualHostPast:
+    """Counters since a virtual host was opened.
+
+    `received` and `unroutable` are of exchanges that were deleted, what follows them of queues that were deleted.
+    """
+
+    queues_declared: int = 0
+    queues_created: int = 0
+    queues_deleted: int = 0
+    received: int = 0
+    unroutable: int = 0
+    enqueued: int = 0
+    delivered: int = 0
+    delivered_no_ack: int = 0
+    got: int = 0
+    got_no_ack: int = 0
+    got_empty: int = 0
+    acked: int = 0
+    redelivered: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+
+
+_OF_QUEUES: Final = tuple(VirtualHostPast.__dataclass_fields__)[5:]
+
+
+class Past:
+    """The past of one virtual host. Any thread may call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._figures: Counter[str] = Counter()
+
+    def declared(self, *, is_new: bool) -> None:
+        """A queue was declared, and made for it or not."""
+        with self._lock:
+            self._figures.update(queues_declared=1, queues_created=is_new)
+
+    def deleted(self, queue: QueueStatistics) -> None:
+        """A queue was deleted, with these figures at its end."""
+        with self._lock:
+            self._figures.update({name: getattr(queue, name) for name in _OF_QUEUES}, queues_deleted=1)
+
+    def figures(self, *, received: int, unroutable: int) -> VirtualHostPast:
+        """All of it, at this moment; with what deleted exchanges have received, and could not route."""
+        with self._lock:
+            return VirtualHostPast(received=received, unroutable=unroutable, **self._figures)
 
 
 class Life:

@@ -1,17 +1,21 @@
 """What a program says to a virtual host: publish, get, consume, subscribe; declaring and binding come from below.
 
 A `VirtualHost` has these verbs, and a `Broker` has them for its virtual host `/`: both by this class, over the same
-parts. The parts have the state; see `publishing` and `receiving`.
+parts. The parts have the state: see `publishing`, and `Receiving` for how messages come out.
+
+State       `Receiving._lock`, a leaf, guards the subscriptions that are open. Only `end_subscriptions` blocks, for
+            callbacks that run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, Unpack
+import threading
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, TypedDict, Unpack
 
 from .._base.credit import Credit
 from .._base.message import Message
-from .._delivery.received import Received
+from .._delivery.received import Getter, Received
 from .._delivery.scheduler import Scheduler
 from .._delivery.subscription import (
     CallbackSubscription,
@@ -20,15 +24,63 @@ from .._delivery.subscription import (
     PullSubscription,
     Subscription,
 )
+from .._queue.consumer import Predicate
 from .._routing.arguments import consumer_arguments
 from .._routing.topology import Topology
 from .._selector.selector import compile_selector
 from .dead_letters import DeadLetterRouting
 from .declarations import Declarations, MakeQueue
 from .life import Life
-from .publishing import Published, Publishing
-from .receiving import ConsumerOptions, Receiving
+from .publishing import Published, Publishing, remaining
 from .transaction import Transaction
+
+
+class ConsumerOptions(TypedDict, total=False):
+    """How a subscription consumes.
+
+    `selector` is text or a predicate over messages; a higher `priority` (0) is served first; `browse` sees messages
+    without taking them; `auto_accept` settles on delivery; `exclusive` refuses other consumers; `no_local` passes
+    over messages whose `publisher` is the `owner`, the connection that consumes. `arguments` are a wire's way to
+    say some of this: `x-priority` and `x-filter-jms-selector`, where priority and selector are not given.
+    """
+
+    selector: str | Predicate | None
+    priority: int
+    browse: bool
+    auto_accept: bool
+    exclusive: bool
+    no_local: bool
+    owner: object
+    arguments: Mapping[str, object]
+
+
+class Receiving:
+    """Who consumes in one virtual host."""
+
+    def __init__(self) -> None:
+        self.getter: Getter = Getter()
+        self._lock = threading.Lock()
+        self._subscriptions: dict[Subscription, None] = {}
+
+    def add(self, subscription: Subscription) -> None:
+        """The subscription begins."""
+        with self._lock:
+            self._subscriptions[subscription] = None
+
+    def forget(self, subscription: Subscription) -> None:
+        """The subscription has ended."""
+        with self._lock:
+            self._subscriptions.pop(subscription, None)
+
+    def subscriptions(self) -> list[Subscription]:
+        """Those that are open, in the order in which they began."""
+        with self._lock:
+            return list(self._subscriptions)
+
+    def end_subscriptions(self, deadline: float | None) -> None:
+        """Close each; callbacks that run are waited for until the deadline, None for as long as they run."""
+        for subscription in self.subscriptions():
+            subscription.close(remaining(deadline))
 
 
 class HostParts(NamedTuple):

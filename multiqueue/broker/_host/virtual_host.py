@@ -38,12 +38,10 @@ from .._routing.exchange import Binding, Exchange, ExchangeStatistics
 from .._routing.topology import DeclaredQueue, Topology
 from .dead_letters import DeadLetterRouting
 from .declarations import predeclare
-from .life import Life
-from .past import VirtualHostPast
+from .life import Life, VirtualHostPast
 from .publisher import Publisher, Tell
 from .publishing import Published, Publishing
-from .receiving import Receiving
-from .verbs import HostParts, Verbs
+from .verbs import HostParts, Receiving, Verbs
 
 MEMORY_LIMIT: Final = 256 << 20  # bytes of messages a virtual host with a store keeps in memory
 
