@@ -38,8 +38,11 @@ class PagingBudget:
         self.used: int = 0
         self.lists: list[TargetList] = []
         self.high_water: int = int(limit * HIGH_WATER_SHARE)  # bytes of direct references that each list should have
-        self.with_pending: OrderedDict[Area, None] = OrderedDict()  # Invariant: the areas whose cache is not empty
-        self.with_head: OrderedDict[Area, None] = OrderedDict()
+        # Invariant: the areas whose pending cache, or head cache, is not empty.
+        self.cached: dict[Account, OrderedDict[Area, None]] = {
+            Account.PENDING: OrderedDict(),
+            Account.HEAD: OrderedDict(),
+        }
         self.dispatched: OrderedDict[Slot, None] = OrderedDict()  # Invariant: the slots charged to DISPATCHED
         self.in_flight: int = 0
         self.unused: int = 0  # Invariant: the sum of what the lists' shares have not used
@@ -89,7 +92,7 @@ class PagingBudget:
     def check_invariants(self) -> None:
         """Raise AssertionError when the accounts contradict each other or what is in memory."""
         assert self.used == sum(self.amounts), "the accounts do not add up"
-        areas = {target.area for target in self.lists} | set(self.with_head) | set(self.with_pending)
+        areas = {target.area for target in self.lists}.union(*self.cached.values())
         for area in areas:
             for slot in area.slots.values():
                 assert (slot.payload is None) == (slot.account is Account.NOWHERE), f"{slot!r}"
@@ -98,8 +101,8 @@ class PagingBudget:
                 )
                 assert slot.lists == named or area.is_closed, f"{slot!r} is named by {named} lists"
                 assert not (slot.in_flight and named), f"{slot!r} was taken and is listed"
-            assert all(area.slots[position].account is Account.PENDING for position in area.pending)
-            assert all(area.slots[position].account is Account.HEAD for position in area.head)
+            for account in self.cached:
+                assert all(area.slots[position].account is account for position in area.cache(account))
         shares = [share for target in self.lists for share in target.shares]
         assert self.unused == sum(share.unused for share in shares), "what is set aside does not add up"
         for target in self.lists:
@@ -111,20 +114,14 @@ class PagingBudget:
 
     # -- room
 
-    def room(self, need: int, *, first: bool = False) -> bool:
+    def room(self, need: int, *, first: bool = False, pending: bool = False) -> bool:
         """Make `need` bytes free; False when no list gives any more.
 
-        `first`: for a consumer with credit that has nothing, which is what everybody must give for.
+        `first`: for a consumer with credit that has nothing, which is what everybody must give for. `pending`: for the
+        pending cache, which pushes the head cache out, never itself.
         """
         while self.limit - self.used < need:
-            if not (self._evict_head() or self._evict_pending() or (first and self._shed())):
-                return False
-        return True
-
-    def room_for_pending(self, need: int) -> bool:
-        """Room for the pending cache: it pushes the head cache out, never itself."""
-        while self.limit - self.used < need:
-            if not self._evict_head():
+            if not (self._evict_head() or (not pending and (self._evict_pending() or (first and self._shed())))):
                 return False
         return True
 
@@ -181,24 +178,21 @@ class PagingBudget:
         return False
 
     def _evict_head(self) -> bool:
-        if self._evict_what_ends():
-            return True
-        if not self.with_head:
-            return False
-        area = next(iter(self.with_head))
-        self.with_head.move_to_end(area)
-        last = area.head.last
-        area.head_end = last - 1
-        self.let_go(area.slots[last])
-        return True
+        return self._evict_what_ends() or self._evict(Account.HEAD)
 
     def _evict_pending(self) -> bool:
-        if not self.with_pending:
-            return False
-        area = next(iter(self.with_pending))
-        self.with_pending.move_to_end(area)
-        self.let_go(area.slots[area.pending.last])
-        return True
+        return self._evict(Account.PENDING)
+
+    def _evict(self, account: Account) -> bool:
+        """Let the last of a cache go, of one area after the other; False when there is none."""
+        for area in self.cached[account]:
+            self.cached[account].move_to_end(area)
+            last = area.cache(account).last
+            if account is Account.HEAD:
+                area.head_end = last - 1
+            self.let_go(area.slots[last])
+            return True
+        return False
 
     def _shed(self) -> bool:
         richest = max(self.lists, key=lambda each: each.direct_bytes if each.direct > 1 else -1, default=None)
@@ -278,14 +272,11 @@ class PagingBudget:
         if account is Account.NOWHERE:
             return
         self.charge(account, -slot.cost)
-        if account is Account.PENDING:
-            area.pending.discard(slot.position)
-            if not area.pending:
-                del self.with_pending[area]
-        elif account is Account.HEAD:
-            area.head.discard(slot.position)
-            if not area.head:
-                del self.with_head[area]
+        if account in self.cached:
+            cache = area.cache(account)
+            cache.discard(slot.position)
+            if not cache:
+                del self.cached[account][area]
         elif account is Account.DISPATCHED:
             del self.dispatched[slot]
 
@@ -295,21 +286,20 @@ class PagingBudget:
         if account is Account.NOWHERE:
             return
         self.charge(account, slot.cost)
-        if account is Account.PENDING:
-            area.pending.add(slot.position)
-            self.with_pending[area] = None
-        elif account is Account.HEAD:
-            area.head.add(slot.position)
-            self.with_head[area] = None
+        if account in self.cached:
+            area.cache(account).add(slot.position)
+            self.cached[account][area] = None
         elif account is Account.DISPATCHED:
             self.dispatched[slot] = None
 
     def _uncover(self, slot: Slot) -> None:
         """A ready message that no list names is not in memory: the head cache ends before it."""
-        area = slot.area
-        if slot.position > area.head_end:
-            return
-        area.head_end = slot.position - 1
+        if slot.position <= slot.area.head_end:
+            self.end_head(slot.area, slot.position)
+
+    def end_head(self, area: Area, position: int) -> None:
+        """Let the head cache end before a position."""
+        area.head_end = min(area.head_end, position - 1)
         while area.head.last > area.head_end:
             self.let_go(area.slots[area.head.last])
 

@@ -88,9 +88,7 @@ class Paging(PagingMembers):
         if area.head_end < tail and position > area.head_end:
             return None
         if self.free < cost:
-            area.head_end = min(area.head_end, position - 1)
-            while area.head.last > area.head_end:
-                self.let_go(area.slots[area.head.last])
+            self.end_head(area, position)
             return None
         area.head_end = max(area.head_end, position)
         slot = self.new_slot(area, position, cost)
@@ -155,8 +153,7 @@ class Paging(PagingMembers):
         self._unlist(slot)
         self.hold(slot, share)
         self.recharge(slot)
-        if slot.payload is None and payload is not None and self.room(cost):
-            self.place(slot, payload)
+        self._keep(slot, payload)
         return True
 
     def settle(self, area: Area, position: int, *, is_deleted: bool = False) -> None:
@@ -231,8 +228,7 @@ class Paging(PagingMembers):
         self.end_hold(slot)
         slot.lists += 1  # held while it is handed round, so that it is not let go in between
         self.recharge(slot)
-        if slot.payload is None and payload is not None and self.room(slot.cost):
-            self.place(slot, payload)
+        self._keep(slot, payload)
         for target in area.lists:
             if target.scans[slot.level] >= position and (is_new or not target.browses):
                 self._give_back(target, slot)
@@ -262,7 +258,7 @@ class Paging(PagingMembers):
         fits = not target.direct or target.direct_bytes + slot.cost <= self.high_water
         if position > target.mark or (position == target.entries.before(target.mark) and not fits):
             self._insert_reference(target, slot, payload)
-        elif self._obtain(target, slot, payload):
+        elif self._keep(slot, payload, first=target.hungry and not target.direct):
             self.refer(target, slot)
             while target.direct > 1 and target.direct_bytes > self.high_water:
                 self.demote_last(target)
@@ -272,14 +268,13 @@ class Paging(PagingMembers):
 
     def _insert_reference(self, target: TargetList, slot: Slot, payload: object | None) -> None:
         target.mark = min(target.mark, slot.position)
-        if slot.payload is None and payload is not None and self.room_for_pending(slot.cost):
-            self.place(slot, payload)
+        self._keep(slot, payload, pending=True)
         self.recharge(slot)
         self.want(target)
 
-    def _obtain(self, target: TargetList, slot: Slot, payload: object | None) -> bool:
-        first = target.hungry and not target.direct
-        if slot.payload is None and payload is not None and self.room(slot.cost, first=first):
+    def _keep(self, slot: Slot, payload: object | None, *, first: bool = False, pending: bool = False) -> bool:
+        """Take a payload into memory, if there is one and room for it; True when it is there."""
+        if slot.payload is None and payload is not None and self.room(slot.cost, first=first, pending=pending):
             self.place(slot, payload)
         return slot.payload is not None
 

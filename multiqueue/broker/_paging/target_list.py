@@ -174,6 +174,10 @@ class Area:
     def __post_init__(self, levels: int) -> None:
         self.last = [level << LEVEL_SHIFT for level in range(levels)]
 
+    def cache(self, account: Account) -> Positions:
+        """What is charged to PENDING or to HEAD."""
+        return self.pending if account is Account.PENDING else self.head
+
     def positions_of(self, number: int) -> list[int]:
         """Where a message of this number may stand: on one of the levels."""
         return [level << LEVEL_SHIFT | number for level in range(len(self.last))]
