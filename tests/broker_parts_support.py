@@ -67,11 +67,11 @@ from multiqueue.broker._routing.arguments import alternate_exchange as alternate
 from multiqueue.broker._routing.arguments import assert_same as assert_same
 from multiqueue.broker._routing.arguments import assert_same_arguments as assert_same_arguments
 from multiqueue.broker._routing.arguments import assert_same_settings as assert_same_settings
+from multiqueue.broker._routing.arguments import frozen as frozen
 from multiqueue.broker._routing.arguments import queue_settings as queue_settings
-from multiqueue.broker._routing.binding import frozen as frozen
 from multiqueue.broker._routing.dead_letter import dead_letter as dead_letter
 from multiqueue.broker._routing.dead_letter import is_cycle as is_cycle
-from multiqueue.broker._routing.headers import headers_condition as headers_condition
+from multiqueue.broker._routing.exchange import headers_condition as headers_condition
 from multiqueue.broker._routing.topic import TopicTree as TopicTree
 from multiqueue.broker._routing.topic import words_of as words_of
 from multiqueue.broker._routing.topology import Topology as Topology

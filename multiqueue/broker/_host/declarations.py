@@ -22,9 +22,9 @@ from .._routing.arguments import (
     assert_same,
     assert_same_arguments,
     assert_same_settings,
+    frozen,
     queue_settings,
 )
-from .._routing.binding import frozen
 from .._routing.exchange import DEFAULT_EXCHANGE, EXCHANGE_TYPES, Binding, Destination, Exchange, binding_condition
 from .._routing.topology import DeclaredQueue, Topology
 from .life import Life

@@ -6,15 +6,17 @@ known is kept with the queue and otherwise ignored. A further argument is one mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from datetime import datetime
+from decimal import Decimal
+from types import NoneType
 from typing import TypeAlias, TypeVar
 
 from .._base.errors import PreconditionFailed
 from .._base.kinds import known_queue_kinds
 from .._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
 from .._selector.selector import SELECTOR_ARGUMENT, Selector
-from .binding import frozen
 
 ALTERNATE_EXCHANGE = "alternate-exchange"
 DEFAULT_LVQ_KEY = "qpid.LVQ_key"
@@ -46,16 +48,16 @@ def _seconds(least: int = 0) -> Callable[[object], float]:
     return lambda value: milliseconds(value) / 1000
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise _Unfit(f"{value!r} is of type {type(value).__name__}; a string is needed")
-    return value
+def _of_type(kind: type[_T], needed: str) -> Callable[[object], _T]:
+    def convert(value: object) -> _T:
+        if not isinstance(value, kind):
+            raise _Unfit(f"{value!r} is of type {type(value).__name__}; {needed} is needed")
+        return value
+
+    return convert
 
 
-def _boolean(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise _Unfit(f"{value!r} is of type {type(value).__name__}; true or false is needed")
-    return value
+_text: Callable[[object], str] = _of_type(str, "a string")
 
 
 def _flag(value: object) -> bool:
@@ -81,17 +83,6 @@ def _kind(value: object) -> QueueKind | str:
     if not isinstance(value, str) or value not in known:
         raise _Unfit(f"{value!r} is not registered; known are {', '.join(known)}")
     return value
-
-
-def _options(value: object) -> Mapping[str, object]:
-    if not isinstance(value, Mapping):
-        raise _Unfit(f"{value!r} is of type {type(value).__name__}; a table is needed")
-    return value
-
-
-def _attempts(value: object) -> int:
-    """A limit of n returns is n + 1 deliveries."""
-    return _count()(value) + 1
 
 
 _OVERFLOW = {
@@ -120,11 +111,11 @@ _ARGUMENTS: dict[str, tuple[str, _Convert]] = {
     "x-dead-letter-exchange": ("dead_letter_exchange", _text),
     "x-dead-letter-routing-key": ("dead_letter_routing_key", _text),
     "x-max-priority": ("max_priority", _count(most=255)),
-    "x-single-active-consumer": ("single_active_consumer", _boolean),
-    "x-delivery-limit": ("max_delivery_attempts", _attempts),
+    "x-single-active-consumer": ("single_active_consumer", _of_type(bool, "true or false")),
+    "x-delivery-limit": ("max_delivery_attempts", lambda value: _count()(value) + 1),  # n returns are n + 1 deliveries,
     "x-queue-type": ("", _one_of(_QUEUE_TYPES)),
     "x-queue-kind": ("kind", _kind),
-    "x-queue-kind-options": ("kind_options", _options),
+    "x-queue-kind-options": ("kind_options", _of_type(Mapping, "a table")),
     "x-qpid-priorities": ("priority_levels", _count(least=1)),
     "qpid.queue_sort_key": ("sort_key", _text),
     "qpid.last_value_queue_key": ("lvq_key", _text),
@@ -274,6 +265,23 @@ def alternate_exchange(exchange: str, arguments: Mapping[str, object]) -> str | 
 
 
 # Equivalence: what a second declaration must have in common with the first
+
+_SCALARS = (str, bytes, bool, int, float, Decimal, datetime, NoneType)
+
+
+def frozen(value: object) -> Hashable:
+    """A hashable stand-in, equal for equal tables, lists and values of one type: True is not 1.
+
+    Raises:
+        PreconditionFailed: a value that no AMQP table can hold.
+    """
+    if isinstance(value, Mapping):
+        return "table", frozenset((key, frozen(each)) for key, each in value.items())
+    if isinstance(value, list | tuple):
+        return "list", tuple(frozen(each) for each in value)
+    if isinstance(value, _SCALARS):
+        return type(value), value
+    raise PreconditionFailed(f"an argument cannot be a {type(value).__name__}: {value!r}")
 
 
 def assert_same(what: str, name: str, received: object, current: object) -> None:

@@ -4,6 +4,10 @@ An exchange only *finds* candidates, by routing key, under the topology's lock; 
 message itself (`Binding.condition`) is asked afterwards and without a lock. A further type of exchange is one
 more entry in `EXCHANGE_TYPES`.
 
+A binding of a headers exchange has `x-match`, `all` (the default) or `any`; either passes over the binding's other
+arguments that begin with `x-`, which `all-with-x` and `any-with-x` do not. An argument that is None asks that the
+header is there, with any value; any other asks for an equal value of the same type.
+
 Two bindings are the same when source, destination, routing key and arguments are: binding again changes
 nothing, and binding with other arguments makes a second one. A queue gets one copy however many match.
 """
@@ -14,15 +18,19 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
 
-from .arguments import selector_argument
-from .binding import B, BindingSet, Condition, frozen
-from .headers import headers_condition
-from .topic import TopicTree
+from .._base.errors import PreconditionFailed
+from .._selector.selector import SELECTOR_ARGUMENT
+from .arguments import frozen, selector_argument
+from .topic import B, BindingSet, TopicTree
 
 if TYPE_CHECKING:
+    from .._base.message import Message
     from .._queue.queue import BrokerQueue
 
 DEFAULT_EXCHANGE = ""
+_MODES = ("all", "any", "all-with-x", "any-with-x")  # of x-match
+
+Condition: TypeAlias = "Callable[[Message], bool]"
 
 
 class Matcher(Protocol[B]):
@@ -51,16 +59,35 @@ class _ByRoutingKey(Generic[B]):
 
     def matching(self, routing_key: str) -> tuple[B, ...]:
         bindings = self._by_key.get(routing_key)
-        return () if bindings is None else bindings.snapshot()
+        return () if bindings is None else bindings.matching()
 
 
-class _Everything(BindingSet[B]):
-    """Fanout and headers: the routing key is not looked at."""
+def headers_condition(arguments: Mapping[str, object]) -> Condition:
+    """The condition that a binding's arguments put on a message's headers.
 
-    __slots__ = ()
+    Raises:
+        PreconditionFailed: `x-match` is none of the four modes.
+    """
+    mode = arguments.get("x-match", "all")
+    if mode not in _MODES:
+        raise PreconditionFailed(f"Invalid x-match field value {mode!r}; expected {', '.join(_MODES)}")
+    wanted = tuple(
+        (name, value)
+        for name, value in arguments.items()
+        if name not in ("x-match", SELECTOR_ARGUMENT)
+        and (mode in ("all-with-x", "any-with-x") or not name.startswith("x-"))
+    )
+    combine = all if mode in ("all", "all-with-x") else any
 
-    def matching(self, routing_key: str) -> tuple[B, ...]:
-        return self.snapshot()
+    def condition(message: Message) -> bool:
+        headers = message.headers
+        return combine(name in headers and _meets(value, headers[name]) for name, value in wanted)
+
+    return condition
+
+
+def _meets(wanted: object, value: object) -> bool:
+    return wanted is None or (type(wanted) is type(value) and wanted == value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +100,9 @@ class ExchangeType:
 
 EXCHANGE_TYPES: dict[str, ExchangeType] = {
     "direct": ExchangeType(_ByRoutingKey),
-    "fanout": ExchangeType(_Everything),
+    "fanout": ExchangeType(BindingSet),
     "topic": ExchangeType(TopicTree),
-    "headers": ExchangeType(_Everything, headers_condition),
+    "headers": ExchangeType(BindingSet, headers_condition),
 }
 
 

@@ -12,12 +12,51 @@ Source      The alive set is Thompson's simulation of a nondeterministic automat
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic
-
-from .binding import B, BindingSet
+from typing import Generic, Protocol, TypeVar
 
 ONE_WORD = "*"
 ANY_WORDS = "#"
+
+
+class Keyed(Protocol):
+    """What a set of bindings knows of one."""
+
+    @property
+    def routing_key(self) -> str: ...
+
+
+B = TypeVar("B", bound=Keyed)
+
+
+class BindingSet(Generic[B]):
+    """Bindings in the order they were made; a change and a look each cost O(1) while the other rests.
+
+    Not thread-safe: the topology's lock guards it. What `matching` returned stays valid after the lock.
+    """
+
+    __slots__ = ("_bindings", "_snapshot")
+
+    def __init__(self) -> None:
+        self._bindings: dict[B, None] = {}
+        # Invariant: None, or exactly the keys of _bindings in order.
+        self._snapshot: tuple[B, ...] | None = ()
+
+    def add(self, binding: B) -> None:
+        self._bindings[binding] = None
+        self._snapshot = None
+
+    def remove(self, binding: B) -> None:
+        del self._bindings[binding]
+        self._snapshot = None
+
+    def matching(self, routing_key: str = "") -> tuple[B, ...]:
+        """The bindings as they are now: what a fanout or headers exchange has for any routing key."""
+        if self._snapshot is None:
+            self._snapshot = tuple(self._bindings)
+        return self._snapshot
+
+    def __len__(self) -> int:
+        return len(self._bindings)
 
 
 class _Node(Generic[B]):
@@ -61,7 +100,7 @@ class TopicTree(Generic[B]):
     def matching(self, routing_key: str) -> tuple[B, ...]:
         """The bindings whose pattern matches, each once."""
         *_, alive = self.steps(routing_key)
-        found = [node.bindings.snapshot() for node in alive if node.bindings]
+        found = [node.bindings.matching() for node in alive if node.bindings]
         return found[0] if len(found) == 1 else tuple(binding for each in found for binding in each)
 
     def steps(self, routing_key: str) -> Iterator[list[_Node[B]]]:
