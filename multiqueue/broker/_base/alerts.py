@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from .settings import AlertThresholds
@@ -37,38 +37,31 @@ class Alert:
         return f"queue {self.queue!r}: {self.kind.value} is {self.value:g}, its threshold {self.threshold:g}"
 
 
+@dataclass(eq=False)
 class AlertMonitor:
     """Compares what it is shown with the thresholds; any thread may call."""
 
-    def __init__(
-        self,
-        queue: str,
-        thresholds: AlertThresholds,
-        clock: Callable[[], float],
-        on_alert: Callable[[Alert], object],
-    ) -> None:
-        self._queue = queue
-        self._thresholds = thresholds
-        self._clock = clock
-        self._on_alert = on_alert
-        self._lock = threading.Lock()
-        self._last: dict[AlertKind, float] = {}
+    _queue: str
+    _thresholds: AlertThresholds
+    _clock: Callable[[], float]
+    _on_alert: Callable[[Alert], object]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _last: dict[AlertKind, float] = field(default_factory=dict)
 
     def arrived(self, size: int, depth: int, depth_bytes: int) -> None:
         """A message was enqueued."""
-        thresholds = self._thresholds
-        self._check(AlertKind.MESSAGE_BYTES, size, thresholds.message_bytes)
-        self._check(AlertKind.DEPTH, depth, thresholds.depth)
-        self._check(AlertKind.DEPTH_BYTES, depth_bytes, thresholds.depth_bytes)
+        self._check(AlertKind.MESSAGE_BYTES, size)
+        self._check(AlertKind.DEPTH, depth)
+        self._check(AlertKind.DEPTH_BYTES, depth_bytes)
 
     def inspected(self, depth: int, depth_bytes: int, oldest_age: float) -> None:
         """Housekeeping looked at the queue; `oldest_age` in seconds, 0 for an empty queue."""
-        thresholds = self._thresholds
-        self._check(AlertKind.DEPTH, depth, thresholds.depth)
-        self._check(AlertKind.DEPTH_BYTES, depth_bytes, thresholds.depth_bytes)
-        self._check(AlertKind.AGE, oldest_age, thresholds.age)
+        self._check(AlertKind.DEPTH, depth)
+        self._check(AlertKind.DEPTH_BYTES, depth_bytes)
+        self._check(AlertKind.AGE, oldest_age)
 
-    def _check(self, kind: AlertKind, value: float, threshold: float | None) -> None:
+    def _check(self, kind: AlertKind, value: float) -> None:
+        threshold: float | None = getattr(self._thresholds, kind.value)
         if threshold is None or value < threshold:
             return
         now = self._clock()

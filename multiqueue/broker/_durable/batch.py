@@ -192,7 +192,7 @@ class Submission:
         """The store has refused it, or is at its end."""
         self._journal.note(error)
         if self._is_owed and isinstance(error, StoreFull):
-            self._journal.owe(self)
+            self._journal.owe(self.submit_again)
         else:
             follow(self.withdraw)
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from multiqueue.store import (
     Commit,
@@ -43,12 +43,6 @@ _log = logging.getLogger("multiqueue.broker")
 _FIRST_LOOK: Final = 256  # expired messages; more while all of them are with consumers
 _LAST_LOOK: Final = 65_536
 _LEAST_GAP: Final = 0.05  # seconds: every queue of the virtual host asks, and one look is for all
-
-
-class Owed(Protocol):
-    """What a full store refused, and must have when it has room."""
-
-    def submit_again(self) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -98,7 +92,8 @@ class Journal:
         self.failure: StoreFailed | None = None  # set once
         self._is_closed = False
         self._lock = threading.Lock()
-        self._owed: list[Owed] = []  # in the order in which they were refused
+        # What hands in again what a full store refused, in the order of the refusals.
+        self._owed: list[Callable[[], object]] = []
         self._ask: Callable[[Kept, float], object] | None = None
         self._last_look = -_LEAST_GAP
 
@@ -216,10 +211,10 @@ class Journal:
         """A moment in seconds since 1970 on the queues' clock."""
         return self.clock() + (when - self.wall_clock())
 
-    def owe(self, submission: Owed) -> None:
-        """Keep what a full store refused, for another try."""
+    def owe(self, submit_again: Callable[[], object]) -> None:
+        """Have what a full store refused tried again."""
         with self._lock:
-            self._owed.append(submission)
+            self._owed.append(submit_again)
         ask = self._ask
         if ask is not None:
             ask(self, AT_ONCE)
@@ -234,8 +229,8 @@ class Journal:
         """
         with self._lock:
             owed, self._owed = self._owed, []
-        for submission in owed:
-            submission.submit_again()
+        for submit_again in owed:
+            submit_again()
         return AT_ONCE if self.drop_expired() else None
 
     def drop_expired(self) -> bool:

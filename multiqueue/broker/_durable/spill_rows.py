@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from multiqueue.store import SqliteStore, StoreError
@@ -26,29 +27,20 @@ from .journal import Journal
 _BETWEEN_TRIES: Final = 10.0  # seconds: publishers would try, and log, with every message
 
 
+@dataclass(eq=False)
 class SpillRows:
-    """One virtual host's. `journal` is that of its own store, None when it lives in memory."""
+    """One virtual host's. `_journal` is that of its own store, None while it lives in memory."""
 
-    def __init__(
-        self,
-        memory: MemoryManager,
-        journal: Journal | None,
-        dead_letter: DeadLetterSubmission,
-        *,
-        clock: Callable[[], float],
-        wall_clock: Callable[[], float],
-        housekeeping: Visitor | None,
-    ) -> None:
-        self._memory = memory
-        self._dead_letter = dead_letter
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self._housekeeping = housekeeping
-        self._lock = threading.Lock()
-        self._journal = journal
-        self._is_own = False  # the store was made here
-        self._is_closed = False
-        self._next_try = -math.inf  # on the clock
+    _memory: MemoryManager
+    _journal: Journal | None
+    _dead_letter: DeadLetterSubmission
+    _clock: Callable[[], float]
+    _wall_clock: Callable[[], float]
+    _housekeeping: Visitor | None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _is_own: bool = False  # the store was made here
+    _is_closed: bool = False
+    _next_try: float = -math.inf  # on the clock
 
     def pager_of(self, queue: BrokerQueue) -> Spill:
         """What lets a queue page."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
@@ -27,16 +28,16 @@ from .life import Life
 _log = logging.getLogger("multiqueue.broker")
 
 
+@dataclass(eq=False)
 class DeadLetterRouting:
     """Sends the dead letters of one virtual host on."""
 
-    def __init__(self, topology: Topology, life: Life, wall_clock: Callable[[], float]) -> None:
-        self._topology = topology
-        self._life = life
-        self._wall_clock = wall_clock
-        self._lock = threading.Lock()
-        self._routed = 0
-        self._lost = 0
+    _topology: Topology
+    _life: Life
+    _wall_clock: Callable[[], float]
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _routed: int = 0
+    _lost: int = 0
 
     def counts(self) -> tuple[int, int]:
         """How many dead letters a queue has, and how many no queue."""

@@ -103,12 +103,7 @@ class VirtualHost(Verbs):
         self._dead_letters = DeadLetterRouting(topology, life, wall_clock)
         self._receiving = Receiving()
         self._spill_rows = SpillRows(
-            self._memory,
-            self._journal,
-            self._dead_letters.send_on,
-            clock=clock,
-            wall_clock=wall_clock,
-            housekeeping=housekeeping,
+            self._memory, self._journal, self._dead_letters.send_on, clock, wall_clock, housekeeping
         )
         publishing = Publishing(topology, self._memory, life)
         super().__init__(

@@ -24,6 +24,7 @@ from typing import Final, Protocol
 
 from .._base.errors import ConsumerNotAdmitted, MessageTooLarge
 from .._base.message import MESSAGE_BYTES
+from .._base.waits import InPieces
 from .lists import Paging
 from .loads import Found, Load, LoadKind, Loads
 from .reservation import Reservations
@@ -112,7 +113,9 @@ class MemoryManager:
         self._threads: list[threading.Thread] = []
         self._pieces: deque[Callable[[], bool]] = deque()  # of what takes long
         self._closed = False
-        self.reservations: Reservations = Reservations(self, self.paging, lambda: bool(self._readers), self.do_later)
+        self.reservations: Reservations = Reservations(
+            self, self.paging, lambda: bool(self._readers), InPieces(self.do_later)
+        )
         # Invariant: no more than amounts[WRITING]; the rest of that is in memory alone until it is written out.
         self._on_the_way = 0
         self._telling = 0  # lists that were served, and whose consumers are not told yet
@@ -199,18 +202,12 @@ class MemoryManager:
         """The accounts and every target list, at one moment."""
         self.reservations.trim()
         with self._lock:
-            paging, amounts = self.paging, self.paging.amounts
+            paging = self.paging
+            accounts = {each.name.lower(): paging.amounts[each] for each in Account if each}
             return MemoryStatistics(
+                **accounts,
                 limit=paging.limit,
                 used=paging.used,
-                dispatched=amounts[Account.DISPATCHED],
-                target=amounts[Account.TARGET],
-                pending=amounts[Account.PENDING],
-                head=amounts[Account.HEAD],
-                loading=amounts[Account.LOADING],
-                entries=amounts[Account.ENTRIES],
-                writing=amounts[Account.WRITING],
-                unpaged=amounts[Account.UNPAGED],
                 loads=self._loads.count,
                 targets=tuple(
                     TargetStatistics(

@@ -12,9 +12,11 @@ Failures    A row that is no message is logged and passed over: it blocks no con
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from multiqueue.store import StoreDamaged
 
@@ -31,7 +33,6 @@ from .target_list import LEVEL_SHIFT, Look, number_of
 if TYPE_CHECKING:
     from multiqueue.store import Header
 
-    from .._base.message import Message
     from .._base.ports import After
     from .._queue.consumer import Predicate
     from .._queue.entry import Entry
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("multiqueue.broker")
 
+_T = TypeVar("_T")
+
 _PAGE: Final = 256  # headers that management looks at between two holds
 
 
@@ -49,18 +52,21 @@ def acting(queue: BrokerQueue) -> AbstractContextManager[After]:
     return queue.callbacks.deciding(queue.state.lock)
 
 
+@dataclass(eq=False)
 class PagedReader:
     """Reads one queue while it pages, for its `Pager` and `PagedQueue`, and tells its consumers."""
 
-    def __init__(self, queue: BrokerQueue, source: PagedEntries, memory: MemoryManager, rows: Rows) -> None:
-        self._queue = queue
-        self._source = source
-        self._area = source.area
-        self._memory = memory
-        self._rows = rows
-        self._store = rows.store
-        self.number = rows.number
-        self._told: set[int] = set()  # positions of what time has met and could not read
+    _queue: BrokerQueue
+    _source: PagedEntries
+    _memory: MemoryManager
+    _rows: Rows
+    _told: set[int] = field(default_factory=set)  # positions of what time has met and could not read
+
+    def __post_init__(self) -> None:
+        self._area = self._source.area
+        self._store = self._rows.store
+        self.number: int = self._rows.number
+        self._extra = {"queue": self._queue.name}  # of what is logged
 
     # -- telling consumers
 
@@ -112,7 +118,7 @@ class PagedReader:
             lost, target = self._queue.state.counters.available, self._source.assignments.target_of(consumer)
             assert target is not None, "what has lost something has a list"
             self._cancel_locked(target, after)
-        _log.error("%s; its consumers are cancelled", self._loss_of(lost), extra={"queue": self._queue.name})
+        _log.error("%s; its consumers are cancelled", self._loss_of(lost), extra=self._extra)
 
     # -- gets without a consumer
 
@@ -233,7 +239,9 @@ class PagedReader:
             body: bytes | None = b""
             if not isinstance(selector, Selector):  # a predicate may look at it
                 body = self._bodies(look, {position: header}).get(header.id)
-            message = None if body is None else self._message(position, header, body)
+            if body is None:
+                continue
+            message = self._read(position, partial(decode_message, header.properties, body))
             if message is not None and self._queue.callbacks.matches(selector, message):
                 yield Found(position, _cost(header), None)
 
@@ -312,13 +320,7 @@ class PagedReader:
             except StoreDamaged as error:
                 if position not in self._told:  # time comes again and again
                     self._told.add(position)
-                    _log.error(
-                        "%s: message %d does not expire",
-                        self._queue.label,
-                        number_of(position),
-                        exc_info=error,
-                        extra={"queue": self._queue.name},
-                    )
+                    self._complain("message %d does not expire", number_of(position), error)
                 return False
 
     def drop(self, entry: Entry, reason: DeadLetterReason | None) -> bool:
@@ -329,31 +331,23 @@ class PagedReader:
     # -- details
 
     def _entry(self, position: int, header: Header, body: bytes) -> Entry | None:
-        try:
-            entry = self._queue.joining.recovered(self._rows, header, body)
-        except Exception as error:  # noqa: BLE001  # one damaged row must not stop the queue
-            self._unreadable(position, header, error)
-            return None
-        entry.position = position
-        entry.level = position >> LEVEL_SHIFT
+        entry = self._read(position, partial(self._queue.joining.recovered, self._rows, header, body))
+        if entry is not None:
+            entry.position = position
+            entry.level = position >> LEVEL_SHIFT
         return entry
 
-    def _message(self, position: int, header: Header, body: bytes) -> Message | None:
+    def _read(self, position: int, decode: Callable[[], _T]) -> _T | None:
+        """What a row decodes to; None where it is damaged, which must not stop the queue."""
         try:
-            return decode_message(header.properties, body)
-        except Exception as error:  # noqa: BLE001  # as above
-            self._unreadable(position, header, error)
+            return decode()
+        except Exception as error:  # noqa: BLE001  # it is logged
+            self._area.unreadable.add(position)
+            self._complain("message %d cannot be read and is passed over", number_of(position), error)
             return None
 
-    def _unreadable(self, position: int, header: Header, error: Exception) -> None:
-        self._area.unreadable.add(position)
-        _log.error(
-            "%s: message %d cannot be read and is passed over",
-            self._queue.label,
-            header.id,
-            exc_info=error,
-            extra={"queue": self._queue.name},
-        )
+    def _complain(self, problem: str, number: int, error: Exception) -> None:
+        _log.error(f"%s: {problem}", self._queue.label, number, exc_info=error, extra=self._extra)
 
 
 def _payloads(load: Load) -> dict[int, Entry]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from typing import Final
 
 from .._base.ports import MemoryHolder
@@ -29,24 +30,20 @@ _LARGEST: Final = 1 / 64  # of the budget
 _MOST_BACKED: Final = UNPAGED_SHARE  # of the budget: what a queue keeps in memory that a store has already
 
 
+@dataclass(eq=False)
 class Reservations:
-    """The memory that queues of one virtual host have reserved; `with memory as paging` is a hold of its lock."""
+    """The memory that queues of one virtual host have reserved: `MemoryReservations` says how they ask for it.
 
-    def __init__(
-        self,
-        memory: AbstractContextManager[Paging],
-        paging: Paging,
-        some_page: Callable[[], bool],
-        do_later: Callable[[Callable[[], bool]], None],
-    ) -> None:
-        self._memory = memory
-        self._paging = paging
-        self._some_page = some_page  # True while a queue pages
-        self._holders: dict[MemoryHolder, None] = {}  # Invariant: those that have something reserved
-        self._relieving = InPieces(do_later)
+    `with memory as paging` is a hold of the memory manager's lock.
+    """
+
+    _memory: AbstractContextManager[Paging]
+    _paging: Paging
+    _some_page: Callable[[], bool]  # True while a queue pages
+    _relieving: InPieces
+    _holders: dict[MemoryHolder, None] = field(default_factory=dict)  # Invariant: those that have something reserved
 
     def reserve(self, holder: MemoryHolder) -> bool:
-        """Reserve what a queue uses, and something for what comes next; False when that is not to be had."""
         with self._memory as paging:
             use = holder.in_use
             if use > paging.limit * _MOST_BACKED and holder.is_backed:
@@ -58,14 +55,12 @@ class Reservations:
             return self._grant(paging, holder, use)
 
     def reserve_anyway(self, holder: MemoryHolder) -> None:
-        """Charge what a queue uses although it is more than its share: it is there."""
         with self._memory as paging:
             more = holder.in_use - holder.reserved
             paging.room(max(more, 0), first=True)
             self._charge(paging, holder, more)
 
     def release(self, holder: MemoryHolder) -> None:
-        """The queue is gone, or pages from now on."""
         with self._memory as paging:
             self._return(paging, holder, 0)
 

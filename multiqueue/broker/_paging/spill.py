@@ -217,11 +217,9 @@ class Spill:
         try:
             return self._new_rows()
         except (StoreError, OSError) as error:
+            queue = self._queue
             _log.error(
-                "%s cannot page, and holds publishers back",
-                self._queue.label,
-                exc_info=error,
-                extra={"queue": self._queue.name},
+                "%s cannot page, and holds publishers back", queue.label, exc_info=error, extra={"queue": queue.name}
             )
             return None
 

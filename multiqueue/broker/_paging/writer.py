@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -39,26 +40,20 @@ _SLICE: Final = 256  # messages that are purged, or known to be written, in one 
 _SLICES_ON_THE_WAY: Final = 4  # to the store: some 20 ms that other commits wait
 
 
+@dataclass(eq=False)
 class PagedWriter:
     """One queue's while it pages, for its `Pager` and `PagedQueue`. It is also the `Walk` of management."""
 
-    def __init__(
-        self,
-        queue: BrokerQueue,
-        source: PagedEntries,
-        memory: MemoryManager,
-        rows: Rows,
-        reader: PagedReader,
-        adopt_some: Callable[[], bool],
-    ) -> None:
-        self._queue = queue
-        self._source = source
-        self._area = source.area
-        self._memory = memory
-        self._rows = rows
-        self._reader = reader
-        self._adopt_some = adopt_some
-        self._trimming = InPieces(memory.do_later)
+    _queue: BrokerQueue
+    _source: PagedEntries
+    _memory: MemoryManager
+    _rows: Rows
+    _reader: PagedReader
+    _adopt_some: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        self._area = self._source.area
+        self._trimming = InPieces(self._memory.do_later)
 
     def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
         """As `Walk.pages`, everything being adopted before."""
