@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from decimal import Decimal
-from typing import Final
+from typing import Any, Final
 
 _MARK: Final = "~"
 # Types that JSON writes as they are. Not int: see _LARGE.
@@ -72,27 +72,25 @@ def _table(table: Mapping[object, object], where: str) -> object:
 def _marked(value: object, where: str) -> object:
     if isinstance(value, bool | str | float):
         return value
-    if isinstance(value, int):
-        number = int(value)
-        return number if -_LARGE < number < _LARGE else {"~i": f"{number:x}"}
-    if isinstance(value, bytes | bytearray | memoryview):
-        return {"~b": base64.b64encode(value).decode()}
-    if isinstance(value, Decimal):
-        return {"~d": str(value)}
-    if isinstance(value, datetime):
-        return {"~t": value.isoformat()}
+    if isinstance(value, int) and -_LARGE < int(value) < _LARGE:
+        return int(value)
+    for kinds, mark, as_text, _ in _MARKED:
+        if isinstance(value, kinds):
+            return {mark: as_text(value)}
     raise TypeError(
         f"{where or 'a value'} is {value!r}, a {type(value).__name__}, which cannot be stored; what can is None, bool,"
         " int, float, str, bytes, Decimal, datetime, and lists and dicts of those"
     )
 
 
-_READERS: Final[Mapping[str, Callable[[str], object]]] = {
-    "~i": lambda text: int(text, 16),
-    "~b": base64.b64decode,
-    "~d": Decimal,
-    "~t": datetime.fromisoformat,
-}
+# Types that JSON lacks: the mark of each, as text, and back.
+_MARKED: Final[tuple[tuple[Any, str, Callable[[Any], str], Callable[[str], object]], ...]] = (
+    (int, "~i", lambda value: f"{int(value):x}", lambda text: int(text, 16)),
+    ((bytes, bytearray, memoryview), "~b", lambda value: base64.b64encode(value).decode(), base64.b64decode),
+    (Decimal, "~d", str, Decimal),
+    (datetime, "~t", lambda value: value.isoformat(), datetime.fromisoformat),
+)
+_READERS: Final = {mark: read for _, mark, _, read in _MARKED}
 
 
 def from_json(value: object) -> object:

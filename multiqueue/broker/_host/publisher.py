@@ -12,6 +12,7 @@ Waiting     A publisher calls `hand_in` before it does anything that has to come
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -38,19 +39,16 @@ Tell = Callable[[list[tuple[object, bool]]], object]
 """What is called with the tags of messages, each with whether a store has refused it."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Run:
     """Submissions that are handed to the store together, each to be committed or refused for itself."""
 
-    __slots__ = ("_commit", "_journal", "_submissions", "_tags", "_tell", "room")
-
-    def __init__(self, journal: Journal, tell: Tell, room: float) -> None:
-        self._journal = journal
-        self._tell = tell
-        self._submissions: list[tuple[Submission | Arrivals, int]] = []  # with how many parts it has
-        # Of each part of them its own; None for what no one wants to be told of.
-        self._tags: list[object] = []
-        self._commit: Commit | None = None  # of the last of them, once it is handed in
-        self.room: float = room  # bytes that it still takes
+    _journal: Journal
+    _tell: Tell
+    room: float  # bytes that it still takes
+    _submissions: list[tuple[Submission | Arrivals, int]] = field(default_factory=list)  # with how many parts it has
+    _tags: list[object] = field(default_factory=list)  # of each part its own; None for what no one wants to be told of
+    _commit: Commit | None = None  # of the last of them, once it is handed in
 
     def __len__(self) -> int:
         return len(self._tags)
@@ -112,17 +110,17 @@ class Sent(NamedTuple):
 _SENT: Final = Sent()
 
 
+@dataclass(eq=False, repr=False)
 class Publisher:
     """One who publishes to a virtual host, without waiting for commits; made by `VirtualHost.publisher`."""
 
-    def __init__(self, publishing: Publishing, journal: Journal | None, tell: Tell) -> None:
-        self._publishing = publishing
-        self._journal = journal
-        self._tell = tell
-        # Invariant: None, or not handed in; and what a message comes to that simply joins it.
-        self._run: Run | None = None
-        self._sent = _SENT
-        self._handed_in: Run | None = None  # the last run, while no publisher was asked to wait for it
+    _publishing: Publishing
+    _journal: Journal | None
+    _tell: Tell
+    # Invariant: None, or not handed in; and what a message comes to that simply joins it.
+    _run: Run | None = None
+    _sent: Sent = _SENT
+    _handed_in: Run | None = None  # the last run, while no publisher was asked to wait for it
 
     def publish(self, message: Message, *, mandatory: bool = False, tag: object = None) -> Sent:
         """As `VirtualHost.publish_nowait`, but for the moment in which the store is given the message.

@@ -14,7 +14,8 @@ Source      AMQP 0-9-1, class tx.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
@@ -37,19 +38,19 @@ _How = Literal["accept", "release", "reject"]  # a method of a Holder
 _Outcomes = list[tuple["BrokerQueue", PutOutcome]]
 
 
+@dataclass(eq=False, repr=False)
 class Transaction:
     """What one client does between two commits; made by `VirtualHost.transaction`.
 
     As a context manager it commits at the end of the block, and rolls back when an exception leaves it.
     """
 
-    def __init__(self, life: Life, publishing: Publishing, dead_letters: DeadLetterRouting) -> None:
-        self._life = life
-        self._publishing = publishing
-        self._dead_letters = dead_letters
-        self._published: list[tuple[Message, list[BrokerQueue], bool]] = []  # and whether it is mandatory
-        # By holder and method. Invariant: a delivery's entry is a key of one of the values at most.
-        self._settled: dict[tuple[Holder, _How], dict[Entry, Delivery]] = {}
+    _life: Life
+    _publishing: Publishing
+    _dead_letters: DeadLetterRouting
+    _published: list[tuple[Message, list[BrokerQueue], bool]] = field(default_factory=list)  # and whether mandatory
+    # By holder and method. Invariant: a delivery's entry is a key of one of the values at most.
+    _settled: dict[tuple[Holder, _How], dict[Entry, Delivery]] = field(default_factory=dict)
 
     def publish(self, message: Message, *, mandatory: bool = False) -> int:
         """Route the message now, publish it at commit; returns to how many queues.
@@ -106,22 +107,20 @@ class Transaction:
                 ExceptionGroup, in the order of publishing.
         """
         self._life.check()
-        self._make_sure_of_deliveries()
         outcomes: list[tuple[Message, _Outcomes, bool]] = []
         journal = self._life.journal
-        if journal is not None:
-            try:
+        with ExitStack() as unlocking:
+            self._make_sure_of_deliveries(unlocking)
+            if journal is not None:
                 submission = Submission(journal)
                 stored = self._fill(submission, outcomes)
                 commit = submission.submit()
                 if commit is not None and journal.may_wait:
                     commit.wait()
-            except BaseException:
-                self._unlock(delivery for deliveries in self._settled.values() for delivery in deliveries.values())
-                raise
-            for entry in stored:
-                entry.is_settled_elsewhere = True
-        else:
+                for entry in stored:
+                    entry.is_settled_elsewhere = True
+            unlocking.pop_all()  # they are settled below
+        if journal is None:
             for message, queues, mandatory in self._published:
                 outcomes.append((message, [(queue, queue.put(message)) for queue in queues], mandatory))
         settled, self._published, self._settled = self._settled, [], {}
@@ -214,30 +213,24 @@ class Transaction:
                 refusals.append(refusal)
         return refusals
 
-    def _make_sure_of_deliveries(self) -> None:
-        """Lock every entry, so that none can be taken away before it is settled; all or none.
+    def _make_sure_of_deliveries(self, unlocking: ExitStack) -> None:
+        """Lock every entry, so that none can be taken away before it is settled, and have it unlocked should that end.
 
         A message whose queue is deleted may have left its holder with the queue. Then nothing is left to settle.
         """
-        locked: list[Delivery] = []
-        try:
-            for deliveries in self._settled.values():
-                for delivery in list(deliveries.values()):
-                    if self._lock(delivery):
-                        locked.append(delivery)
-                    elif delivery.entry.queue.is_deleted:
-                        del deliveries[delivery.entry]
-        except BaseException:
-            self._unlock(locked)
-            raise
+        for deliveries in self._settled.values():
+            for delivery in list(deliveries.values()):
+                if self._lock(delivery):
+                    unlocking.callback(self._unlock, delivery)
+                elif delivery.entry.queue.is_deleted:
+                    del deliveries[delivery.entry]
 
     @staticmethod
-    def _unlock(locked: Iterable[Delivery]) -> None:
-        for delivery in locked:
-            try:
-                delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
-            except IllegalStep:
-                pass  # it was settled elsewhere meanwhile; what is being raised matters more
+    def _unlock(delivery: Delivery) -> None:
+        try:
+            delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
+        except IllegalStep:
+            pass  # it was settled elsewhere meanwhile; what is being raised matters more
 
     @staticmethod
     def _lock(delivery: Delivery) -> bool:

@@ -147,7 +147,8 @@ class Spill:
             self._is_catching_up = True
         is_more = is_first and self._go_on()
         with state.lock:
-            if self._is_catching_up and not state.deleted and (self._memory.writes_too_much or not self._is_whole):
+            is_behind = self._memory.writes_too_much or not period.source.is_whole
+            if self._is_catching_up and is_behind and not state.deleted:
                 state.limit.fall_behind()
         if is_more:
             self._memory.do_later(self._go_on)
@@ -190,10 +191,6 @@ class Spill:
                 state.tell_browsers(after)
                 state.pass_baton(after, count)
         return count > 0 and not period.source.is_whole
-
-    @property
-    def _is_whole(self) -> bool:
-        return self._period is None or self._period.source.is_whole
 
     def keep_in_memory(self) -> None:
         """Page no longer if nothing is on the queue and nothing reads it. Under no lock."""
