@@ -22,15 +22,7 @@ class Credit:
         ValueError: a limit below 0.
     """
 
-    __slots__ = (
-        "_bytes",
-        "_lock",
-        "_messages",
-        "_refused",
-        "_suspended",
-        "_taken",
-        "_taken_bytes",
-    )
+    __slots__ = ("_bytes", "_lock", "_messages", "_refused", "_suspended", "_taken", "_taken_bytes")
 
     def __init__(self, messages: int | None = None, size_bytes: int | None = None) -> None:
         _check(messages, size_bytes)

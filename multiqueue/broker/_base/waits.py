@@ -62,8 +62,3 @@ class InPieces:
 def _step(steps: Iterator[None]) -> bool:
     """False when that was all."""
     return next(steps, steps) is not steps
-
-
-def follows_commit() -> bool:
-    """True on a store's thread, while it runs what follows a commit or a refusal."""
-    return here.follows_commit > 0

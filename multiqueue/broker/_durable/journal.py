@@ -35,7 +35,7 @@ from multiqueue.store import (
 
 from .._base.message import MESSAGE_BYTES
 from .._base.ports import AT_ONCE, Kept
-from .._base.waits import follows_commit, here, may_take_long
+from .._base.waits import here, may_take_long
 from .._paging.memory import MemoryManager
 
 _log = logging.getLogger("multiqueue.broker")
@@ -100,7 +100,7 @@ class Journal:
     @property
     def may_wait(self) -> bool:
         """False on the store's thread: the commit that it would wait for is its own to make."""
-        return not follows_commit()
+        return not here.follows_commit
 
     @property
     def is_at_end(self) -> bool:

@@ -204,13 +204,16 @@ class Topology:
         key = message.routing_key
         with self._lock:
             exchange = self._exchanges.get(message.exchange)
-            if exchange is not None and (internal or not exchange.internal):
-                exchange.received += 1
-                bindings = exchange.matcher.matching(key)
-                if further_keys:
-                    bindings = _matching_any(exchange, [key, *further_keys])
-            else:
-                raise self._closed_to_publishers(exchange, message.exchange)
+            if exchange is None:
+                raise NotFound(f"no exchange '{message.exchange}' in vhost '{self.virtual_host}'")
+            if exchange.internal and not internal:
+                raise AccessRefused(
+                    f"cannot publish to internal exchange '{exchange.name}' in vhost '{self.virtual_host}'"
+                )
+            exchange.received += 1
+            bindings = exchange.matcher.matching(key)
+            if further_keys:
+                bindings = _matching_any(exchange, [key, *further_keys])
         if len(bindings) == 1 and bindings[0].condition is None:  # as the default exchange always has it
             destination = bindings[0].destination
             if not isinstance(destination, Exchange):
@@ -261,11 +264,6 @@ class Topology:
                 seen.add(alternate)
                 pending.append((alternate, self._candidates(alternate, keys)))
         return list(found)
-
-    def _closed_to_publishers(self, exchange: Exchange | None, name: str) -> NotFound | AccessRefused:
-        if exchange is None:
-            return NotFound(f"no exchange '{name}' in vhost '{self.virtual_host}'")
-        return AccessRefused(f"cannot publish to internal exchange '{name}' in vhost '{self.virtual_host}'")
 
     def _candidates(self, exchange: Exchange, keys: Sequence[str]) -> tuple[Binding, ...]:
         with self._lock:
