@@ -19,6 +19,8 @@ from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, T
 class PagingMembers(PagingBudget):
     """Areas, their lists, and the high-water mark."""
 
+    unused: int  # of the budget
+
     # -- areas
 
     def open_area(self, area: Area) -> None:
@@ -178,7 +180,7 @@ class PagingMembers(PagingBudget):
             self._extend_head(target)
         self.leaving[target] = None
         self.clear_leaving()
-        self.stirred = self.stirred or bool(self.leaving)
+        self.stirred: bool = self.stirred or bool(self.leaving)
 
     def _part_with(self, target: TargetList) -> None:
         target.is_closed = True
@@ -208,7 +210,7 @@ class PagingMembers(PagingBudget):
 
     def _share_out(self) -> None:
         """Lists, or the budget, have changed: set the high-water mark, and let lists give what is above it."""
-        self.high_water = int(self.limit * HIGH_WATER_SHARE) // max(len(self.lists), 1)
+        self.high_water: int = int(self.limit * HIGH_WATER_SHARE) // max(len(self.lists), 1)
         for target in self.lists:
             while target.direct > 1 and target.direct_bytes > self.high_water:
                 self.demote_last(target)
