@@ -64,7 +64,7 @@ class AmqpError(MultiQueueError):
 class ChannelFault(AmqpError):
     """The peer asked for what its channel cannot have. The channel is closed, the others go on."""
 
-    closes = "channel"
+    closes: Literal["channel", "connection"] = "channel"
 
 
 class ConnectionFault(AmqpError):
