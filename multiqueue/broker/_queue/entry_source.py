@@ -82,6 +82,7 @@ class EntrySource(Protocol):
 
     def consume(self, entries: Sequence[Entry]) -> None:
         """`take` and `remove` in one."""
+        self.remove(entries)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         """A taken or held entry can be had again, at its place; `is_new`: browsers have not seen it."""
@@ -268,9 +269,6 @@ class ResidentEntries(EntrySource):
         else:
             for entry in entries:
                 self.entries.remove(entry)
-
-    def consume(self, entries: Sequence[Entry]) -> None:
-        self.remove(entries)
 
     def give_back(self, entry: Entry, *, is_new: bool) -> None:
         self.returns.add(entry.position)
