@@ -25,6 +25,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+from .._session.effects import Operation
 from .._wire.errors import ChannelFault, ConnectionFault, FixedUser, ServerError
 
 _N, _R, _P = 2**14, 8, 1  # 16 MiB and some 50 ms
@@ -33,11 +34,11 @@ _SALT: Final = 4
 _BYTES: Final = 64  # of what scrypt derives
 _REMEMBERED: Final = 4096  # right ones, and as many wrong ones
 _KEY: Final = os.urandom(32)
+_FILE_VERSION: Final = 1  # of `users.json`
 _lock = threading.Lock()
 _right: dict[str, bytes] = {}  # by hash, the digest of its password
 _wrong: dict[bytes, bytes] = {}  # digests, as keys
 
-Operation = Literal["configure", "write", "read"]
 _Key = TypeVar("_Key")
 
 
@@ -314,15 +315,11 @@ class Rights:
         self._allowed.add(asked)
 
 
-NAME: Final = "users.json"
-_VERSION: Final = 1
-
-
 class UsersFile:
     """`users.json` in a data directory."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.path = Path(directory) / NAME
+        self.path = Path(directory) / "users.json"
 
     def load(self) -> list[User] | None:
         """The users in the file; None where there is no file. Raises ServerError: it cannot be read, or is no such
@@ -335,15 +332,17 @@ class UsersFile:
             raise ServerError(f"cannot read users in {self.path}: {error}") from error
         try:
             found = json.loads(text)
-            if found["version"] != _VERSION:
-                raise ServerError(f"{self.path} has version {found['version']}; this program reads version {_VERSION}")
+            if found["version"] != _FILE_VERSION:
+                raise ServerError(
+                    f"{self.path} has version {found['version']}; this program reads version {_FILE_VERSION}"
+                )
             return [_user(each) for each in found["users"]]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ServerError(f"{self.path} is no file of users: {error}; restore it, or remove it") from error
 
     def save(self, users: Iterable[User]) -> None:
         """Replace what is in the file. Raises OSError: it cannot be written; the file is as it was."""
-        text = json.dumps({"version": _VERSION, "users": [_view(user) for user in users]}, indent=1)
+        text = json.dumps({"version": _FILE_VERSION, "users": [_view(user) for user in users]}, indent=1)
         beside = self.path.with_suffix(".json.new")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -6,8 +6,8 @@ Places      There are `most` of them at the most, and half as many from one addr
 Hashes      Every user at every address has its turn on one thread, so a crowd that guesses the password of one delays
             the login of another by one hash. Of one user at one address 16 wait, of all 256; more are refused. A login
             whose peer has left is dropped. No call waits: `told` is called on the thread that hashes.
-Lines       They cost the log `LINES` lines of each kind in `PERIOD` seconds, and one that counts the rest. Kinds are
-            format strings, so there are few. The server calls `flush` now and then.
+Lines       Strangers cost the log `LINES` lines of each kind in `PERIOD` seconds, and one that counts the rest. Kinds
+            are format strings, so there are few. The server calls `flush` now and then.
 State       The lock of each class guards its fields; any thread may call. That of `Logins` is held while its executor's
             locks are taken, never the other way around; the others are leaves.
 """
@@ -25,6 +25,14 @@ from typing import Final
 
 from ...core import Lane, MultiQueueExecutor
 from .access import Access
+
+_log = logging.getLogger("multiqueue.amqp")
+LINES: Final = 10  # of a kind, in a period
+PERIOD: Final = 10.0  # seconds
+_OF_ONE: Final = 16  # logins; at 50 ms each, all of them have an answer within a second
+_OF_ALL: Final = 256
+
+Key = tuple[str, str]  # network and user
 
 
 class Newcomer:
@@ -115,10 +123,6 @@ def network_of(address: str) -> str:
     return str(parsed.ipv4_mapped) if parsed.ipv4_mapped else parsed.exploded[:19]
 
 
-LINES: Final = 10
-PERIOD: Final = 10.0
-
-
 @dataclass(slots=True)
 class _Period:
     began: float
@@ -163,13 +167,6 @@ class QuietLog:
         for kind, period in left_out.items():
             message = f"{period.lines - LINES} more lines like this in {PERIOD:g} s were left out; the last: {kind}"
             self._log.warning(message, *period.last, extra={"connection": period.last[0]})
-
-
-_log = logging.getLogger("multiqueue.amqp")
-_OF_ONE: Final = 16  # at 50 ms each, all of them have an answer within a second
-_OF_ALL: Final = 256
-
-Key = tuple[str, str]  # network and user
 
 
 class Logins:
