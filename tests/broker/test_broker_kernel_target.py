@@ -258,6 +258,30 @@ def test_callbacks_of_a_subscription_never_overlap_and_keep_order(host: VirtualH
         assert [body for body in collector.bodies if body[0] == name] == [(name, n) for n in range(1000)]  # type: ignore[index]
 
 
+def test_a_subscription_that_runs_gets_no_second_thread() -> None:
+    """While its callback runs, the other thread passes over its next message and serves another subscription."""
+    entered, leave, served = threading.Event(), threading.Event(), threading.Event()
+
+    def linger(received: Received) -> None:
+        entered.set()
+        leave.wait(PATIENCE)
+
+    with Scheduler(2) as scheduler:
+        host = VirtualHost(scheduler=scheduler)
+        busy, other = declared(host, "busy", 0), declared(host, "other")
+        collector = Collector(2, linger)
+        host.consume("busy", collector)
+        host.consume("other", lambda received: served.set())
+        assert entered.wait(PATIENCE)
+        busy.put(Message(1))
+        other.put(Message(2))
+        assert served.wait(PATIENCE)
+        leave.set()
+        assert collector.done.wait(PATIENCE)
+        assert collector.overlapped is False
+        host.close()
+
+
 def test_subscriptions_take_turns() -> None:
     """A subscription with much work, on the only thread, does not keep another one waiting."""
     with Scheduler(1) as scheduler:
