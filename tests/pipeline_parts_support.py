@@ -22,6 +22,7 @@ from multiqueue.pipeline._console import reporter_for as reporter_for
 from multiqueue.pipeline._corrupt import RECORDS as RECORDS
 from multiqueue.pipeline._csv_input import Headers as Headers
 from multiqueue.pipeline._dead_letters import DeadLetters as DeadLetters
+from multiqueue.pipeline._delta import DeltaTable as DeltaTable
 from multiqueue.pipeline._demo import demo_config as demo_config
 from multiqueue.pipeline._demo_job import facts as facts
 from multiqueue.pipeline._demo_tables import Group as Group
@@ -47,6 +48,7 @@ from multiqueue.pipeline._ledger_file import LaneCount as LaneCount
 from multiqueue.pipeline._ledger_file import State as State
 from multiqueue.pipeline._ledger_file import exclusive as exclusive
 from multiqueue.pipeline._ledger_file import state_exists as state_exists
+from multiqueue.pipeline._ledger_leaving import LedgerLeaving as LedgerLeaving
 from multiqueue.pipeline._ledger_postgres import PostgresState as PostgresState
 from multiqueue.pipeline._ledger_view import Waits as Waits
 from multiqueue.pipeline._ledger_view import ledger_view as ledger_view

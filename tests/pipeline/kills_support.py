@@ -143,7 +143,7 @@ def survive_kills(
     bucket = store.bucket({key: text.encode() for key, text in texts.items()})
     found = Survived(kind, files, seed)
     killer = Killer(random.Random(seed + 1), share, ("500", "503", "before", "after", "late"))
-    with between(store.endpoint, killer) as endpoint, _driver_maker() as maker:
+    with between(store.endpoint, killer) as endpoint, driver_maker() as maker:
         values = {"bucket": bucket, "kind": kind, "endpoint": endpoint, "batch": batch, "catalog": catalog, **KEYS}
         (base / "p.toml").write_text(TOML % values)
         while found.kills.total() < kills:
@@ -151,7 +151,7 @@ def survive_kills(
             two = chance.random() < 0.25
             found.pairs += two
             left = chance.randrange(2) if how != "anywhere" else chance.randrange(120)
-            statuses = _round(maker, base, 1 + two, lambda kill, h=how, n=left: killer.aim(h, n, kill))  # type: ignore[misc]
+            statuses = one_round(maker, base, 1 + two, lambda kill, h=how, n=left: killer.aim(h, n, kill))  # type: ignore[misc]
             found.refused += statuses.count(3)
             assert set(statuses) <= {0, 3, -signal.SIGKILL}, statuses
             if killer.struck:
@@ -161,7 +161,7 @@ def survive_kills(
                 store.client.put_object(Bucket=bucket, Key=key, Body=texts[key].encode())
                 found.changed += 1
             say(f"{found.kills.total()} kills, {how}, {statuses}, {killer.requests} requests, {killer.failed} failed")
-        assert _round(maker, base, 1, lambda kill: killer.aim("", 0, kill)) == [0]
+        assert one_round(maker, base, 1, lambda kill: killer.aim("", 0, kill)) == [0]
         found.requests, found.failed = killer.requests, killer.failed
         killer.share = 0.0
         cleaned = _run(base, "vacuum", "p.toml", "--keep-hours", "0")
@@ -179,7 +179,7 @@ def survive_kills(
 
 
 @contextlib.contextmanager
-def _driver_maker() -> Iterator[Any]:
+def driver_maker() -> Iterator[Any]:
     """A process that has imported all that a driver needs, and forks drivers."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(map(str, (HOUSE, HOUSE / "tests", HOUSE / "tests" / "pipeline")))
@@ -194,11 +194,17 @@ def _driver_maker() -> Iterator[Any]:
             os.environ["PYTHONPATH"] = before
 
 
-def _round(maker: Any, base: Path, drivers: int, aim: Callable[[Callable[[], None]], None]) -> list[int]:
-    """Start so many drivers at once; their statuses. Those that run are killed together."""
+def one_round(
+    maker: Any,
+    base: Path,
+    drivers: int,
+    aim: Callable[[Callable[[], None]], None] = lambda kill: None,
+    moment: int | None = None,
+) -> list[int]:
+    """Start so many drivers at once; their statuses. Those that run are killed together, or by themselves."""
     from kills_driver_support import drive
 
-    processes = [maker.Process(target=drive, args=(base,)) for _ in range(drivers)]
+    processes = [maker.Process(target=drive, args=(base, moment)) for _ in range(drivers)]
     ready = threading.Event()
 
     def kill() -> None:
