@@ -38,17 +38,18 @@ def give_back(url: str, source_id: str, *, checkpoint: str | Path | None = None)
 
     Raises:
         LeaseInUse: a query still reads it.
-        StreamingError: there is no such lease, or the checkpoint is of another one. Nothing was done.
+        StreamingError: there is no such lease, or the checkpoint is of another one, or in a store. Nothing was done.
         SourceUnavailable: a queue is not there any more; what came before is given back.
         ClientError: the broker cannot be reached, or refuses.
     """
+    directory = None if checkpoint is None else _on_this_machine(checkpoint)
     with load_client().connect(url, name=f"giving back {source_id}", recover=False) as connection:
         if not _exists(connection, queue_of(source_id)):
             raise StreamingError(
                 f"there is no lease {source_id!r} at this broker: it has no queue {queue_of(source_id)}"
             )
         lease = Lease.open(connection, source_id, patience=PATIENCE)
-        first = 0 if checkpoint is None else _committed(Path(checkpoint), lease.id)
+        first = 0 if directory is None else _committed(directory, lease.id)
         count = 0
         with connection.channel() as channel:
             channel.tx_select()
@@ -105,6 +106,18 @@ def _exists(connection: Connection, queue: str) -> bool:
         return False
     channel.close()
     return True
+
+
+def _on_this_machine(checkpoint: str | Path) -> Path:
+    text = str(checkpoint)
+    if text.startswith("file:"):
+        return Path(text.removeprefix("file:").removeprefix("//"))
+    if "://" in text:
+        raise StreamingError(
+            f"the checkpoint {text} is not on this machine: copy its directories offsets and commits here, and name "
+            "the directory that they are in"
+        )
+    return Path(text)
 
 
 def _committed(checkpoint: Path, lease: str) -> int:

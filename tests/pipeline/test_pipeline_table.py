@@ -360,6 +360,7 @@ def test_columns_that_come_later(tmp_path: Path, kind: str, ledger: Ledger) -> N
     before = versions(tmp_path / "out/data", kind)
     assert put_all(adding, items(tmp_path, 3)[2:], "z", {"row": "string", "more": "string"}) == [None]
     assert versions(tmp_path / "out/data", kind) == before + (1 if kind == "iceberg" else 2)
+    assert not adding.tables[""]._form.others_commit
     assert put_all(adding, items(tmp_path, 4)[3:], "w") == [None]
     assert rows_of(tmp_path / "out/data", kind) == ["w", "x", "z"]
     assert read(tmp_path / "out/data", kind)["more"].to_pylist().count(None) == 2

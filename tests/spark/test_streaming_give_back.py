@@ -96,7 +96,7 @@ def test_a_checkpoint_without_a_committed_batch(url: str, tmp_path: Path) -> Non
     """If the query has committed nothing, everything comes back."""
     publish(url, "orders", *numbers(0, 5))
     write_checkpoint(tmp_path, leased(url, 1), committed=0)
-    assert give_back(url, "s", checkpoint=tmp_path) == 5
+    assert give_back(url, "s", checkpoint=f"file://{tmp_path}") == 5
 
 
 def test_a_wrong_checkpoint_gives_nothing_back(url: str, tmp_path: Path) -> None:
@@ -105,6 +105,8 @@ def test_a_wrong_checkpoint_gives_nothing_back(url: str, tmp_path: Path) -> None
     stream = leased(url, 3, maxMessagesPerBatch="5")
     with pytest.raises(StreamingError, match=r"commits is not there: .* is no checkpoint"):
         give_back(url, "s", checkpoint=tmp_path / "nowhere")
+    with pytest.raises(StreamingError, match=r"s3a://lake/c is not on this machine: copy its directories offsets and"):
+        give_back(url, "s", checkpoint="s3a://lake/c")
     stream.offsets[1]["lease"] = "another"
     write_checkpoint(tmp_path, stream, committed=2)
     with pytest.raises(StreamingError, match="knows nothing of lease"):
