@@ -20,13 +20,20 @@ if not os.environ.get("MULTIQUEUE_REQUIRE_PEERS") and any(
 
 
 @pytest.fixture(autouse=True)
-def _nothing_takes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Refusals, samples and streams come soon."""
+def _a_refusal_comes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong login costs a test no second."""
     from amqp_parts_support import connection
-    from monitor_parts_support import _access, _events, _samples
+    from monitor_parts_support import _access
 
     for module in (connection, _access):
         monkeypatch.setattr(module, "REFUSED_AFTER", 0.02)
+
+
+@pytest.fixture
+def many_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change is sampled, and told to streams, in a twentieth of a second."""
+    from monitor_parts_support import _events, _samples
+
     monkeypatch.setattr(_samples, "INTERVAL", 0.05)
     monkeypatch.setattr(_events, "_TURN", 0.01)
 

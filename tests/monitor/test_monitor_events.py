@@ -62,6 +62,7 @@ def stream(client: Client) -> Iterator[Callable[..., Stream]]:
         each.close()
 
 
+@pytest.mark.usefixtures("many_samples")
 def test_a_stream_tells_what_a_look_answers_and_again_when_it_changes(
     client: Client, broker: Broker, stream: Callable[..., Stream]
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_stream_is_for_users(client: Client) -> None:
     assert client("POST", "/api/events?look=/api/overview", {}).status == 405
 
 
+@pytest.mark.usefixtures("many_samples")
 @pytest.mark.parametrize(
     ("method", "body"), [("DELETE", None), ("PUT", {"password": "other", "tags": "administrator"})]
 )

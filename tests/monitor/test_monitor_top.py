@@ -44,7 +44,7 @@ async def until(pilot: Any, holds: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _it_asks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def _it_asks_often(many_samples: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_top, "_EVERY", 0.05)
 
 

@@ -78,7 +78,10 @@ def test_killed_at_every_moment(tmp_path: Path, kind: str) -> None:
         assert rows_of(again.output / "data", kind) == contents(LANES), died
 
 
-@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("delta", marks=pytest.mark.slow(selected=True)), pytest.param("iceberg", marks=pytest.mark.slow)],
+)
 def test_steps_have_tables(tmp_path: Path, kind: str) -> None:
     """Each step has a table of its own below `steps`, whatever dies."""
     for again, died in after_each_death(tmp_path, kind, steps=STEPS):
