@@ -22,7 +22,7 @@ class Credit:
         ValueError: a limit below 0.
     """
 
-    __slots__ = ("_bytes", "_lock", "_messages", "_refused", "_suspended", "_taken", "_taken_bytes")
+    __slots__ = ("_bytes", "_lock", "_messages", "_refused", "_suspended", "_taken", "_taken_bytes", "is_open")
 
     def __init__(self, messages: int | None = None, size_bytes: int | None = None) -> None:
         _check(messages, size_bytes)
@@ -33,31 +33,36 @@ class Credit:
         self._taken_bytes = 0
         self._refused = False  # somebody asked for more than there was
         self._suspended = False
+        # True when the next message, if it is small enough, may be taken; `_change` sets it.
+        self.is_open: bool = False
+        self._change(0, 0)
 
     @property
     def limit(self) -> int | None:
         """How many messages may be outstanding at once, as far as is known; None is unlimited."""
         return None if self._messages is None else self._messages + self._taken
 
-    @property
-    def is_open(self) -> bool:
-        """True when the next message, if it is small enough, may be taken."""
-        messages, size_bytes = self._messages, self._bytes
-        return not self._suspended and (messages is None or messages > 0) and (size_bytes is None or size_bytes > 0)
-
     def take_run(self, sizes: Sequence[int]) -> int:
         """Use credit for messages of these sizes, one after the other; returns for how many there was enough."""
         with self._lock:
-            count = self._sufficing(sizes)
-            self._use(count, sum(sizes[:count]))
-            self._refused = self._refused or count < len(sizes)
+            count = len(sizes)
+            if not self.is_open:
+                count = 0
+            elif self._messages is not None and self._messages < count:
+                count = self._messages
+            if count and self._bytes is not None:
+                count = self._within(self._bytes, sizes[:count])
+            if count < len(sizes):
+                self._refused = True
+                sizes = sizes[:count]
+            self._change(count, sum(sizes))
             return count
 
     def settled(self, messages: int, size_bytes: int) -> bool:
         """Messages were settled and their credit is back; True when a consumer may wait for it."""
         with self._lock:
             was_open = self.is_open
-            self._use(-messages, -size_bytes)
+            self._change(-messages, -size_bytes)
             return self._has_opened(was_open)
 
     def set_window(self, messages: int | None, size_bytes: int | None = None) -> bool:
@@ -67,42 +72,45 @@ class Credit:
             was_open = self.is_open
             self._messages = None if messages is None else messages - self._taken
             self._bytes = None if size_bytes is None else size_bytes - self._taken_bytes
+            self._change(0, 0)
             return self._has_opened(was_open)
 
     def suspend(self) -> None:
         """Nothing more is taken until `resume`."""
         with self._lock:
             self._suspended = True
+            self._change(0, 0)
 
     def resume(self) -> bool:
         """End a suspension; True when a consumer may wait for that."""
         with self._lock:
             was_open = self.is_open
             self._suspended = False
+            self._change(0, 0)
             return self._has_opened(was_open)
 
-    def _sufficing(self, sizes: Sequence[int]) -> int:
-        if self._suspended:
-            return 0
-        most = len(sizes) if self._messages is None else max(min(self._messages, len(sizes)), 0)
-        left = self._bytes
-        if left is None:
-            return most
-        nothing_is_out = not self._taken
-        for count in range(most):
-            if left <= 0 or (sizes[count] > left and not nothing_is_out):
+    def _within(self, left: int, sizes: Sequence[int]) -> int:
+        """How many of these sizes so many bytes cover; where nothing is out, one is covered in any case."""
+        for count, size in enumerate(sizes):
+            if left <= 0 or (size > left and (self._taken or count)):
                 return count
-            left -= sizes[count]
-            nothing_is_out = False
-        return most
+            left -= size
+        return len(sizes)
 
-    def _use(self, messages: int, size_bytes: int) -> None:
+    def _change(self, messages: int, size_bytes: int) -> None:
+        """So much more is outstanding, or what else `is_open` depends on has changed."""
+        self._taken += messages
+        self._taken_bytes += size_bytes
         if self._messages is not None:
             self._messages -= messages
         if self._bytes is not None:
             self._bytes -= size_bytes
-        self._taken += messages
-        self._taken_bytes += size_bytes
+        messages_left, bytes_left = self._messages, self._bytes
+        self.is_open = (
+            not self._suspended
+            and (messages_left is None or messages_left > 0)
+            and (bytes_left is None or bytes_left > 0)
+        )
 
     def _has_opened(self, was_open: bool) -> bool:
         useful = (self._refused or not was_open) and self.is_open
@@ -116,6 +124,9 @@ class Credit:
             assert self._taken >= 0, "more settled than taken"
             assert self._taken_bytes >= 0
             assert self._taken or not self._taken_bytes
+            was_open = self.is_open
+            self._change(0, 0)
+            assert self.is_open == was_open, "a change went unnoticed"
 
     def __repr__(self) -> str:
         return f"<credit messages={self._messages} bytes={self._bytes} suspended={self._suspended}>"

@@ -268,10 +268,13 @@ class ConsumerTarget:
                     )
             for delivery in settled:
                 del unsettled[delivery]
-        size = 0
-        for consumer, entries in _by_consumer(settled).items():
-            for entry in entries:
-                size += entry.size
+        shares: Iterable[tuple[QueueConsumer, Entry | list[Entry]]]
+        if len(settled) == 1:
+            (delivery,) = settled
+            shares, size = ((delivery.consumer, delivery.entry),), delivery.entry.size
+        else:
+            shares, size = _by_consumer(settled).items(), sum([delivery.entry.size for delivery in settled])
+        for consumer, entries in shares:
             if consumer.acquires:
                 getattr(consumer.queue, how)(entries, consumer, **options)
         if self.credit.settled(len(settled), size):

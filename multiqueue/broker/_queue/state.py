@@ -559,7 +559,9 @@ class QueueState:
         # Credit bounds what is unsettled; what is settled on delivery never is.
         if credit is not None and not consumer.auto_accept:
             sizes = (run[0].size,) if len(run) == 1 else [entry.size for entry in run]
-            run = run[: credit.take_run(sizes)]
+            count = credit.take_run(sizes)
+            if count < len(run):
+                run = run[:count]
         self.counters.delivered += len(run)
         if consumer.auto_accept:
             self.counters.delivered_no_ack += len(run)
