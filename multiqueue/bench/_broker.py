@@ -252,6 +252,7 @@ SUITE = Suite(
                     _rival(_PLAIN, partial(_targets, workers=workers)),
                 ),
                 threads=str(2 * workers),
+                goal=0.1,  # 0.03 with a convoy
             )
             for workers in (1, 4)
         ),

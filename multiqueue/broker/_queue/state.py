@@ -142,7 +142,8 @@ class QueueState:
 
     def append(self, entry: Entry, after: After) -> PutOutcome:
         """Add an entry, then apply the overflow policy, which may drop this very entry."""
-        self.counters.arrived(1, entry.size)
+        counters, limit = self.counters, self.limit
+        counters.arrived(1, entry.size)
         superseded = self.source.add(entry, after)
         if entry.expires_at is not None:
             self.note_expiry(entry, entry.expires_at)
@@ -150,8 +151,10 @@ class QueueState:
             self.hold(entry, entry.held_until)
         if superseded is not None and superseded.is_ready:
             self.drop(superseded, None, after)
-        outcome = self._apply_overflow(after) if self.limit.may_overflow else PutOutcome.ENQUEUED
-        return outcome if self._reserve_memory(after) is PutOutcome.ENQUEUED else PutOutcome.THROTTLED
+        outcome = self._apply_overflow(after) if limit.may_overflow else PutOutcome.ENQUEUED
+        if counters.depth_bytes + MESSAGE_BYTES * counters.depth > limit.reserved:  # as there, without its call
+            return outcome if self._reserve_memory(after) is PutOutcome.ENQUEUED else PutOutcome.THROTTLED
+        return outcome
 
     def _reserve_memory(self, after: After) -> PutOutcome:
         """THROTTLED when there is no memory for what has come, and the queue cannot page."""
