@@ -152,7 +152,7 @@ class QueueState:
         if superseded is not None and superseded.is_ready:
             self.drop(superseded, None, after)
         outcome = self._apply_overflow(after) if limit.may_overflow else PutOutcome.ENQUEUED
-        if counters.depth_bytes + MESSAGE_BYTES * counters.depth > limit.reserved:  # as there, without its call
+        if counters.depth_bytes + MESSAGE_BYTES * counters.depth > limit.reserved:  # or a call each time
             return outcome if self._reserve_memory(after) is PutOutcome.ENQUEUED else PutOutcome.THROTTLED
         return outcome
 
