@@ -22,7 +22,7 @@ class Credit:
         ValueError: a limit below 0.
     """
 
-    __slots__ = ("_bytes", "_lock", "_messages", "_refused", "_suspended", "_taken", "_taken_bytes", "is_open")
+    __slots__ = ("_bytes", "_lock", "_messages", "_open", "_refused", "_suspended", "_taken", "_taken_bytes")
 
     def __init__(self, messages: int | None = None, size_bytes: int | None = None) -> None:
         _check(messages, size_bytes)
@@ -33,8 +33,7 @@ class Credit:
         self._taken_bytes = 0
         self._refused = False  # somebody asked for more than there was
         self._suspended = False
-        # True when the next message, if it is small enough, may be taken; `_change` sets it.
-        self.is_open: bool = False
+        self._open = False  # what `is_open` says; `_change` sets it
         self._change(0, 0)
 
     @property
@@ -42,11 +41,16 @@ class Credit:
         """How many messages may be outstanding at once, as far as is known; None is unlimited."""
         return None if self._messages is None else self._messages + self._taken
 
+    @property
+    def is_open(self) -> bool:
+        """True when the next message, if it is small enough, may be taken."""
+        return self._open
+
     def take_run(self, sizes: Sequence[int]) -> int:
         """Use credit for messages of these sizes, one after the other; returns for how many there was enough."""
         with self._lock:
             count = len(sizes)
-            if not self.is_open:
+            if not self._open:
                 count = 0
             elif self._messages is not None and self._messages < count:
                 count = self._messages
@@ -61,7 +65,7 @@ class Credit:
     def settled(self, messages: int, size_bytes: int) -> bool:
         """Messages were settled and their credit is back; True when a consumer may wait for it."""
         with self._lock:
-            was_open = self.is_open
+            was_open = self._open
             self._change(-messages, -size_bytes)
             return self._has_opened(was_open)
 
@@ -69,7 +73,7 @@ class Credit:
         """Change the limits; what is outstanding counts. True when a consumer may wait for it."""
         _check(messages, size_bytes)
         with self._lock:
-            was_open = self.is_open
+            was_open = self._open
             self._messages = None if messages is None else messages - self._taken
             self._bytes = None if size_bytes is None else size_bytes - self._taken_bytes
             self._change(0, 0)
@@ -84,7 +88,7 @@ class Credit:
     def resume(self) -> bool:
         """End a suspension; True when a consumer may wait for that."""
         with self._lock:
-            was_open = self.is_open
+            was_open = self._open
             self._suspended = False
             self._change(0, 0)
             return self._has_opened(was_open)
@@ -106,14 +110,14 @@ class Credit:
         if self._bytes is not None:
             self._bytes -= size_bytes
         messages_left, bytes_left = self._messages, self._bytes
-        self.is_open = (
+        self._open = (
             not self._suspended
             and (messages_left is None or messages_left > 0)
             and (bytes_left is None or bytes_left > 0)
         )
 
     def _has_opened(self, was_open: bool) -> bool:
-        useful = (self._refused or not was_open) and self.is_open
+        useful = (self._refused or not was_open) and self._open
         if useful:
             self._refused = False
         return useful
@@ -124,9 +128,9 @@ class Credit:
             assert self._taken >= 0, "more settled than taken"
             assert self._taken_bytes >= 0
             assert self._taken or not self._taken_bytes
-            was_open = self.is_open
+            was_open = self._open
             self._change(0, 0)
-            assert self.is_open == was_open, "a change went unnoticed"
+            assert self._open == was_open, "a change went unnoticed"
 
     def __repr__(self) -> str:
         return f"<credit messages={self._messages} bytes={self._bytes} suspended={self._suspended}>"
