@@ -80,6 +80,7 @@ from multiqueue.pipeline._queues import Queues as Queues
 from multiqueue.pipeline._rate import rate_told as rate_told
 from multiqueue.pipeline._read import met as met
 from multiqueue.pipeline._read import named_files as named_files
+from multiqueue.pipeline._reading import Reading as Reading
 from multiqueue.pipeline._report import render as render
 from multiqueue.pipeline._report import write_report as write_report
 from multiqueue.pipeline._retry import Backoff as Backoff
@@ -104,6 +105,7 @@ from multiqueue.pipeline._session import _first_line as _first_line
 from multiqueue.pipeline._session import _servers as _servers
 from multiqueue.pipeline._session import check_reachable as check_reachable
 from multiqueue.pipeline._settlement import Settlement as Settlement
+from multiqueue.pipeline._small_files import contents_of as contents_of
 from multiqueue.pipeline._source import split_source as split_source
 from multiqueue.pipeline._steps import Steps as Steps
 from multiqueue.pipeline._storage import Entry as Entry

@@ -21,7 +21,7 @@ from typing import Any
 from ._errors import JobError
 from ._items import ALLOW
 from ._place import Place
-from ._reading import CORRUPT, FILE, LOOK_BYTES, Reading, first_line, quoted
+from ._reading import CORRUPT, FILE, Reading, first_line, quoted
 from ._schema import columns_of, other_names
 
 DataFrame = Any
@@ -95,7 +95,7 @@ class Headers:
         """The files by what their headers say, in order; without those that have none, where that is allowed."""
         by_line: dict[bytes | Place, list[Place]] = {}
         places = reading.item.places
-        for path, start in zip(places, reading.storage.starts_of(places, LOOK_BYTES), strict=True):
+        for path, start in zip(places, reading.starts(places), strict=True):
             line = first_line(reading, path, start)
             if line == b"":
                 if reading.lane.corrupt != ALLOW:

@@ -106,7 +106,7 @@ def _texts(files: Sequence[File], reading: Reading) -> Iterator[Any]:
 
     for file, stream in _opened(files, reading):
         unpacked = _unpacked(file, stream)
-        for text in _lines(unpacked, reading) if reading.kind == "lines" else _documents(unpacked, reading):
+        for text in lines_of(unpacked, reading) if reading.kind == "lines" else _documents(unpacked, reading):
             texts.append(text)
             names.append(file.shown)
             held += len(text)
@@ -117,7 +117,7 @@ def _texts(files: Sequence[File], reading: Reading) -> Iterator[Any]:
         yield batch()
 
 
-def _lines(stream: IO[bytes], reading: Reading) -> Iterator[str]:
+def lines_of(stream: IO[bytes], reading: Reading) -> Iterator[str]:
     """The lines of a file, its header and blank ones left out where that is asked for."""
     has_header = reading.has_header
     for line in _split(_decoded(stream, reading), reading.separator):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -48,6 +49,11 @@ def sql_job(query: str) -> Job:
         return query_over(spark, query, frames)
 
     return run
+
+
+def asks_for_files(query: str) -> bool:
+    """Whether the query may ask which file a row is of: only Spark's own readers tell it."""
+    return re.search("input_file|_metadata", query, re.IGNORECASE) is not None
 
 
 def query_over(spark: SparkSession, query: str, frames: Mapping[str, DataFrame]) -> DataFrame:

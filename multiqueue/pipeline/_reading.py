@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from . import _python_io
+from . import _executor_read, _python_io, _small_files
 from ._errors import JobError, PipelineError
 from ._items import ERROR, SET_ASIDE, Item, Lane
 from ._place import Place, place_of
@@ -56,6 +56,8 @@ class Reading:
     storage: Storage
     way: str = BY_SPARK
     """`BY_SPARK`, its own readers, or `BY_PYTHON`, the executors' Python."""
+    contents: Mapping[Place, bytes] = field(default_factory=dict, repr=False)
+    """Of files that the driver has read whole, for Spark to open none."""
 
     @property
     def sets_aside(self) -> bool:
@@ -84,9 +86,11 @@ class Reading:
         """The rows of these files; their columns are those of the lane's schema, unless others are given."""
         if self.way == BY_PYTHON:
             return self._load_by_python(files, schema if schema is not None else self.schema, options or {})
+        columns = schema if schema is not None else self.schema
+        if self.contents and columns is not None and not self.sets_aside:
+            return self._load_contents(files, columns)
         places = [spark_path(place) for place in files]
         reader = self._reader(options or {})
-        columns = schema if schema is not None else self.schema
         if not self.sets_aside:
             if columns is not None:
                 reader = reader.schema(columns if schema is not None else self.lane.schema)
@@ -95,6 +99,19 @@ class Reading:
         columns = _with_corrupt(columns)
         frame = self._load(self._reader(options or {}).schema(columns), places)
         return frame.selectExpr("*", f"_metadata.file_path AS {FILE}")
+
+    def _load_contents(self, files: Sequence[Place], columns: StructType) -> DataFrame:
+        cut = _executor_read.Reading(
+            "lines", skips_blank=True, has_header=self.is_true("header"), comment=self.option("comment")
+        )
+        contents = [self.contents[place] for place in files]
+        return _small_files.frame_of(self.spark, contents, cut, _ddl(columns), self.parser_options())
+
+    def starts(self, files: Sequence[Place]) -> list[bytes | OSError | None]:
+        """At least `LOOK_BYTES` of each file, as `Storage.starts_of` gives them."""
+        if self.contents:
+            return [self.contents[place] for place in files]
+        return self.storage.starts_of(files, LOOK_BYTES)
 
     def _load(self, reader: Any, paths: Sequence[str]) -> DataFrame:
         """`reader.load(paths)`, in some calls of the JVM: PySpark makes a call for each path."""
@@ -201,8 +218,7 @@ class Reading:
 
         options = self.parser_options()
         if self.lane.format == "csv":
-            ddl = ", ".join(f"{quoted(one.name)} {one.dataType.simpleString()}" for one in columns.fields)
-            row = functions.from_csv("value", ddl, options)
+            row = functions.from_csv("value", _ddl(columns), options)
         else:
             row = functions.from_json("value", columns, options)
         return texts.select(row.alias("row"), functions.col("file").alias(FILE)).select("row.*", FILE)
@@ -244,8 +260,12 @@ def schema_of(spark: SparkSession, lane: Lane, item: Item, way: str) -> StructTy
     return reader.load([spark_path(place) for place in item.places[:1]]).schema
 
 
+def _ddl(columns: StructType) -> str:
+    return ", ".join(f"{quoted(one.name)} {one.dataType.simpleString()}" for one in columns.fields)
+
+
 def _with_corrupt(columns: StructType) -> StructType:
-    columns = type(columns)([field for field in columns.fields if field.name != CORRUPT])
+    columns = type(columns)([one for one in columns.fields if one.name != CORRUPT])
     if not columns.fields:
         columns.add(NOTHING, "string")  # Spark reads no column of corrupt records alone
     return columns.add(CORRUPT, "string")
@@ -253,8 +273,8 @@ def _with_corrupt(columns: StructType) -> StructType:
 
 def _renamed(columns: StructType, names: Sequence[str]) -> StructType:
     renamed = type(columns)([])
-    for field, name in zip(columns.fields, names, strict=False):
-        renamed.add(name, field.dataType)
+    for one, name in zip(columns.fields, names, strict=False):
+        renamed.add(name, one.dataType)
     return renamed
 
 

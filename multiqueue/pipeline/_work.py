@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from ._config import PipelineConfig, spark_options
 from ._corrupt import corrupt_record, explained, split, write_records
 from ._items import ALLOW, ERROR, INFER, Item, Lane, Step
-from ._job import INPUT, Job, check_queries, job_of, ship_modules
+from ._job import INPUT, Job, asks_for_files, check_queries, job_of, ship_modules
 from ._json_input import check_expected
 from ._output import Output
 from ._pace import MOST_FILES
@@ -25,6 +25,7 @@ from ._read import Inputs, named_files, read_messages, read_output, read_paths, 
 from ._reading import BY_SPARK, CORRUPT, FILE, Reading
 from ._schema import Schemas
 from ._sections import OutputSection, StepSection
+from ._small_files import contents_of
 from ._storage import Storage
 from ._table_output import TableOutput, TableSink, set_up
 
@@ -100,6 +101,8 @@ class Task:
     job: Job
     sink: AnySink
     step: Step | None = None
+    sees_files: bool = True
+    """Whether the job may ask Spark which file a row is of."""
 
 
 @dataclass
@@ -132,7 +135,10 @@ class SparkWork:
             self.schemas.require(spark, frame, lane.expect, f"lanes.{lane.section}.expect", exactly=False)
             has_output = self._put_out(spark, item, task, {INPUT: frame}, staged)
         else:
-            has_output = self._of_files(self.inputs.reading(spark, lane, item), task, staged)
+            reading = self.inputs.reading(spark, lane, item)
+            if not task.sees_files:
+                reading = replace(reading, contents=contents_of(reading))
+            has_output = self._of_files(reading, task, staged)
         unchanged(item, self.inputs.storage)
         return has_output
 
@@ -176,7 +182,7 @@ class SparkWork:
     def _in_few_tasks(self, reading: Reading, frame: DataFrame) -> DataFrame:
         """The rows of many small files in as many tasks as run at once: one more costs a start and a file of output."""
         item = reading.item
-        is_little = reading.way == BY_SPARK and item.size_bytes <= _LITTLE_BYTES
+        is_little = reading.way == BY_SPARK and not reading.contents and item.size_bytes <= _LITTLE_BYTES
         if self.cores is None or not is_little or len(item.files) <= self.cores * _FILES_OF_TASK:
             return frame
         return frame.coalesce(self.cores)
@@ -212,7 +218,8 @@ def work_of(config: PipelineConfig, lanes: Sequence[Lane], output: Output) -> Sp
     settings, base = config.settings, config.base
     section = settings.output
     sink = _sink(config, output, "", section, section.expect, "output.expect")
-    tasks = {"": Task(job_of("job", settings.job.sql, settings.job.python, base), sink)}
+    sees_files = settings.job.sql is None or asks_for_files(settings.job.sql)
+    tasks = {"": Task(job_of("job", settings.job.sql, settings.job.python, base), sink, sees_files=sees_files)}
     for step in config.steps():
         own, place = settings.steps[step.name], f"steps.{step.name}"
         sink = _sink(config, output, step.name, own, step.expect, f"{place}.expect")

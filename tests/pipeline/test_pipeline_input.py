@@ -19,11 +19,13 @@ from pipeline_parts_support import (
     Lane,
     Place,
     Places,
+    Reading,
     Sink,
     SparkWork,
     Storage,
     Task,
     beside,
+    contents_of,
     met,
     sql_job,
 )
@@ -72,8 +74,8 @@ class Reader:
         self.spark = spark
         self.base = base
         sink = Sink(Places(base / "out"), "json", {}, (), None, None, "output.expect")
-        self.work = SparkWork({"": Task(sql_job(query), sink)})
-        self.io = io
+        self.work = SparkWork({"": Task(sql_job(query), sink, sees_files=io != "driver")})
+        self.io = "auto" if io == "driver" else io
         self.staged = base / "staged"
 
     def __call__(self, files: Files, format: str = "csv", **lane: Any) -> list[Any]:
@@ -107,12 +109,16 @@ class Reader:
 
 def rows_in(directory: Path) -> list[Any]:
     parts = sorted(path for path in directory.rglob("*.json") if path.name.startswith("part-"))
-    return sorted((json.loads(line) for part in parts for line in part.read_text().splitlines()), key=str)
+    lines = [line for part in parts for line in part.read_text().split("\n") if line]
+    return sorted(map(json.loads, lines), key=str)
 
 
-@pytest.fixture(params=[pytest.param(io, marks=pytest.mark.slow(selected=True)) for io in ("spark", "python")])
+WAYS = [pytest.param(io, marks=pytest.mark.slow(selected=True)) for io in ("spark", "python", "driver")]
+
+
+@pytest.fixture(params=WAYS)
 def read(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Reader:
-    """Both ways to the bytes: Spark's own readers, and the executors' Python."""
+    """The ways to the bytes: Spark's own readers, the executors' Python, and small files by the driver."""
     return Reader(spark, tmp_path, io=request.param)
 
 
@@ -192,10 +198,11 @@ def test_names_that_spark_changes(read: Reader) -> None:
     assert read({"a.csv": "a0,b\n1,2\n"}) == [{"a0": "1", "b": "2"}]
 
 
+@pytest.mark.parametrize("io", ["spark", "driver"])
 @pytest.mark.parametrize(("query", "rows"), [("SELECT a FROM input", "1\n"), ("SELECT count(*) FROM input", "1,2,3\n")])
-def test_a_record_of_another_length(spark: Any, tmp_path: Path, query: str, rows: str) -> None:
+def test_a_record_of_another_length(spark: Any, tmp_path: Path, query: str, rows: str, io: str) -> None:
     """A record with a field too few or too many is an error with its line, whichever columns the job needs."""
-    read = Reader(spark, tmp_path, query)
+    read = Reader(spark, tmp_path, query, io=io)
     assert read.error({"a.csv": "a,b\n5,6\n" + rows}) == (
         f"line 3 of 'a.csv' is not as configured: {rows.strip()!r}; "
         'corrupt = "set aside" keeps such records apart, "allow" reads them as NULL'
@@ -627,7 +634,7 @@ def test_many_small_files_are_read_by_as_many_tasks_as_run_at_once(spark: Any, t
     (tmp_path / "in").mkdir()
     for number in range(100):
         (tmp_path / "in" / f"{number:03}.csv").write_text(f"a,b\n{number},x\n")
-    lane = {"files": "in/*", "format": "csv", "options": {"header": True}}
+    lane = {"files": "in/*", "format": "csv", "options": {"header": True}, "io": "spark"}
     values = {
         "lanes": {"in": lane},
         "job": {"sql": "SELECT a FROM input WHERE b = 'x'"},
@@ -639,3 +646,88 @@ def test_many_small_files_are_read_by_as_many_tasks_as_run_at_once(spark: Any, t
         str(number) for number in sorted(range(100), key=str)
     ]
     assert len(parts) == 2
+
+
+ODD = {
+    "plain.csv": "a,b\n1,x\n2,\n",
+    "ends.csv": "a,b\r\n3,x\r\n4,y",
+    "old ends.csv": "a,b\r5,x\r6,y\r",
+    "mark.csv": b"\xef\xbb\xbfa,b\n7,x\n",
+    "blank.csv": "\n  \na,b\n\n8,x\n \t\n\x0c\n9,y\n\n",
+    "quotes.csv": 'a,b\n10,"x,""y"""\n"11", z \n12,""\n',
+    "no ends.csv": "a,b\n13,x\u2028y\x85z\x0bw\n14,\x00\n",
+    "comment.csv": "#c\na,b\n#15,x\n16,#x\n",
+    "short.csv": "a,b\n17\n18,x,y\n",
+    "types.csv": "a,b\nnineteen,x\n 20 ,-\n",
+    "empty.csv": "a,b\n",
+    "twice.csv": "a,b\na,b\n21,x\n",
+    "wide.csv": "a,b\n22,\U0001f40d\n23,'\\n\\\n",
+    "other.csv": "b,a\nx,25\n",
+    "packed.csv.gz": gzip.compress(b"a,b\n26,x\n"),
+}
+
+
+@pytest.mark.slow(selected=True)
+@pytest.mark.parametrize("options", [{}, {"nullValue": "-", "ignoreLeadingWhiteSpace": "true"}])
+def test_odd_files_are_the_same_rows(spark: Any, tmp_path: Path, options: dict[str, str]) -> None:
+    """Small files that the driver reads are the rows of Spark's own reader, however odd lines and values are.
+
+    (pipeline 30)
+    """
+    lane = {"schema": "a INT, b STRING", "corrupt": "allow", "options": {"header": "true", "comment": "#", **options}}
+    by_spark = Reader(spark, tmp_path)(ODD, **lane)
+    assert len(by_spark) > 20
+    assert Reader(spark, tmp_path, io="driver")(ODD, **lane) == by_spark
+
+
+def run_over_small_files(spark: Any, base: Path, query: str) -> list[Any]:
+    """The rows of a query over a hundred files of a row."""
+    write(base, {f"{number:03}.csv": A for number in range(100)})
+    lane = {"files": "*.csv", "format": "csv", "options": {"header": True}}
+    values = {"lanes": {"in": lane}, "job": {"sql": query}, "output": {"path": "out", "format": "json"}}
+    run_pipeline(parse_config(values, base), Silent(), session=lambda: spark)
+    return rows_in(base / "out" / "data")
+
+
+@pytest.mark.slow(selected=True)
+def test_no_task_opens_a_small_file(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of small files are in the plan of a query, and each is there. (pipeline 30)"""
+    opened: list[Any] = []
+    load = Reading.load
+
+    def seen(self: Any, *arguments: Any) -> Any:
+        frame = load(self, *arguments)
+        opened.extend(frame.inputFiles())
+        return frame
+
+    monkeypatch.setattr(Reading, "load", seen)
+    assert run_over_small_files(spark, tmp_path, "SELECT count(*) AS n FROM input") == [{"n": 100}]
+    assert opened == []
+
+
+@pytest.mark.slow(selected=True)
+def test_a_query_asks_which_file_a_row_is_of(spark: Any, tmp_path: Path) -> None:
+    """A query that asks for the names of files gets them, of small files too. (pipeline 30)"""
+    rows = run_over_small_files(spark, tmp_path, "SELECT Input_File_Name() AS file FROM input")
+    assert {Path(row["file"]).name for row in rows} == {f"{number:03}.csv" for number in range(100)}
+
+
+def test_which_files_the_driver_reads(tmp_path: Path) -> None:
+    """The driver reads small local files of CSV whose options Python honours; Spark reads all others."""
+    files = write(tmp_path, {"a.csv": A, "large.csv": A * 2000, "co:lon.csv": A, "bytes.csv": b"a,b\n\xff,1\n"})
+    sized = {one.path: one for one in met(Item("i", "lane", tuple(files), tmp_path), Storage())}
+
+    def reads(*names: str, **lane: Any) -> bool:
+        settings = {"format": "csv", "corrupt": "error", "options": {"header": "true"}, **lane}
+        item = Item("i", "lane", tuple(sized[name] for name in names), tmp_path)
+        reading = Reading(None, Lane("lane", tmp_path, (), **settings), item, None, Storage())
+        return list(contents_of(reading)) == list(item.places)
+
+    assert reads("a.csv")
+    assert reads("a.csv", schema="a INT", options={})
+    assert not any(reads("a.csv", other) for other in ("large.csv", "co:lon.csv", "bytes.csv"))
+    assert not any(reads("a.csv", **lane) for lane in ({"io": "spark"}, {"corrupt": "set aside"}, {"options": {}}))
+    for name in ("multiLine", "inferSchema", "enforceSchema"):
+        assert not reads("a.csv", options={"header": "true", name: "true"})
+    for name, value in {"lineSep": ";", "encoding": "ISO-8859-1", "mode": "DROPMALFORMED"}.items():
+        assert not reads("a.csv", options={"header": "true", name: value})
