@@ -199,7 +199,7 @@ def _open(config: BrokerConfig, directory: Path | None) -> Broker:
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def status(url: str, as_json: bool) -> None:
-    """What a running broker is busy with: its connections and queues."""
+    """The connections and queues of a running broker."""
     found = fetch_status(url)
     if as_json:
         json.dump(found, sys.stdout, indent=1)

@@ -338,5 +338,5 @@ def _as_json(message: Message) -> bytes:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no word for: bytes, times, decimals in a table of headers."""
+    """A value that JSON has no word for: bytes, times, decimals in a table of headers."""
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)

@@ -200,7 +200,7 @@ class MultiQueueExecutor(Executor):
 
 
 def _forgetter(reference: weakref.ref[MultiQueueExecutor]) -> Callable[[SubQueue[Ticket]], None]:
-    """What the workers call when a lane has left, without holding the executor."""
+    """The callback of the workers when a lane has left, which does not hold the executor."""
 
     def forget(subqueue: SubQueue[Ticket]) -> None:
         executor = reference()

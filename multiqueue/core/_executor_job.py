@@ -126,7 +126,7 @@ class Watchers:
 
 
 class Job(Generic[T]):
-    """What to call, and the future that gets its end."""
+    """A call to make, and the future that gets its end."""
 
     __slots__ = ("args", "counted", "fn", "future", "kwargs", "withdraw_from")
 
@@ -140,7 +140,7 @@ class Job(Generic[T]):
 
     @property
     def name(self) -> str:
-        """What it calls, for people."""
+        """The name of its function, for people."""
         return getattr(self.fn, "__qualname__", None) or repr(self.fn)
 
     def withdraw(self, left: list[Job[Any]] | None = None) -> bool:

@@ -378,7 +378,7 @@ class Fifo(PutSide[T]):
     # ---- looking at it --------------------------------------------------------------------------------------
 
     def statistics(self) -> SubQueueStatistics:
-        """What it has done and holds, as one consistent snapshot."""
+        """Its figures, as one consistent snapshot."""
         statistics: SubQueueStatistics = self._with_both_locks(self._statistics_locked)
         return statistics
 

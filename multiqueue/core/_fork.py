@@ -1,4 +1,4 @@
-"""What a child process needs after `fork`: locks that no thread holds, and no parked threads.
+"""The needs of a child process after `fork`: locks that no thread holds, and no parked threads.
 
 Of all threads only the one that forked goes on in the child. The locks the others held would stay held for ever,
 and wake-ups would go to threads that are gone. So the child gives every queue new locks and empties the lists of

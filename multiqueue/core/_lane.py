@@ -62,7 +62,7 @@ def lanes_table(title: str, lanes: Iterable[Lane]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LaneSettings:
-    """What a lane was made with."""
+    """The settings of a lane."""
 
     priority: int = 0
     capacity: int | None = None

@@ -388,7 +388,7 @@ class LinkedBlockingMultiQueue(TakeSide[T]):
         return list(self._subqueues.copy().values())
 
     def statistics(self) -> MultiQueueStatistics:
-        """What all sub-queues have done and hold. Consistent for each sub-queue, not across them."""
+        """The figures of all sub-queues. Consistent for each sub-queue, not across them."""
         return MultiQueueStatistics(
             size=self.qsize(),
             waiting_takers=len(self._takers),

@@ -1,4 +1,4 @@
-"""What a notebook shows of an object: a small table, as HTML that needs no style of its own."""
+"""An object as a notebook shows it: a small table, as HTML that needs no style of its own."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def acquire_before(lock: _sync.ReentrantLock, deadline: float | None) -> bool:
 
 
 def seconds_left(deadline: float) -> float:
-    """What is left until `deadline`, as the timeout of a lock: 0 when it has passed."""
+    """The time until `deadline`, as the timeout of a lock: 0 when it has passed."""
     return min(max(deadline - _sync.monotonic(), 0.0), LONGEST_WAIT)
 
 

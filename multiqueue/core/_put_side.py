@@ -75,7 +75,7 @@ class Head(Protocol[T]):
 
 
 class PutSide(Generic[T]):
-    """What can be done at the tail."""
+    """The operations at the tail."""
 
     __slots__ = (
         "_announced",

@@ -122,7 +122,7 @@ class Queue(Fifo[T], StandardQueue[T]):
 
 
 class HookedQueue(Queue[T]):
-    """What a subclass of `Queue` with an order of its own is made from."""
+    """The base of a subclass of `Queue` with an order of its own."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What programs do with the attributes of a `queue.Queue`: its mutex, its conditions, its deque, its count.
+"""The attributes of a `queue.Queue` as programs use them: its mutex, its conditions, its deque, its count.
 
 Promise     1. While a thread holds the mutex, no other thread puts, takes or counts.
             2. A change of `queue` leaves `unfinished_tasks` as it is, wakes those who wait for room or an element, and

@@ -41,7 +41,7 @@ class SubQueue(Fifo[T]):
 
     @property
     def key(self) -> Hashable:
-        """What it was registered under."""
+        """The key that it was registered under."""
         return self._key
 
     @property

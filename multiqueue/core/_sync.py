@@ -27,7 +27,7 @@ allocate_lock = Lock
 
 
 class ReentrantLock(Protocol):
-    """What the core needs of a `threading.RLock`.
+    """A `threading.RLock` as the core uses it.
 
     `_is_owned` is what `threading.Condition` asks a lock as well: does the calling thread hold it?
     """

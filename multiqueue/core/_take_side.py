@@ -69,7 +69,7 @@ LONGEST_RUN = 1024  # elements taken at once: bounds how long others wait for th
 
 
 class TakeSide(Readiness[T]):
-    """What takes have in common, from the multi-queue or from one sub-queue alone."""
+    """The common part of takes, from the multi-queue or from one sub-queue alone."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What is committed together: a batch, and the submissions in it.
+"""Submissions that are committed together: a batch.
 
 State       The lock of the store's `GroupCommit` guards every field of a batch that gathers, and `is_done` and
             `callbacks` at any time. A batch that the writer has taken is the writer's alone, its submissions'
@@ -41,7 +41,7 @@ class Batch:
 
 
 class Submission:
-    """What one `submit` brought. It is the `Commit` that its caller has."""
+    """The operations of one `submit`. It is the `Commit` that its caller has."""
 
     __slots__ = ("_batch", "callbacks", "committed", "error", "failed", "operations")
 
@@ -60,7 +60,7 @@ class Submission:
         self.callbacks: list[Callable[[BaseException | None], object]] | None = None
 
     def parts(self) -> Sequence[Submission]:
-        """What is committed whole and refused alone: this, or the parts of a run. For a writer, once."""
+        """The units that are committed whole and refused alone: this, or the parts of a run. For a writer, once."""
         return (self,)
 
     def join_locked(self, batch: Batch, next_id: int) -> int:
@@ -97,7 +97,7 @@ class Submission:
 
 
 class Run(Submission):
-    """What one `submit_run` brought. Most are committed as one; the parts are made for a writer that must part them."""
+    """The submissions of one `submit_run`, most of them committed as one; a writer may part them."""
 
     __slots__ = ("_given", "_parts", "_told")
 

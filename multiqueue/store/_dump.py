@@ -179,7 +179,7 @@ def _parsed(numbered: tuple[int, str]) -> dict[str, Any]:
 
 
 def _operation(numbered: tuple[int, str]) -> Operation | None:
-    """What a line asks for; None for a message of which a part was not readable."""
+    """The operation that a line asks for; None for a message of which a part was not readable."""
     fields = _parsed(numbered)
     try:
         if "definition" in fields:

@@ -1,4 +1,4 @@
-"""What can go wrong with a store: the type says whether anything can be tried again."""
+"""Errors of a store: the type says whether anything can be tried again."""
 
 from __future__ import annotations
 

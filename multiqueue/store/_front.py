@@ -1,4 +1,4 @@
-"""What every store does alike: what is asked goes to its reader, what is submitted to its one thread that commits.
+"""The common front of stores: questions go to the reader, submissions to the one thread that commits.
 
 Promise     A store that was closed, failed, or belongs to the process that this one was forked from, answers nothing.
 State       A store sets the three fields when it is opened, and they stay.

@@ -42,7 +42,7 @@ _QUIET = 0.005  # seconds without a batch before that: those who were just told 
 
 
 class Backend(Protocol):
-    """What keeps the messages. All three are called by the writer alone."""
+    """The part that keeps the messages. All three are called by the writer alone."""
 
     def commit(self, submissions: Sequence[Submission], next_id: int) -> None:
         """Commit them in order. Sets `error` on each one that is refused; raises when the store is at its end."""
@@ -316,7 +316,7 @@ class GroupCommit:
 
 
 def _size(operations: Sequence[Operation]) -> tuple[int, bool]:
-    """What the operations take in memory until they are committed, roughly; and whether there is a Put among them."""
+    """The bytes that operations take in memory until their commit, roughly; and whether a Put is among them."""
     size = OVERHEAD_BYTES * len(operations)
     grows = False
     for operation in operations:

@@ -1,4 +1,4 @@
-"""What a store has, and whether it is what its promises say. Reads only."""
+"""The contents of a store, and whether they are as its promises say. Reads only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_PROBLEMS = 100  # of SQLite's own check; a file cut in half has thousands
 
 @dataclass(frozen=True, slots=True)
 class StoreInfo:
-    """What is known of a store without reading its bodies. Sizes in bytes."""
+    """The figures of a store without reading its bodies. Sizes in bytes."""
 
     file: str
     format: int
@@ -106,7 +106,7 @@ def problems(path: Path) -> Iterator[str]:
 
 
 def _structure(store: Salvage) -> Iterator[str]:
-    """What SQLite finds wrong with its own pages."""
+    """The faults that SQLite finds in its own pages."""
     try:
         rows = store.connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})").fetchall()
     except DAMAGE as error:
@@ -119,7 +119,7 @@ def _structure(store: Salvage) -> Iterator[str]:
 
 
 def _take(damages: list[str]) -> list[str]:
-    """What has been found since, once."""
+    """The faults that were found since, once."""
     found, damages[:] = list(damages), []
     return found
 

@@ -1,4 +1,4 @@
-"""What a batch comes to, and the few statements that do it.
+"""A batch reduced to its outcome, and the few statements that write it.
 
 Promise     Applying a plan leaves what its operations, one after the other, would have left. A message that is put
             and deleted in one plan is never written.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Durability(StrEnum):
-    """What survives what. See the table of promises in docs/design/store.md."""
+    """The failures that a commit survives. See the table of promises in docs/design/store.md."""
 
     SYNC = "sync"  # a commit is on the disk before anybody is told of it
     RELAXED = "relaxed"  # a commit survives the process, the latest ones perhaps not a power loss
@@ -105,7 +105,7 @@ Operation = Put | Delete | Delivered | Define | Undefine | DropQueue
 
 
 class Header(NamedTuple):
-    """What is known of a stored message without its body. `size` is the body's, in bytes."""
+    """A stored message without its body. `size` is the body's, in bytes."""
 
     id: int
     size: int
@@ -122,7 +122,7 @@ class Outline(NamedTuple):
 
 
 class Level(NamedTuple):
-    """What stands on one level of one queue: how many messages, the bytes of their bodies, the first and last id."""
+    """The messages on one level of one queue: how many messages, the bytes of their bodies, the first and last id."""
 
     queue: int
     level: int
@@ -182,7 +182,7 @@ class MessageStore(Protocol):
 
     @property
     def redeliver_floor(self) -> int:
-        """What has an id below this may have been delivered before, though its `deliveries` do not say so.
+        """Messages with an id below this may have been delivered before, though its `deliveries` do not say so.
 
         0 for a store that was always closed cleanly. A crash raises it, and it stays: a message that a crash put in
         doubt is in doubt until it is gone, clean restarts notwithstanding.
@@ -241,7 +241,7 @@ class MessageStore(Protocol):
         """Up to `limit` messages that have expired by `now`, soonest first, as (queue, level, id)."""
 
     def levels(self) -> list[Level]:
-        """What stands where, counted from the messages themselves: once, at start."""
+        """The messages on each queue and level, counted from the messages themselves: once, at start."""
 
     def definitions(self) -> list[Definition]:
         """Every definition, in the order in which they were first made."""

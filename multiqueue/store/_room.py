@@ -95,7 +95,7 @@ class Room:
         return free * PAGE_BYTES < 2 * wanted + 64 * PAGE_BYTES
 
     def refusal(self, messages: int) -> StoreFull:
-        """What those are told for whom there is no room."""
+        """The error for a submission that there is no room for."""
         if self.is_tight:
             return StoreFull(
                 f"the disk under {str(self._file)!r} is full; messages can still be consumed; free some space on it,"

@@ -95,7 +95,7 @@ class Salvage:
         return StoreDamaged(f"{str(self.file)!r} is damaged beyond reading: {error}{missing}")
 
     def meta(self) -> dict[str, int]:
-        """What the store knows of itself; less if that is damaged."""
+        """The store's own records of itself; fewer if they are damaged."""
         try:
             return dict(self.connection.execute("SELECT key, value FROM meta").fetchall())
         except DAMAGE as error:

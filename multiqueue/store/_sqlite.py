@@ -248,7 +248,7 @@ def _closing(
     lock: DirectoryLock,
     remove: Path | None,
 ) -> Callable[[bool], object]:
-    """What lets go of everything that a store has: after a clean end SQLite removes the log, else it is left."""
+    """Let go of everything that a store has: after a clean end SQLite removes the log, else it is left."""
 
     def let_go(was_clean: bool) -> None:
         with ExitStack() as closing:  # called in the opposite order

@@ -146,7 +146,7 @@ _DAMAGED = (1, 11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB; SQLITE_ERROR: a table i
 
 
 def unreadable(file: Path, error: Exception, *, is_closed: bool = False) -> StoreError:
-    """What a reader or an opener is told when SQLite cannot read the file. `is_closed`: no connection to it is open."""
+    """The error for readers and openers when SQLite cannot read the file. `is_closed`: no connection to it is open."""
     is_text = "decode" in str(error)  # text that is none; sqlite3 gives no code for that
     if is_text or (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF in _DAMAGED:
         more = shortfall(file) if is_closed else ""
@@ -155,7 +155,7 @@ def unreadable(file: Path, error: Exception, *, is_closed: bool = False) -> Stor
 
 
 def shortfall(file: Path) -> str:
-    """What the file's own header says against it, if it does.
+    """The fault that the file's own header shows, if it does.
 
     Only while no connection is open: closing a file lets go of all locks that the process has on it.
     """

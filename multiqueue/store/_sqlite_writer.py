@@ -259,7 +259,7 @@ def _grows(submission: Submission) -> bool:
 
 
 def _refusal(error: BaseException, *submissions: Submission) -> StoreError:
-    """What is told to those whose submission cannot be stored for its own sake."""
+    """The error for a submission that cannot be stored for its own sake."""
     ids = [one.id for submission in submissions for one in submission.operations if isinstance(one, Put)]
     if getattr(error, "sqlite_errorcode", 0) in _THERE_ALREADY:
         return StoreError(f"a message is put once, and one of {ids[:5]} is stored already ({error})")

@@ -1,4 +1,4 @@
-"""Who may come in, and what they may touch.
+"""Users that may come in, and what they may touch.
 
 Promise     A password is kept as a scrypt hash, and compared in constant time. For `verify` a name that is not known
             costs as much as a wrong password. What is not permitted is refused with RabbitMQ's words.
@@ -160,7 +160,7 @@ class User:
         return cls(name, hash_password(password), allowed, loopback_only, frozenset(tags))
 
     def permissions_in(self, host: str) -> Permissions | None:
-        """What the user may do in a virtual host; None where it has no business."""
+        """The rights of the user in a virtual host; None where it has no business."""
         return self.permissions.get(host) or self.permissions.get("*")
 
 
@@ -284,7 +284,7 @@ class Access:
 
 
 class Rights:
-    """What one user may do in one virtual host; answers are remembered. One thread uses it."""
+    """The rights of one user in one virtual host; answers are remembered. One thread uses it."""
 
     _MOST = 1000  # answers that are remembered
 

@@ -123,7 +123,7 @@ class ConfigFile(_Section):
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """What the file comes to on this machine."""
+    """The settings that the file gives on this machine."""
 
     file: ConfigFile
     base: Path

@@ -110,7 +110,7 @@ class ConnectionMachine:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What both sides keep to. 0 is no limit, and no heartbeat."""
+    """The limits that both sides keep to. 0 is no limit, and no heartbeat."""
 
     channel_max: int
     frame_max: int
@@ -118,7 +118,7 @@ class Tuning:
 
 
 def tuned(offered: Tuning, answered: Tuning, least_frame: int) -> Tuning:
-    """What the answer to an offer settles: the peer may lower a limit, and choose its heartbeat. Raises
+    """The limits that the answer to an offer settles: the peer may lower a limit, and choose its heartbeat. Raises
     ConnectionFault: it raised a limit, or cannot take the least frame."""
     for name, ours, theirs in (
         ("channel_max", offered.channel_max, answered.channel_max),

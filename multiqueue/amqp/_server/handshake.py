@@ -40,7 +40,7 @@ def server_properties(version: str) -> dict[str, object]:
 
 
 class Claim(NamedTuple):
-    """Who a client says it is: by password, or (None) by the certificate it came with."""
+    """The user that a client says it is: by password, or (None) by the certificate it came with."""
 
     user: str
     password: bytes | None
@@ -58,7 +58,7 @@ class RefusedLogin(ConnectionFault):
 
 
 def claim(mechanism: str, response: bytes, offered: Iterable[str], certified: str | None) -> Claim:
-    """Who the response of a mechanism says the client is; `certified` is the name in its certificate. Raises
+    """The user that the response of a mechanism names; `certified` is the name in its certificate. Raises
     ConnectionFault: the mechanism is not offered, or the response is none."""
     if mechanism not in offered:
         raise RefusedLogin(mechanism[:40], "the mechanism is not offered")

@@ -102,7 +102,7 @@ class IoThread:
 
 
 Done = Callable[[Exception | None], object]
-"""What follows a work: it is told what the work has raised."""
+"""A callback after a work: it gets the exception that the work has raised."""
 
 
 class Piecework:

@@ -1,4 +1,4 @@
-"""What a server has of its machine: memory, disk, files, sockets, and the patience of the garbage collector.
+"""A server's share of its machine: memory, disk, files, sockets, and the patience of the garbage collector.
 
 A message on a queue is five objects in no cycle. By default the collector looks at all of them again when they have
 grown by a quarter: a third of what a durable message cost. docs/decisions/0861 has the figures.

@@ -145,7 +145,7 @@ class Server:
         return [each.figures() for each in self.connections() if each.is_open]
 
     def past(self) -> ServerPast:
-        """What has been: connections and channels that came and went. Those that are open are created, too."""
+        """Counts of connections and channels that came and went. Those that are open are created, too."""
         with self._lock:
             connections = list(self._connections)
             created, closed = self._connections_created, self._channels_closed
@@ -403,7 +403,7 @@ def _listeners(host: str, port: int, tls: ssl.SSLContext | None, tls_port: int |
 
 
 def _access(users: Iterable[User] | None, directory: Path | None) -> Access:
-    """Who may come in: `users`, and those that were made while a server ran on the directory before."""
+    """The users that may come in: `users`, and those that were made while a server ran on the directory before."""
     file = None if directory is None else UsersFile(directory)
     kept = None if file is None else file.load()
     if kept is None:

@@ -1,4 +1,4 @@
-"""What a server was started with: its limits, its patience, its certificate."""
+"""The settings of a server: its limits, its patience, its certificate."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PathLike = str | os.PathLike[str]
 def server_tls(
     certificate: PathLike, key: PathLike | None = None, *, client_ca: PathLike | None = None, required: bool = True
 ) -> ssl.SSLContext:
-    """What `serve(tls=...)` takes: TLS 1.2 or later with this certificate (PEM, with its chain).
+    """The value of `serve(tls=...)`: TLS 1.2 or later with this certificate (PEM, with its chain).
 
     With `client_ca` clients are asked for a certificate that it signed, and refused without one unless `required` is
     False; a client that has one may log in as its common name, by the mechanism EXTERNAL.

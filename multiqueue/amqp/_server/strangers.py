@@ -113,7 +113,7 @@ class Newcomers:
 
 
 def network_of(address: str) -> str:
-    """What counts as one address: itself, or the first half of one of IPv6, which is what a site is given."""
+    """The address that a peer is counted by: itself, or the first half of one of IPv6, which a site is given."""
     if ":" not in address:
         return address
     try:

@@ -26,7 +26,7 @@ from .consumer import Held
 from .effects import PIECE
 
 Settle = Literal["accept", "release", "reject"]
-"""What becomes of messages: the verb of their queue."""
+"""The settlement of messages: the verb of their queue."""
 
 
 class _Holder:

@@ -121,7 +121,7 @@ _HEADER_START: Final = Struct(">HHQ")  # class, weight, size of the body
 
 
 class HeartbeatMonitor:
-    """Who was silent for how long, in half periods. Told of time by `tick`, once per half a period.
+    """The silence of both sides, in half periods. Told of time by `tick`, once per half a period.
 
     Any frame counts as a heartbeat. A peer that sent nothing for two whole periods is gone; we send a heartbeat
     in a half period in which we sent nothing else. Any thread sets `heard` and `said`; one that is lost because `tick`

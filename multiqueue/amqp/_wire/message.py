@@ -135,7 +135,7 @@ def _set_rest(message: WireMessage, rest: tuple[object, ...]) -> None:
 
 
 class Digest(NamedTuple):
-    """What publishing has to know of a block of properties."""
+    """A block of properties as publishing needs it."""
 
     persistent: bool
     expiration: float | None

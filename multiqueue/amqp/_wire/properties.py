@@ -109,7 +109,7 @@ def property_flags(data: bytes) -> int:
 
 
 def decode_properties(data: bytes) -> Properties:
-    """What is set in a block.
+    """The properties that are set in a block.
 
     Raises:
         MalformedFrame: it is cut off, does not decode, or goes on after its last value.

@@ -1,1 +1,1 @@
-"""What every part of the room may know: messages, settings, outcomes, credit, errors, and the ports between parts."""
+"""The words of every part of the room: messages, settings, outcomes, credit, errors, and the ports between parts."""

@@ -1,4 +1,4 @@
-"""What the broker refuses, each with the reply code and text an AMQP 0-9-1 peer knows.
+"""The broker's refusals, each with the reply code and text an AMQP 0-9-1 peer knows.
 
 The type says whose fault it was; `reply_code` and `reply_text` are what a wire server sends, in RabbitMQ's
 words, so that a client written against RabbitMQ reads the text it expects. `closes` says how far the damage

@@ -16,7 +16,7 @@ from typing import Any, Final
 from .settings import QueueKind, QueueSettings
 
 MakeEntryList = Callable[[QueueSettings], Any]
-"""What makes a new, empty `EntryList`; what it has made is looked at when a queue asks for it."""
+"""A factory of new, empty `EntryList`s; a queue that asks for one checks it."""
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,254}")
 _OURS: Final = tuple(kind.value for kind in QueueKind)
@@ -62,6 +62,6 @@ def known_queue_kinds() -> tuple[str, ...]:
 
 
 def maker_of(name: str) -> MakeEntryList | None:
-    """What makes the lists of a registered kind; None when it is not registered."""
+    """The factory of a registered kind's lists; None when it is not registered."""
     with _lock:
         return _registered.get(name)

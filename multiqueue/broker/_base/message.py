@@ -1,4 +1,4 @@
-"""What is published: a body, where it is to go, and the properties an AMQP peer knows.
+"""A message as it is published: a body, where it is to go, and the properties an AMQP peer knows.
 
 A message is immutable and knows no queue. What happens to it on a queue (who holds it, how often it was
 delivered) is the business of the queue's entry, so one message can stand on many queues at once.
@@ -22,7 +22,7 @@ def _no_headers() -> Mapping[str, object]:
 
 
 class WireForm:
-    """What a message's properties were on the wire that brought it, so that an unchanged one leaves as it came.
+    """A message's properties in the bytes that brought it, so that an unchanged one leaves as it came.
 
     `block` is the properties as they came; the room that knows the wire takes from it what is still the same.
     `kept` is the same block where fields alone would not give it again, and None where they would: what a store

@@ -81,7 +81,7 @@ def encode_message(message: Message, held_until: float | None = None, *, in_doub
 
 @lru_cache(maxsize=1024)
 def _address_alone(routing_key: str, exchange: str, persistent: bool) -> bytes:
-    """What a message without other properties comes to: most have one of few addresses."""
+    """A message without other properties, encoded: most have one of few addresses."""
     fields: dict[str, object] = {}
     if routing_key:
         fields["k"] = routing_key

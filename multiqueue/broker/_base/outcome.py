@@ -1,4 +1,4 @@
-"""What a put came to, and why a message left its queue other than by being consumed."""
+"""Outcomes of a put, and reasons for which a message leaves its queue other than by being consumed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class PutOutcome(Enum):
-    """What a queue did with a message."""
+    """The outcome of putting a message on a queue."""
 
     ENQUEUED = "enqueued"
     THROTTLED = "throttled"  # enqueued, but over the limit: wait for room before the next one

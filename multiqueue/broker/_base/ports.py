@@ -1,4 +1,4 @@
-"""What parts of this room pass to each other where neither may import the other."""
+"""Types that parts of this room pass to each other where neither may import the other."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AT_ONCE: Final = -math.inf  # the time of a visit by housekeeping at the next in
 
 
 class Kept(Protocol):
-    """What housekeeping needs of a queue or host that it visits."""
+    """A queue or host that housekeeping visits."""
 
     @property
     def is_deleted(self) -> bool: ...

@@ -1,4 +1,4 @@
-"""What a broker queue was declared with: its kind, its limits and its policies, checked once."""
+"""The settings of a broker queue: its kind, its limits and its policies, checked once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class QueueKind(Enum):
 
 
 class Overflow(Enum):
-    """What a queue at its depth limit does with the next message."""
+    """How a queue at its depth limit treats the next message."""
 
     NONE = "none"  # the limit is for alerts and statistics only
     RING = "ring"  # the least significant, oldest entry goes (RabbitMQ: drop-head)

@@ -12,7 +12,7 @@ from functools import partial
 
 
 class Here(threading.local):
-    """What the present thread is."""
+    """The role of the present thread."""
 
     follows_commit = 0  # a store's, running what follows a commit, so many calls deep
     serves_many = False

@@ -42,7 +42,7 @@ class Delivery:
 
 
 class Holder(Protocol):
-    """Who settles deliveries: a `ConsumerTarget` or a `Getter`."""
+    """The settler of deliveries: a `ConsumerTarget` or a `Getter`."""
 
     def accept(self, *deliveries: Any) -> None: ...
     def release(self, *deliveries: Any, refused: bool = False) -> None: ...
@@ -66,7 +66,7 @@ class Received:
 
     @property
     def message(self) -> Message:
-        """What was published, with its headers and properties. It is not a copy: change nothing in it."""
+        """The message as it was published, with its headers and properties. It is not a copy: change nothing in it."""
         return self.delivery.message
 
     @property

@@ -26,7 +26,7 @@ _log = logging.getLogger("multiqueue.broker")
 
 
 class Scheduled(Hashable, Protocol):
-    """What a scheduler runs: see `CallbackSubscription`."""
+    """A task of a scheduler: see `CallbackSubscription`."""
 
     name: str
 

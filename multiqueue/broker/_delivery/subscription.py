@@ -54,7 +54,7 @@ def _log_error(received: Received, error: Exception) -> None:
 
 
 class Subscription:
-    """What consumes from queues until it is closed, or its queues are gone. Any thread may call any method."""
+    """A consumer of queues until it is closed, or its queues are gone. Any thread may call any method."""
 
     def __init__(self, target: ConsumerTarget, on_closed: Callable[[Subscription], None]) -> None:
         self._target = target
@@ -84,7 +84,7 @@ class Subscription:
         self._target.resume()
 
     def unsettled(self) -> list[Received]:
-        """What was received and not settled, in order."""
+        """The messages that were received and not settled, in order."""
         return [Received(self._target, delivery) for delivery in self._target.unsettled()]
 
     def close(self, timeout: float | None = None) -> None:

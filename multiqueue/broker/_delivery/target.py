@@ -174,7 +174,7 @@ class ConsumerTarget:
         self._settle(deliveries, "reject")
 
     def unsettled(self) -> list[Delivery]:
-        """What was delivered and not settled, in order of delivery."""
+        """The deliveries that are not settled, in order of delivery."""
         with self._lock:
             return list(self._unsettled)
 

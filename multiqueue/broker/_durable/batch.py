@@ -133,7 +133,7 @@ class Submission:
         self.operations.append(Delete((number,)))
 
     def then(self, action: Callable[[], object], otherwise: Callable[[], object] | None = None) -> None:
-        """What else follows the commit, in its turn among the messages; and what a refusal."""
+        """Add a callback for the commit, in its turn among the messages, and one for a refusal."""
         self._steps.append(_Step(action) if otherwise is None else _Step(action, otherwise))
 
     def submit(self) -> Commit | None:
@@ -178,7 +178,7 @@ class Submission:
 
     @property
     def parts(self) -> list[Sequence[Operation]]:
-        """What is stored whole or refused alone: all of it. For a run."""
+        """The parts that are stored whole or refused alone: all of it as one. For a run."""
         return [self.operations]
 
     def conclude(self, refused: Mapping[int, StoreError]) -> None:
@@ -236,7 +236,7 @@ class Arrivals:
 
     @property
     def parts(self) -> list[Sequence[Operation]]:
-        """What is stored whole or refused alone: each message."""
+        """The parts that are stored whole or refused alone: each message."""
         return [(put,) for put in self._puts]
 
     def withdraw(self) -> None:

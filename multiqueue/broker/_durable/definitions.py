@@ -1,4 +1,4 @@
-"""What a store keeps of exchanges, queues and bindings: a document for each, and back.
+"""Exchanges, queues and bindings as a store keeps them: a document for each, and back.
 
 Kept: what is durable and not exclusive; of a binding both ends must be. Documents are JSON, see `_base/json_values`. A
 queue's has its number in the store and of its settings what differs from the usual, so a setting that is added later
@@ -61,7 +61,7 @@ def definition_of(declared: Declared) -> Define:
 
 
 def undefinition_of(declared: Declared) -> Undefine:
-    """What undoes `definition_of`."""
+    """The inverse of `definition_of`."""
     return Undefine(*_place_of(declared))
 
 

@@ -47,7 +47,7 @@ _LEAST_GAP: Final = 0.05  # seconds: every queue of the virtual host asks, and o
 
 @dataclass(slots=True, eq=False)
 class _Change:
-    """What a submission does to memory. One small object: thousands of them wait for one commit."""
+    """The effect of a submission on memory. One small object: thousands of them wait for one commit."""
 
     memory: MemoryManager
     writing: int  # bytes

@@ -47,7 +47,7 @@ class StoredTopology(Topology):
         self._is_recovering = True  # what is added now came from the store
 
     def recover(self, make_queue: Callable[[definitions.KeptQueue], BrokerQueue]) -> None:
-        """What the store has becomes exchanges, queues, bindings and messages again, on the thread that makes the host.
+        """Make exchanges, queues, bindings and messages of what the store has, on the thread that makes the host.
 
         Reads definitions and the count of each queue; how much of a queue's messages is read at once is the queue's own
         business. What a crash left half deleted, the messages of a queue without a definition, is deleted now.

@@ -34,7 +34,7 @@ from .virtual_host import MEMORY_LIMIT, VirtualHost, VirtualHostStatistics
 
 
 class Front(Protocol):
-    """What listens for a broker."""
+    """A server that listens for a broker."""
 
     def close(self, timeout: float) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What is declared in a virtual host, and by which rules: RabbitMQ's, for names, equivalence and refusals.
+"""Declarations in a virtual host, and their rules: RabbitMQ's, for names, equivalence and refusals.
 
 Promise     A call that raises has changed nothing. Declaring what is there as it is, binding twice, deleting or
             unbinding what is not there: all of that is no error.

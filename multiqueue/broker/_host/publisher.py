@@ -36,7 +36,7 @@ _SHARE: Final = 1 / 16  # of the memory limit: as much at most
 _ENQUEUED: Final = PutOutcome.ENQUEUED
 
 Tell = Callable[[list[tuple[object, bool]]], object]
-"""What is called with the tags of messages, each with whether a store has refused it."""
+"""A callback that takes the tags of messages, each with whether a store has refused it."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -98,7 +98,7 @@ class Run:
 
 
 class Sent(NamedTuple):
-    """What became of a message at once: queues that ask its publisher to wait for room, and the run that has it.
+    """The immediate outcome of a message: queues that ask its publisher to wait for room, and the run that has it.
 
     Without a `run` it is where it should be. With one, its tag is told when the store has committed or refused it.
     """

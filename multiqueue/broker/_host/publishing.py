@@ -174,7 +174,7 @@ class Publishing:
         mandatory: bool,
         commit: Commit | None = None,
     ) -> Published:
-        """What a put came to when it is not simply on every queue; raises as `publish`.
+        """The outcome of a put that is not simply on every queue; raises as `publish`.
 
         `accepted` queues have it, besides those that `otherwise` says have.
         """

@@ -40,7 +40,7 @@ _Outcomes = list[tuple["BrokerQueue", PutOutcome]]
 
 @dataclass(eq=False, repr=False)
 class Transaction:
-    """What one client does between two commits; made by `VirtualHost.transaction`.
+    """The publishes and settlements of one client between two commits; made by `VirtualHost.transaction`.
 
     As a context manager it commits at the end of the block, and rolls back when an exception leaves it.
     """

@@ -1,4 +1,4 @@
-"""What a program says to a virtual host: publish, get, consume, subscribe; declaring and binding come from below.
+"""A program's calls to a virtual host: publish, get, consume, subscribe; declaring and binding come from below.
 
 A `VirtualHost` has these verbs, and a `Broker` has them for its virtual host `/`: both by this class, over the same
 parts. The parts have the state: see `publishing`, and `Receiving` for how messages come out.
@@ -55,7 +55,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 
 class Receiving:
-    """Who consumes in one virtual host."""
+    """The consumers of one virtual host."""
 
     def __init__(self) -> None:
         self.getter: Getter = Getter()

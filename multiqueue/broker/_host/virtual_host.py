@@ -159,12 +159,12 @@ class VirtualHost(Verbs):
         self._memory.limit = limit
 
     def memory_statistics(self) -> MemoryStatistics:
-        """Who uses the memory, and how far each consumer's list is in it."""
+        """The users of the memory, and how far each consumer's list is in it."""
         return self._memory.statistics()
 
     @property
     def store(self) -> MessageStore | None:
-        """What keeps this virtual host, None when it lives in memory."""
+        """The store that keeps this virtual host, None when it lives in memory."""
         return self._store
 
     def check_open(self) -> None:

@@ -51,7 +51,7 @@ class Assignments:
         return None if assignment is None else assignment.target
 
     def share_of(self, owner: object) -> Share | None:
-        """What is set aside for a consumer; None for an owner of another kind, and for one that has left."""
+        """The room that is set aside for a consumer; None for an owner of another kind, and for one that has left."""
         if not isinstance(owner, QueueConsumer):
             return None
         assignment = self._assignments.get(owner)

@@ -1,4 +1,4 @@
-"""What a queue that has begun to page keeps in memory still, until it is adopted piece by piece.
+"""Messages that a queue which has begun to page still keeps in memory, until it adopts them piece by piece.
 
 Promise     All of it stands behind what was adopted, so readers are given first what is first. No reader is given any
             of this; consumers settle what they had before, and expiry and management take from it as from any list.

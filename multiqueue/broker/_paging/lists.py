@@ -1,4 +1,4 @@
-"""What happens to messages, and what that does to target lists, caches and accounts.
+"""Events of messages, and their effect on target lists, caches and accounts.
 
 Promise     docs/design/bounded-memory.md has the numbered ones, 3 to 6 above all.
 State       Guarded by the memory manager's lock. Events in, changes out: no I/O, no threads, no clock, and no

@@ -27,7 +27,7 @@ _HEAD_SHARE: Final = 1 / 2  # of the budget: what the heads of all queues that w
 
 
 class LoadKind(Enum):
-    """What a load does."""
+    """The state of a load."""
 
     BODIES = "bodies"  # read what the list names
     PAGE = "page"  # look for more of what the list wants
@@ -228,7 +228,7 @@ class Loads:
         self._note_unbacked(load)
 
     def _note_unbacked(self, load: Load) -> None:
-        """What belongs to a page and is in memory alone."""
+        """The messages that belong to a page and are in memory alone."""
         area = load.area
         unbacked = area.unbacked.between(load.after, load.through, load.limit + 1)
         if len(unbacked) > load.limit:
@@ -241,7 +241,7 @@ class Loads:
         return reaches and not target.selective and target.mark == END
 
     def _raise_without_load(self, target: TargetList) -> None:
-        """What is in memory already only changes its account."""
+        """Change the account of a message that is in memory already."""
         slots = target.area.slots
         while target.mark < END:
             slot = slots[target.mark]

@@ -1,4 +1,4 @@
-"""Who is there: areas and lists that come and go, what reads an area, and the share of each list.
+"""Members of the memory: areas and lists that come and go, the readers of an area, and the share of each list.
 
 Promise     A list that is admitted has room as long as it has credit: for the first line of its list, for a record
             of each message that it has, and for two of the largest messages.
@@ -146,7 +146,7 @@ class PagingMembers(PagingBudget):
             )
 
     def affordable(self, credit: int) -> int:
-        """What of a consumer's credit can be set aside beside a list of its own: all or nothing.
+        """The part of a consumer's credit that can be set aside beside a list of its own: all or nothing.
 
         A consumer from before its queue paged cannot be refused. Its credit is a permission: where it does not fit,
         nothing is set aside, as for a consumer without a bound.
@@ -191,7 +191,7 @@ class PagingMembers(PagingBudget):
         self.wanting.pop(target, None)
 
     def _extend_head(self, target: TargetList) -> None:
-        """What this list has at its head goes to the head cache. The list has everything ready up to its scan."""
+        """Give the head of this list to the head cache. The list has everything ready up to its scan."""
         area = target.area
         # Not of a further level: what stands before it may not be looked at yet.
         entries = target.entries

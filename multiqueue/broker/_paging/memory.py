@@ -42,7 +42,7 @@ _WRITING_SHARE: Final = 1 / 8  # of the budget: what waits for its commit; beyon
 
 
 class AreaReader(Protocol):
-    """What can read an area: a paged queue."""
+    """A reader of an area: a paged queue."""
 
     number: int  # the queue's in the store
 
@@ -264,7 +264,7 @@ class MemoryManager:
         return load is not None or target in served
 
     def _refusal_locked(self, target: TargetList) -> ConsumerNotAdmitted | None:
-        """What to tell a get whose list has no load: that there is no room for one, and will be none by itself."""
+        """The error for a get whose list has no load: that there is no room for one, and will be none by itself."""
         paging = self.paging
         if target not in paging.wanting or paging.amounts[Account.LOADING] or self._on_the_way:
             return None

@@ -55,7 +55,7 @@ def _levels_of(settings: QueueSettings) -> int:
 
 
 class PagedQueue(Protocol):
-    """What a queue that pages does when its lock is free."""
+    """The work of a queue that pages when its lock is free."""
 
     def catch_up(self) -> object:
         """Adopt what is not adopted, and give the store what is in memory alone."""
@@ -64,14 +64,14 @@ class PagedQueue(Protocol):
         """Evict what is above the limit of a ring."""
 
     def report_loss(self, consumer: QueueConsumer) -> object:
-        """What is counted is not to be had: tell, and cancel the consumers that would wait for it."""
+        """Tell that counted messages are lost, and cancel the consumers that would wait for it."""
 
     def keep_in_memory(self) -> object:
         """Page no longer, should nothing be on the queue."""
 
 
 class _Past(NamedTuple):
-    """What has happened to an entry."""
+    """An event in the life of an entry."""
 
     deliveries: int
     refused_by: set[int] | None

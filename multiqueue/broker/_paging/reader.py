@@ -142,7 +142,7 @@ class PagedReader:
     # -- loads
 
     def perform(self, load: Load) -> tuple[list[Found], int]:
-        """What a load asks for, and how far it looked."""
+        """The range that a load asks for, and how far it looked."""
         if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
             return self._page(load)
         in_memory = _payloads(load)
@@ -201,7 +201,7 @@ class PagedReader:
     def _found_in_memory(
         self, in_memory: dict[int, Entry], headers: Container[int], selector: Predicate | None
     ) -> list[Found]:
-        """What the store did not have, of what the selector wants."""
+        """The wanted messages that the store did not have."""
         return [
             Found(position, cost_of(entry.message, entry.size), entry)
             for position, entry in in_memory.items()
@@ -267,7 +267,7 @@ class PagedReader:
     # -- everything, a page at a time
 
     def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
-        """What stands on the queue now, page by page in service order; `lowest_first` turns the levels round.
+        """The messages on the queue now, page by page in service order; `lowest_first` turns the levels round.
 
         Entries that somebody has are the very objects that he has. Ready ones may be objects made for this: claim one
         before the next page is asked for.
@@ -338,7 +338,7 @@ class PagedReader:
         return entry
 
     def _read(self, position: int, decode: Callable[[], _T]) -> _T | None:
-        """What a row decodes to; None where it is damaged, which must not stop the queue."""
+        """The message of a row; None where it is damaged, which must not stop the queue."""
         try:
             return decode()
         except Exception as error:  # noqa: BLE001  # it is logged
@@ -351,7 +351,7 @@ class PagedReader:
 
 
 def _payloads(load: Load) -> dict[int, Entry]:
-    """What memory alone had when the load was planned; to be asked before the store is read.
+    """The messages that memory alone had when the load was planned; to be asked before the store is read.
 
     What has no payload any more was written out since, so that the store shows it, unless it is gone.
     """

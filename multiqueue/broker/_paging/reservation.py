@@ -1,4 +1,4 @@
-"""What queues that keep everything in memory take of the budget, and how it is got back.
+"""The share of the budget that queues take which keep everything in memory, and how they give it back.
 
 Promise     A queue's reservation covers what is on it, but for a message that joins just now: it is made in steps,
             so that most puts do not ask. When no more is to be had, the largest queues that can page are made to, until

@@ -44,7 +44,7 @@ _log = logging.getLogger("multiqueue.broker")
 
 
 class _Period(NamedTuple):
-    """What a queue has from when it begins to page until it is back in memory."""
+    """The paging of one queue, from when it begins until the queue is back in memory."""
 
     source: PagedEntries
     reader: PagedReader

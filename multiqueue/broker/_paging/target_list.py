@@ -41,7 +41,7 @@ class Account(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What is set aside for one consumer: room for a record of each message that its credit lets it have."""
+    """The room that is set aside for one consumer: for a record of each message that its credit lets it have."""
 
     credit: int  # 0 for one whose credit has no bound, or that has left its list
     held: int = 0  # records of the messages that it has
@@ -77,7 +77,7 @@ class Slot:
 
 @dataclass(slots=True, eq=False, repr=False)
 class TargetList:
-    """What the consumers of one area that want the same things are to be given, in order."""
+    """The messages for the consumers of one area that want the same ones, in order."""
 
     area: Area
     label: str
@@ -175,7 +175,7 @@ class Area:
         self.last = [level << LEVEL_SHIFT for level in range(levels)]
 
     def cache(self, account: Account) -> Positions:
-        """What is charged to PENDING or to HEAD."""
+        """The bytes that are charged to PENDING or to HEAD."""
         return self.pending if account is Account.PENDING else self.head
 
     def positions_of(self, number: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""What an administrator does to the messages of a queue: purge, move, copy, delete, browse, change priority.
+"""An administrator's verbs for the messages of a queue: purge, move, copy, delete, browse, change priority.
 
 Promise     Only ready entries are touched, unless `steal` takes those that consumers have and have not
             settled. Each message is where it was or where it should be, never in both places and, while the
@@ -90,7 +90,7 @@ class ResidentWalk:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Administration:
-    """What an administrator does to one queue. The methods are those of `BrokerQueue`, which says what they do."""
+    """An administrator's verbs for one queue. The methods are those of `BrokerQueue`, which says what they do."""
 
     _queue: MoveTarget
     _state: QueueState

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Callbacks:
-    """What one broker queue calls. `on_error(action, error)` is told what failed."""
+    """The callbacks of one broker queue. `on_error(action, error)` is told what failed."""
 
     _on_error: Callable[[str, Exception], object]
 

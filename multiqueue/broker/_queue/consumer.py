@@ -41,7 +41,7 @@ class ConsumerState(IntEnum):
 
 
 class Interest(IntEnum):
-    """What can move a consumer from list to list."""
+    """An event that can move a consumer from list to list."""
 
     ADD = 0
     WANT = 1
@@ -68,7 +68,7 @@ _IDLE: Final = (_C.INTERESTED, _C.NON_ACQUIRING)
 
 
 class ConsumerQueue(EntryQueue, Protocol):
-    """What a consumer's owner asks of its queue: see `BrokerQueue`."""
+    """A queue as the owner of a consumer sees it: see `BrokerQueue`."""
 
     def deliver_messages(
         self, consumer: QueueConsumer, most: int, most_bytes: int = ..., *, may_end: bool = False

@@ -48,7 +48,7 @@ class ReturnLog:
         self._base = self.end
 
     def since(self, seen: int) -> Sequence[Position] | None:
-        """What was added after a reader last looked; None when that is forgotten."""
+        """The entries that were added after a reader last looked; None when they are forgotten."""
         return self._positions[seen - self._base :] if seen >= self._base else None
 
 
@@ -69,7 +69,7 @@ class Reader:
 
     @property
     def owner(self) -> object:
-        """Who owns what is read, as message groups see it."""
+        """The owner of the entries that are read, as message groups see it."""
         return self.owner_of_get or self
 
     def revisit(self, entry: Entry) -> None:

@@ -1,4 +1,4 @@
-"""What follows when an entry has left its queue for good: its row goes, and its message to the dead letters.
+"""The end of an entry that has left its queue for good: its row goes, and its message to the dead letters.
 
 Promise     The dead letter of a stored message and the end of its row are one commit. One that cannot be dead-lettered
             stays where it is stored.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Chain(threading.local):
-    """What a thread still has to dead-letter.
+    """The entries that a thread still has to dead-letter.
 
     Dead-lettering puts messages on other queues, whose limits may send others on. Each goes to the end of this
     line instead of onto the stack, so a long chain is a loop.

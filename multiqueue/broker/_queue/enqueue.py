@@ -311,7 +311,7 @@ class Enqueuer:
         return self._callbacks.wanting(candidates, entry.message)
 
     def have_arrived(self, entries: Sequence[Entry], offers: Offers, after: After) -> None:
-        """What follows a put, the lock being free; `offers` are those of `QueueState.choose_for`."""
+        """Finish a put, the lock being free; `offers` are those of `QueueState.choose_for`."""
         if after:
             self._callbacks.act(after)
         for entry, candidates in offers:

@@ -35,7 +35,7 @@ class EntryState(IntEnum):
 
 
 class Step(IntEnum):
-    """What can happen to an entry. Each fits in four bits, as the history of an entry is kept."""
+    """An event in the life of an entry. Each fits in four bits, as the history of an entry is kept."""
 
     PUT = 1
     HOLD = 2
@@ -108,7 +108,7 @@ class IllegalStep(MultiQueueError, RuntimeError):
 
 
 class EntryQueue(Protocol):
-    """What the owner of an entry asks of its queue: see `BrokerQueue`."""
+    """A queue as the owner of an entry sees it: see `BrokerQueue`."""
 
     name: str
     settings: QueueSettings

@@ -1,4 +1,4 @@
-"""What every kind of queue asks of its entry list.
+"""The protocol of entry lists, which every kind of queue has.
 
 The kinds of this room are in `_queue/entry_list_kinds`; programs register theirs (`_base/kinds`), and derive their
 tests from `multiqueue.testing.contracts.EntryListContract`.
@@ -28,7 +28,7 @@ class EntryList(Protocol):
     start: ClassVar[Position] = -1
 
     def key_of(self, message: Message) -> Key:
-        """What the list will order this message by: a number, text or None, found as `entry.key` by `add`.
+        """The key by which the list will order this message: a number, text or None, found as `entry.key` by `add`.
 
         Reads the message, whose headers are anybody's objects, so no lock is held. May run for a message that is never
         added, and on many threads at once.

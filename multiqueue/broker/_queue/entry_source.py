@@ -36,7 +36,7 @@ Doubt = tuple[Entry, QueueConsumer, str]
 
 
 class QueueRules(Protocol):
-    """What a source asks of its queue, under the queue's lock: see `QueueState`."""
+    """A source's questions to its queue, under the queue's lock: see `QueueState`."""
 
     settings: QueueSettings
     counters: Counters
@@ -121,7 +121,7 @@ class EntrySource(Protocol):
         """The first entry this reader can have; it stays before that one. None when there is none now."""
 
     def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
-        """What `next_for` would give one after the other: `most` entries, or fewer. Empty when there is none now."""
+        """The entries that `next_for` would give one after the other: `most`, or fewer. Empty if there is none now."""
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """Move a reader past the entry that `next_for` just gave it, or past that of a run, and those before."""
@@ -141,7 +141,7 @@ class EntrySource(Protocol):
         """A consumer is gone."""
 
     def restart_readers(self) -> None:
-        """What readers have passed over may be theirs now."""
+        """Tell readers that an entry they have passed over may be theirs now."""
 
     def demand_changed(self, reader: Reader, *, willing: bool) -> None:
         """A reader has credit and wants work now, or does not."""

@@ -21,7 +21,7 @@ _LARGEST_BATCH: Final = 64  # entries a selector is asked about between two hold
 
 @dataclass(eq=False, repr=False, slots=True)
 class FilteredPull:
-    """What one queue does when a consumer pulls and has a selector, or one of higher priority has."""
+    """The pull of one queue for a consumer that has a selector, or one of higher priority has."""
 
     _state: QueueState
     _callbacks: Callbacks

@@ -1,4 +1,4 @@
-"""What a broker queue asks of its store and of its memory, which stand above it."""
+"""A broker queue's view of its store and of its memory, which stand above it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MoveTarget(StoredQueue, Protocol):
 
 
 class Batch(Protocol):
-    """What is stored together, all or nothing, and what follows: see `_durable.batch.Submission`."""
+    """Operations that are stored together, all or nothing, and their callbacks: see `_durable.batch.Submission`."""
 
     def put(
         self, queue: StoredQueue, message: Message, *, immediate: bool = False, like: Entry | None = None
@@ -121,7 +121,7 @@ class Rows(Protocol):
 
 
 class Pager(Protocol):
-    """What lets a queue page: its `Spill`. Nothing of it is called under the queue's lock."""
+    """The part that lets a queue page: its `Spill`. Nothing of it is called under the queue's lock."""
 
     def recover(self, levels: Iterable[Level]) -> bool:
         """Take in what a store has by its figures alone; False where the entries themselves are needed."""
@@ -162,7 +162,7 @@ class Walk(Protocol):
     """A way through everything on a queue, for management, under no lock."""
 
     def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
-        """What stands on the queue now, in batches; without `bodies`, what has to be read may have none."""
+        """The messages on the queue now, in batches; without `bodies`, what has to be read may have none."""
 
     def purge(self, stop: Callable[[], bool]) -> int:
         """Delete what is ready and stands on the queue now; returns how many messages that was."""

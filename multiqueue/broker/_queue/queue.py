@@ -276,7 +276,7 @@ class BrokerQueue:
         return entry
 
     def _get_now(self, owner: object, auto_accept: bool) -> tuple[Entry | None, bool]:
-        """What can be had from memory, and whether a look into the store may bring something."""
+        """The entry that memory has, and whether a look into the store may bring something."""
         after: After = []
         with self._lock:
             found = self.state.get(owner, after, auto_accept=auto_accept)

@@ -1,4 +1,4 @@
-"""What a broker queue decides: who is notified of an entry, who may take it, who gets the baton.
+"""The decisions of a broker queue: which consumer is notified of an entry, which may take it, which gets the baton.
 
 Promise     No lost wake-up: while an entry is available and an interested consumer could take it, some consumer is
             NOTIFIED; and a NOTIFIED one either takes an entry or passes the baton. "Who is told" in
@@ -48,7 +48,7 @@ def nap() -> None:
 
 
 class QueueCalls(Protocol):
-    """What is called of the queue when the lock is free; and `visit_by`, under it. See `BrokerQueue`."""
+    """Methods of the queue that are called when the lock is free; and `visit_by`, under it. See `BrokerQueue`."""
 
     def visit_by(self, when: float) -> None: ...
 
@@ -65,7 +65,7 @@ class QueueCalls(Protocol):
 
 @dataclass(eq=False, repr=False)
 class Clearing:
-    """What stood on a deleted queue, and goes piece by piece: a million messages would hold up everybody at once."""
+    """The entries of a deleted queue, which go piece by piece: a million at once would hold up every other thread."""
 
     _lock: HeldLock
     _source: EntrySource
@@ -305,7 +305,7 @@ class QueueState:
             self.consumers.move(consumer, Interest.UNNOTIFY)
 
     def get(self, owner: object, after: After, *, auto_accept: bool) -> tuple[Entry | None, bool]:
-        """What an owner that is no consumer can have from memory, and whether a look into a store may bring more."""
+        """An entry in memory for an owner that is no consumer, and whether a look into a store may bring more."""
         if self.deleted:
             return None, False
         source = self.source
@@ -512,7 +512,7 @@ class QueueState:
         return is_more
 
     def _let_go(self, after: After) -> None:
-        """What is ready cannot be taken any more: it goes when the lock is free."""
+        """Make what is ready unavailable: it goes when the lock is free."""
         self.counters.let_go_of_ready()
         self.source.close(after)
         after.append(partial(self._calls.clear, Clearing(self.lock, self.source)))

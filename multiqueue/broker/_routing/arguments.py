@@ -1,4 +1,4 @@
-"""What users of RabbitMQ and of Qpid write into arguments, as the settings of this broker.
+"""Arguments as users of RabbitMQ and of Qpid write them, read as the settings of this broker.
 
 Qpid's names are there for what RabbitMQ lacks. Times in arguments are milliseconds, as both count. A name that is not
 known is kept with the queue and otherwise ignored. A further argument is one more row in `_ARGUMENTS`.
@@ -232,7 +232,7 @@ def _is_set(arguments: Mapping[str, object], name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerArguments:
-    """What a consumer's arguments ask for: `x-priority` and `x-filter-jms-selector`."""
+    """A consumer's arguments: `x-priority` and `x-filter-jms-selector`."""
 
     priority: int = 0
     selector: Selector | None = None

@@ -1,4 +1,4 @@
-"""What becomes of a message that is dead-lettered: its next address, and the record of how it got there.
+"""A message that is dead-lettered: its next address, and the record of how it got there.
 
 The record is RabbitMQ's `x-death` header: one table per queue and reason, the latest first, with `count`,
 `reason`, `queue`, `exchange`, `routing-keys`, `time`, and `original-expiration` when the message had a time to

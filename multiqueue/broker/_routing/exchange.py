@@ -107,7 +107,7 @@ EXCHANGE_TYPES: dict[str, ExchangeType] = {
 
 
 def binding_condition(exchange: Exchange, arguments: Mapping[str, object]) -> Condition | None:
-    """What a binding with these arguments asks of a message: its exchange type's condition, and its selector.
+    """The conditions of a binding with these arguments on a message: its exchange type's condition, and its selector.
 
     Raises:
         PreconditionFailed, SelectorError: an argument that does not fit.

@@ -19,7 +19,7 @@ ANY_WORDS = "#"
 
 
 class Keyed(Protocol):
-    """What a set of bindings knows of one."""
+    """One binding as its set keeps it."""
 
     @property
     def routing_key(self) -> str: ...

@@ -46,7 +46,7 @@ Declared: TypeAlias = "DeclaredQueue | Exchange | Binding"
 
 
 class Topology:
-    """What is declared and bound in one virtual host. Any thread may call any method; none blocks."""
+    """The exchanges, queues and bindings of one virtual host. Any thread may call any method; none blocks."""
 
     def __init__(self, virtual_host: str) -> None:
         self.virtual_host = virtual_host

@@ -1,4 +1,4 @@
-"""What a selector's operators do to a message: functions that make functions.
+"""The operators of a selector: functions that make functions of a message.
 
 Each maker takes the evaluators of its operands and returns one evaluator, so that a parsed selector is one
 call per message. `None` is SQL's NULL in a value and UNKNOWN in a condition; the three-valued logic is that

@@ -1,4 +1,4 @@
-"""What can go wrong with a connection, a channel or a message; the type says whether trying again can help.
+"""Errors of a connection, a channel or a message; the type says whether trying again can help.
 
 An exception that a callback raised goes to a handler with a name, never into silence. Handlers run on the thread of
 the callback, under no lock, and may do what a callback may: settle the message, close the channel. Give one to

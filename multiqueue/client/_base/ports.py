@@ -1,4 +1,4 @@
-"""What lower parts of the client call on a channel or connection: so no part imports its whole."""
+"""A channel and a connection as lower parts of the client see them: so no part imports its whole."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class Host(Protocol):
 
 
 class QueueDeclared(NamedTuple):
-    """What the server says of a queue. `message_count` counts those that are ready to be delivered."""
+    """The server's answer on a queue. `message_count` counts those that are ready to be delivered."""
 
     queue: str
     message_count: int

@@ -33,7 +33,7 @@ from .settlements import DeliveryTags
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRequest:
-    """What was asked for, to be asked for again after a recovery."""
+    """A consumer as it was asked for, to be asked for again after a recovery."""
 
     queue: str
     tag: str

@@ -22,7 +22,7 @@ from .._link.link import Link
 
 @dataclass(eq=False, repr=False)
 class Lifecycle:
-    """What the parts of one channel share. `recovers` says whether a connection that is lost comes back."""
+    """The state that the parts of one channel share. `recovers` says whether a connection that is lost comes back."""
 
     label: str
     number: int

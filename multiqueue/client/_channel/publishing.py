@@ -78,7 +78,7 @@ def _tell(loop: asyncio.AbstractEventLoop, answered: asyncio.Event) -> None:
 
 
 class Publication(NamedTuple):
-    """What was published, as it can be published again, and who waits for the answer."""
+    """A message as it can be published again, and the future that waits for its answer."""
 
     exchange: str
     routing_key: str

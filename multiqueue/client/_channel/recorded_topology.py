@@ -1,4 +1,4 @@
-"""What an application declared over a connection, to be declared again after a recovery.
+"""The declarations of an application over a connection, to be declared again after a recovery.
 
 `replay` gives what was declared and not deleted, in an order that works: exchanges, queues, bindings. A queue that the
 server named, and that went with the connection, gets a new name, which takes the old one's place. `_lock`, a leaf,

@@ -342,7 +342,7 @@ class Connection(Closing):
 
     @property
     def server_properties(self) -> dict[str, Any]:
-        """What the server says of itself."""
+        """The server's properties, as it tells them."""
         link = self._link
         return {} if link is None else dict(link.server_properties)
 

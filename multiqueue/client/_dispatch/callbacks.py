@@ -1,4 +1,4 @@
-"""Who runs the callbacks of one connection: its lanes in the work pool, and the executor beneath.
+"""The runners of one connection's callbacks: its lanes in the work pool, and the executor beneath.
 
 Waiting     `_lanes_left` is set by the last lane that leaves; `leave` waits for it, `close_timeout` seconds at most.
 Membership  The connection's own lane is the first to come, and leaves when `end` has put its last job.

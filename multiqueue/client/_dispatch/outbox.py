@@ -1,4 +1,4 @@
-"""What is on its way out: any thread appends, one thread sends. Frames for a socket, steps for a broker in process.
+"""Frames on their way out: any thread appends, one thread sends. Frames for a socket, steps for a broker in process.
 
 State       `_lock` guards all fields.
 Waiting     The writer waits on `has_pieces`: appending to an empty outbox notifies, so does `close`. Publishers
@@ -17,7 +17,7 @@ Piece = TypeVar("Piece")
 
 
 class Outbox(Generic[Piece]):
-    """What was written and not sent. At `limit` bytes it has no room for publishes."""
+    """The bytes or steps that were written and not sent. At `limit` bytes it has no room for publishes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit

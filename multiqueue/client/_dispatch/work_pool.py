@@ -73,7 +73,7 @@ class WorkPool:
             self._run()
 
     def _run(self) -> None:
-        """What a thread of the executor does: jobs until there are none for a while."""
+        """Run jobs, on a thread of the executor, until there are none for a while."""
         while True:
             try:
                 lane, job = self._work.take(True, self._linger)

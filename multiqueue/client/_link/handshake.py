@@ -30,7 +30,7 @@ CAPABILITIES = {
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """What client and server agreed on, and what arrived with the last answer already."""
+    """The limits that client and server agreed on, and the bytes that arrived with the last answer already."""
 
     frame_max: int
     channel_max: int

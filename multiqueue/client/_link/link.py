@@ -1,4 +1,4 @@
-"""What a connection needs of its way to the broker: a socket with frames on it, or a broker in this process.
+"""A connection's way to the broker: a socket with frames on it, or a broker in this process.
 
 A link is one life of a connection: it begins when the broker has agreed, ends once, and is never used again.
 """
@@ -21,7 +21,7 @@ class Event(NamedTuple):
 
 
 class Listener(Protocol):
-    """Who is told what arrives. Called on the link's reader thread, which must not be made to wait."""
+    """The receiver of what arrives. Called on the link's reader thread, which must not be made to wait."""
 
     @property
     def receive_buffer(self) -> ReceiveBuffer: ...
@@ -46,7 +46,7 @@ class Link(Protocol):
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
     ) -> Any:
-        """What `publish` sends: to be made before a lock is taken. Raises ValueError when a name does not fit."""
+        """The frames for `publish`: to be made before a lock is taken. Raises ValueError when a name does not fit."""
 
     def publish(self, prepared: Any) -> bool:
         """Send a message; False when the link has ended. Messages of one channel arrive in the order of the calls."""
