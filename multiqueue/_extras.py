@@ -24,7 +24,7 @@ _EXTRAS = {
 
 
 def needs(who: str, module: str) -> str:
-    """What to say of a module that somebody needs and that is not there."""
+    """The error for a module that is needed and not there."""
     package = module.partition(".")[0]
     if package not in _EXTRAS:
         return f"{who} needs the module {package}, which is not installed"

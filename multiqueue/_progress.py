@@ -80,7 +80,7 @@ def _show(to: TextIO | None) -> Show:
 
 
 def _notebook() -> Show | None:
-    """What shows in this notebook's cell; None where this program is none."""
+    """The widget in this notebook's cell; None where this program is none."""
     from IPython import get_ipython  # type: ignore[attr-defined,unused-ignore]
     from IPython.display import display
 

@@ -36,11 +36,11 @@ _TYPES = {
 
 
 class Mistaken(ValueError):
-    """What is wrong with a file: a sentence to a line."""
+    """The mistakes in a file: a sentence to a line."""
 
 
 def read_toml(path: Path) -> tuple[dict[str, Any], str]:
-    """What a file says, and its text.
+    """The values of a file, and its text.
 
     Raises:
         Mistaken: it cannot be read, or is no TOML.

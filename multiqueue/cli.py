@@ -88,7 +88,7 @@ class _Rooms(click.Group):
 
 
 def _other_project() -> str | None:
-    """What to say where another project's distribution has files in this package; None where it has not."""
+    """The error where another project's distribution has files in this package; None where it has not."""
     try:
         version = metadata.version("multiqueue")
     except metadata.PackageNotFoundError:

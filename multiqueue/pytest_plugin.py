@@ -33,7 +33,7 @@ GRACE = 0.1  # seconds in which a client answers that its connection is closed; 
 
 
 class BrokerForTests:
-    """What the fixture gives. `url`, `host` and `port` are for clients, `broker` for looking from the inside."""
+    """The value of the fixture. `url`, `host` and `port` are for clients, `broker` for looking from the inside."""
 
     def __init__(self, broker: Broker, server: Server, stack: ExitStack) -> None:
         self.broker = broker
@@ -171,7 +171,7 @@ class BrokerForTests:
         return figures is not None and figures.available >= count
 
     def _found(self, queue: str) -> str:
-        """What there is, for an error."""
+        """The names that there are, for an error."""
         queues = self.broker.virtual_host().statistics().queues
         figures = queues.get(queue)
         if figures is None:
@@ -183,7 +183,7 @@ class BrokerForTests:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """What pytest's configuration may say."""
+    """The keys of pytest's configuration."""
     parser.addini(
         "multiqueue_broker", "`test`: a broker for each test; `session`: one, emptied after each", default="test"
     )

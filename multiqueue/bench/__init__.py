@@ -1,4 +1,4 @@
-"""What we claim, measured beside its rivals.
+"""Our claims, measured beside their rivals.
 
 Promises: a rival that loses an item, or hands it out in the wrong order, gets no figure and fails the run;
 every figure comes with its spread, its rivals of the same run, the machine, the versions, the commit and the

@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What is done with a queue: what must be on it before and after, and the work itself."""
+    """A work on a queue: the messages that must be on it before and after, and the work itself."""
 
     name: str
     title: str
@@ -110,7 +110,7 @@ class _Run:
         self._control.close()
 
     def _end_program(self) -> None:
-        """What a consumer has not settled is back on the queue then."""
+        """Give back to the queue what a consumer has not settled."""
         if not self._is_ended:
             self._is_ended = True
             self._program.close()

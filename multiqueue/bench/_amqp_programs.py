@@ -17,7 +17,7 @@ PATIENCE = 120.0  # seconds before a program is taken to be stuck
 
 
 class Program(Protocol):
-    """What every client can do with one queue. Those that have batches of confirms can `publish_confirmed` as well."""
+    """Every client's operations on one queue. Those that have batches of confirms can `publish_confirmed` as well."""
 
     def publish(self, n: int, persistent: bool) -> None: ...
     def consume(self, n: int, auto_ack: bool) -> None: ...

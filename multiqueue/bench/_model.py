@@ -1,4 +1,4 @@
-"""What a benchmark is made of: a workload, the rivals that run it, and one attempt of one rival.
+"""The parts of a benchmark: a workload, the rivals that run it, and one attempt of one rival.
 
 Nothing here knows what is measured. A suite (`core`, `broker`, ...) is a list of `Workload`s; the harness
 runs them and the report describes them by these types alone. docs/guides/benchmarks.md shows how to write
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 Figures = Mapping[str, float]
-"""What one attempt measured: the name of a metric -> its value in the metric's unit."""
+"""The measurements of one attempt: the name of a metric -> its value in the metric's unit."""
 
 
 class BenchError(Exception):
@@ -83,7 +83,7 @@ BEST_RIVAL = "best rival"
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What we set out to reach: `rival` at least `at_least` times as good as `against`.
+    """A goal: `rival` at least `at_least` times as good as `against`.
 
     `against` names a rival of the workload, or is `BEST_RIVAL`: whichever does the same job best and is not
     ours.

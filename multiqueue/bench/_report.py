@@ -1,4 +1,4 @@
-"""What a run of a suite found: every sample, and what follows from the samples.
+"""The findings of a run of a suite: every sample, and what follows from the samples.
 
 `Report.as_json()` is the record; the table and the Markdown page are drawn from the same objects.
 """

@@ -98,7 +98,7 @@ def arrow_by_tables(frames: Frames) -> Iterator[int]:
 
 
 def _by_threads(frames: Frames, read: Callable[[DataFrame], Iterable[Any]], held: int) -> Iterator[tuple[str, Any]]:
-    """What is written by hand. A failure is not looked for: the rows are counted."""
+    """The same written by hand. A failure is not looked for: the rows are counted."""
     elements: queue.Queue[tuple[str, Any] | None] = queue.Queue(held * len(frames))
 
     def body(name: str, frame: DataFrame) -> None:

@@ -138,7 +138,7 @@ def urgent(n: int, *, has_lanes: bool) -> Attempt:
 
 
 class OneLength:
-    """What the urgent job is to be held against: the length of one running job. An `Attempt`."""
+    """The measure of the urgent job: the length of one running job. An `Attempt`."""
 
     def run(self) -> Figures:
         return {LENGTHS.name: 1.0}

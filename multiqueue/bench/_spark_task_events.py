@@ -1,4 +1,4 @@
-"""What two running tasks send to the driver, event by event: by `task_events`, and as it is written by hand.
+"""Events of two running tasks to the driver: by `task_events`, and as it is written by hand.
 
 By hand is a socket for each task, lines of JSON and one bounded `queue.Queue`, or a list accumulator of Spark. Neither
 looks for a task that was run twice; the accumulator's values come when their task has ended, and have no bound.

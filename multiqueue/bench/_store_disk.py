@@ -1,4 +1,4 @@
-"""What all attempts of the suite `store` share: the message, a directory of their own, and who cleans up."""
+"""The common part of all attempts of the suite `store`: the message, a directory of their own, and its removal."""
 
 from __future__ import annotations
 

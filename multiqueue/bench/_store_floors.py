@@ -1,4 +1,4 @@
-"""What the store stands on, measured alone: an appended file, SQLite, and threads that wait for one another.
+"""The floors of the store, measured alone: an appended file, SQLite, and threads that wait for one another.
 
 No store can be better than these. Where it comes near one of them, that is where the time goes.
 """

@@ -30,7 +30,7 @@ def tables(report: Report) -> list[Table]:
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
-    """What a reader must know of the run beside its figures, as names and values."""
+    """The facts of the run that a reader needs beside its figures, as names and values."""
     machine = report.machine
     load, cpus = machine["load_average"], machine["usable_cpus"]
     return [

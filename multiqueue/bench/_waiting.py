@@ -1,4 +1,4 @@
-"""What it costs to wait: the round trip of a wake-up, and the CPU that a blocked consumer burns.
+"""The cost of waiting: the round trip of a wake-up, and the CPU that a blocked consumer burns.
 
 Promise     A round trip is timed from before the put until the answer is in hand, so it holds two wake-ups.
             The answer goes through the contender's own queue, or through the same C queue for all where only

@@ -50,7 +50,7 @@ class NotReady(click.ClickException):
 
 @dataclass(frozen=True)
 class _Options:
-    """What every suite can be told; the fields are named as the options' parameters."""
+    """The options of every suite; the fields are named as the options' parameters."""
 
     rounds: int | None
     only: tuple[str, ...]
@@ -276,7 +276,7 @@ def _command() -> str:
 
 
 def _arguments(argv: list[str]) -> list[str]:
-    """What follows `bench`, or the program where that is the benchmarks' own."""
+    """The arguments after `bench`, or after the program where that is the benchmarks' own."""
     return argv[argv.index("bench") + 1 :] if "bench" in argv else argv[1:]
 
 

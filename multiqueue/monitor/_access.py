@@ -1,4 +1,4 @@
-"""Who asks, and what they may see: basic authentication against the broker's users, and RabbitMQ's tags.
+"""The user of a request, and its rights: basic authentication against the broker's users, and RabbitMQ's tags.
 
 Promise     A request is answered for a known user with the right password, or not at all. Passwords are hashed as
             those of AMQP clients are (`Logins`): on one thread, in fair turns by address and user, with a bound.
@@ -65,7 +65,7 @@ class Caller:
             raise not_authorised("Not monitor user")
 
     def rights(self, host: str) -> Rights:
-        """What the user may do to queues and exchanges.
+        """The rights of the user on queues and exchanges.
 
         Raises:
             Refused: nothing, in this virtual host.

@@ -69,7 +69,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is answered: a status, and an object for JSON, or text of another kind."""
+    """An answer: a status, and an object for JSON, or text of another kind."""
 
     status: int = 200
     content: Any = None

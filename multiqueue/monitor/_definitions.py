@@ -59,7 +59,7 @@ def export_definitions(broker: Broker, access: Access, version: str) -> View:
 
 
 def export_host(host: VirtualHost) -> View:
-    """What is declared in one virtual host."""
+    """The declarations of one virtual host."""
     return {"rabbit_version": API_VERSION, "parameters": [], "policies": [], **_declared([host], with_host=False)}
 
 
@@ -229,7 +229,7 @@ class Import:
 
 
 def _called(kind: str, each: object) -> str:
-    """What an entry of a list is, for a sentence: `policy 'ha' in vhost '/'`."""
+    """The name of an entry of a list, for a sentence: `policy 'ha' in vhost '/'`."""
     singular = {"policies": "policy"}.get(kind, kind.removesuffix("s").replace("_", " "))
     if not isinstance(each, Mapping):
         return f"{singular} {each!r}"

@@ -22,7 +22,7 @@ class Refused(Exception):
 
 
 def not_found() -> Refused:
-    """What was asked for is not there."""
+    """The request is for a thing that is not there."""
     return Refused(404, "Object Not Found", "Not Found")
 
 

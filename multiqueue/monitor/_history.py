@@ -1,4 +1,4 @@
-"""What figures were: the samples behind RabbitMQ's `lengths_age`, `msg_rates_age`, `data_rates_age`, `node_stats_age`
+"""Past figures: the samples behind RabbitMQ's `lengths_age`, `msg_rates_age`, `data_rates_age`, `node_stats_age`
 and their `_incr`.
 
 Promise     A track has a row for each sample in which its figures changed, so one that rests costs nothing; its rows

@@ -1,4 +1,4 @@
-"""What a list is asked to be: filtered by name, sorted, cut into pages, with some of its columns."""
+"""The request for a list: filtered by name, sorted, cut into pages, with some of its columns."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def threads_limit() -> int:
 
 
 def node_figures(broker: Broker, server: Server | None, data: Path | None) -> Mapping[str, int]:
-    """What this process can say of itself now, under RabbitMQ's names; `proc_used` are threads."""
+    """The figures of this process now, under RabbitMQ's names; `proc_used` are threads."""
     hosts = broker.virtual_hosts()
     pasts = [host.past() for host in hosts]
     stores = [host.store.statistics() for host in hosts if host.store is not None]

@@ -1,4 +1,4 @@
-"""What can be looked at: the GET requests of RabbitMQ's API that the latest sample answers.
+"""Views: the GET requests of RabbitMQ's API that the latest sample answers.
 
 Who runs    Any thread of the HTTP server's pool. Nothing here changes the broker.
 """

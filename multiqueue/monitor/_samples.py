@@ -89,7 +89,7 @@ Delivering = QueueStatistics | ChannelFigures | Totals  # what counts deliveries
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a broker has at one moment. Each queue, exchange and connection is of a moment of its own."""
+    """The figures of a broker at one moment. Each queue, exchange and connection is of a moment of its own."""
 
     at: float  # seconds of a clock that never goes back
     wall: float  # seconds since 1970
@@ -301,7 +301,7 @@ def take_sample(broker: Broker | None, server: Server | None, at: float, data: P
 
 
 def deliveries(figures: Delivering) -> Figures:
-    """What was delivered and acked, in the order of `DELIVERIES`."""
+    """The counts of messages delivered and acked, in the order of `DELIVERIES`."""
     no_ack, got, got_no_ack = figures.delivered_no_ack, figures.got, figures.got_no_ack
     delivered = figures.delivered
     with_ack = delivered - no_ack - got - got_no_ack

@@ -1,4 +1,4 @@
-"""What the shell commands stand on: a client of the HTTP API, and tables that keep their numbers.
+"""The base of the shell commands: a client of the HTTP API, and tables that keep their numbers.
 
 Speaks to our own API and to RabbitMQ's, which is the same. Needs nothing but the standard library.
 """

@@ -55,7 +55,7 @@ def gauges(pair: Pair, figures: Mapping[str, tuple[int, int]]) -> View:
 
 
 def delivery_stats(now: Delivering, before: Delivering) -> Iterable[Counter]:
-    """What was delivered and acked, as `counted` wants it."""
+    """The counts of messages delivered and acked, as `counted` wants them."""
     return zip(DELIVERIES, deliveries(now), deliveries(before), strict=True)
 
 
@@ -134,7 +134,7 @@ def queue_view(pair: Pair, sample: QueueSample) -> View:
 
 
 def _queue_stats(pair: Pair, now: QueueStatistics, before: QueueStatistics) -> View:
-    """What passed through a queue; nothing, as at RabbitMQ, where there was never a message or a get."""
+    """The counts of a queue's messages; nothing, as at RabbitMQ, where there was never a message or a get."""
     if not now.enqueued and not any(deliveries(now)):
         return {}
     counters = [("publish", now.enqueued, before.enqueued), *delivery_stats(now, before)]
@@ -151,7 +151,7 @@ def _capacity(consumers: int, willing: int) -> float:
 
 
 def queue_consumers_view(sample: QueueSample, connections: Iterable[ConnectionFigures]) -> list[View]:
-    """Who consumes from the queue: over connections, and inside this process."""
+    """The consumers of the queue: over connections, and inside this process."""
     name, host = sample.declared.name, sample.virtual_host
     found = [
         consumer_view(connection, channel, consumer)
@@ -230,7 +230,7 @@ def binding_view(host: str, binding: Binding) -> View:
 
 
 def properties_key(routing_key: str, arguments: Mapping[str, object]) -> str:
-    """What tells bindings between the same two ends apart: their key, with a hash of their arguments if there are any.
+    """The name of a binding among those of the same two ends: its key, with a hash of its arguments, if any.
 
     RabbitMQ hashes Erlang terms; the hash here is another one. It is opaque to clients.
     """
@@ -419,7 +419,7 @@ def user_view(user: User) -> View:
 
 
 def permission_view(user: str, host: str, permissions: Permissions) -> View:
-    """What a user may do in a virtual host."""
+    """The rights of a user in a virtual host."""
     return {
         "user": user,
         "vhost": host,

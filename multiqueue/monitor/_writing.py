@@ -1,4 +1,4 @@
-"""What can be changed over HTTP: declare, bind, delete, purge, publish, get, move, close; users and permissions.
+"""Changes over HTTP: declare, bind, delete, purge, publish, get, move, close; users and permissions.
 
 Who runs    Any thread of the HTTP server's pool; a handler that waits for a commit waits there, and holds up no other.
 Rights      As over AMQP: the user's permissions decide about queues and exchanges, the tag `administrator` about users,

@@ -17,18 +17,18 @@ from ._read import met
 from ._storage import Storage
 
 Work = Callable[[Any, Item, Path], bool]
-"""What is done with the session and an item; whether it wrote something into the directory it was given."""
+"""Works on an item with the session; whether it wrote something into the directory it was given."""
 
 
 class DispatcherLane(Protocol):
-    """What the runner needs of a lane of `multiqueue.spark.SparkDispatcher`."""
+    """A lane of `multiqueue.spark.SparkDispatcher` as the runner sees it."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]: ...
     def clear(self) -> int: ...
 
 
 class Dispatcher(Protocol):
-    """What the runner needs of `multiqueue.spark.SparkDispatcher`. `fn` is called as `fn(spark)`."""
+    """A `multiqueue.spark.SparkDispatcher` as the runner sees it. `fn` is called as `fn(spark)`."""
 
     def lane(
         self,

@@ -43,7 +43,7 @@ class PipelineConfig:
 
     @cached_property
     def storage(self) -> Storage:
-        """What lies at the places of this configuration."""
+        """The files at the places of this configuration."""
         return Storage(self.settings.storage)
 
     @property
@@ -226,7 +226,7 @@ def _with_parents(place: Place) -> list[Place]:
 
 
 def _two_of_one_name(second: Lane, first: Lane) -> str:
-    """What is to be said of the second lane of a name; at least one of the two is made by a directory."""
+    """The error for the second lane of a name; at least one of the two is made by a directory."""
     lane, other = (first, second) if second.name == second.section else (second, first)
     whose = "is that of the section" if other.name == other.section else f"lanes.{other.section} has already"
     return (

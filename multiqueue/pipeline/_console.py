@@ -209,7 +209,7 @@ def progress_line(snapshot: Snapshot) -> str:
 
 
 def failure_line(ended: AttemptEnded) -> str | None:
-    """What to say of an attempt that failed; None of others."""
+    """The line for an attempt that failed; None for others."""
     if ended.error is None:
         return None
     item = ended.item

@@ -116,7 +116,7 @@ def explained(reading: Reading, error: Exception, read: Any) -> Exception:
 
 
 def corrupt_record(reading: Reading, record: Record) -> JobError:
-    """What is to be said of a file with this record."""
+    """The error for a file with this record."""
     place = f"line {record.line} of " if record.line else ""
     return JobError(
         f"{place}{reading.item.shown(record.path)} is not as configured: {record.text[:_SHOWN]!r}; "
@@ -125,7 +125,7 @@ def corrupt_record(reading: Reading, record: Record) -> JobError:
 
 
 def _goes_on(reading: Reading, record: Record) -> str:
-    """What to do if the record is the first line of one whose quoted value has line breaks."""
+    """The advice if the record is the first line of one whose quoted value has line breaks."""
     quote = reading.option("quote") or '"'
     if reading.lane.format != "csv" or record.text.count(quote) % 2 == 0 or reading.is_true("multiLine"):
         return ""

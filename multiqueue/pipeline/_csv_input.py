@@ -35,7 +35,7 @@ _MOST_KNOWN = 1000
 
 
 class Headers:
-    """What the headers of CSV files mean to a session."""
+    """The columns that a session reads from headers of CSV files."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, bytes], StructType] = {}

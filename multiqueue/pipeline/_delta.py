@@ -46,7 +46,7 @@ _AZURE |= {
 }
 _GS = {"token": "google_service_account", "anonymous": "google_skip_signature", "endpoint": "google_base_url"}
 _WORDS = {"s3": _S3, "gs": _GS, "abfss": _AZURE, "az": _AZURE}
-"""What the library calls the keys of `[storage.NAME]`."""
+"""The library's names for the keys of `[storage.NAME]`."""
 
 
 class DeltaTable:
@@ -220,7 +220,7 @@ class DeltaTable:
         return [row for row in self._rows() if _may_have(row, ordered)]
 
     def _replaced(self, old: dict[str, Any], items: Collection[str]) -> list[AddAction | RemoveAction]:
-        """What takes these items' rows out of a file: the file goes, and one with the other rows comes."""
+        """The actions that take these items' rows out of a file: the file goes, and one with the other rows comes."""
         path = unquote(old["path"])
         removed = RemoveAction(
             path, True, int(time.time() * 1000), size=old["size_bytes"], partition_values=_partition(old)
@@ -246,7 +246,7 @@ class DeltaTable:
 
 
 def _storage_options(files: TableFiles) -> dict[str, str]:
-    """What `[storage.NAME]` says of the table's store, in the library's words; the environment says the rest."""
+    """The options of `[storage.NAME]` for the table's store, in the library's words; the environment says the rest."""
     section = files.storage.section(files.root)
     if section is None:
         return {}

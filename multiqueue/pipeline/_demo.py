@@ -165,7 +165,7 @@ class _Session:
 
 
 def _rows(spark: Any, config: PipelineConfig) -> Any:
-    """What the run has put out."""
+    """The output of the run."""
     output = output_of(config)
     with open_ledger(config.state, config.base) as ledger:
         output.check(ledger)

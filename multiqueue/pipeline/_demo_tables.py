@@ -128,7 +128,7 @@ def fairness_html(groups: Sequence[Group]) -> str:
 
 
 def fairness_sentence(groups: Sequence[Group]) -> str:
-    """What the table says, and what it cost."""
+    """The rows of the table, and their cost."""
     small, largest = groups[0], groups[-1]
     return (
         f"Half of the small lanes' items began within {small.fair[0]:.1f} s instead of {small.fifo[0]:.1f} s, "

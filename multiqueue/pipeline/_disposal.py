@@ -1,4 +1,4 @@
-"""What becomes of files that are done, by a lane's `after`: moved or deleted, once their rows are there to stay.
+"""Files that are done, treated by a lane's `after`: moved or deleted, once their rows are there to stay.
 
 Promise     D1  A file is taken away only after its item was recorded as done, which is after the rename or the commit
                 of its rows, after `after_delay`, and after this machine's disks have what was written. Files of items
@@ -130,7 +130,7 @@ class Disposal:
             self.ledger.leaving.count(lane, count)
 
     def sentences(self) -> list[str]:
-        """What became of files in this run, a sentence for each lane and outcome."""
+        """The outcome for files in this run, a sentence for each lane and outcome."""
         return [
             f"lane {lane!r}: {counted(count, 'file')} {self._said(lane, what)}"
             for (lane, what), count in sorted(self.told.items())
@@ -142,7 +142,7 @@ class Disposal:
         return what
 
     def _left_over(self) -> list[Leaving]:
-        """What an earlier run has noted and not taken away, or this one could not."""
+        """The files that an earlier run has noted and not taken away, or this one could not."""
         if self.wall() < self._again_s:
             return []
         found = self.ledger.leaving.noted(list(self.lanes), _MOST)
@@ -209,7 +209,7 @@ class Disposal:
 
 
 def planned_end(lane: Lane) -> str:
-    """What a plan says of the lane's files that are done."""
+    """A plan's sentence on the lane's files that are done."""
     if lane.after == KEEP:
         return KEEP
     where = f" to {str(lane.after_place)!r}" if lane.after == MOVE else ""

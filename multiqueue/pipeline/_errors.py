@@ -8,7 +8,7 @@ from ..errors import MultiQueueError
 
 
 class ExitStatus(IntEnum):
-    """What the process says to its caller."""
+    """The exit status of the process."""
 
     DONE = 0
     """Every item that was found is done."""
@@ -68,7 +68,7 @@ class SessionLost(PipelineError):
 
 
 class JobError(PipelineError):
-    """What the configured job or an item's input did wrong for good: trying again cannot help."""
+    """A lasting mistake of the configured job or of an item's input: trying again cannot help."""
 
 
 class IllegalTransition(PipelineError, RuntimeError):

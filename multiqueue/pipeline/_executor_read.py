@@ -1,4 +1,4 @@
-"""What tasks on the executors do to read files by Python: bytes by fsspec, lines by Python, Parquet by pyarrow.
+"""Files read by Python, in tasks on the executors: bytes by fsspec, lines by Python, Parquet by pyarrow.
 
 Promise     Only bytes become lines, whole texts or Parquet columns here; what a line says is parsed by Spark, which
             reads the same with either way.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SCHEMA = "path string, size_bytes bigint, footer binary"
-"""What each file is told as: its path below the directory, its size, and its Parquet footer."""
+"""The columns that describe a written file: its path below the directory, its size, and its Parquet footer."""
 
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _ROW_GROUP_ROWS = 128 * 1024

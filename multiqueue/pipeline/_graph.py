@@ -13,7 +13,7 @@ Mistake = tuple[tuple[str | int, ...], str]
 
 
 def mistakes(settings: Settings) -> list[Mistake]:
-    """What is wrong with the steps; of several cycles one."""
+    """The mistakes in the steps; of several cycles one."""
     found = [one for name in settings.steps for one in _mistakes_of(name, settings)]
     return found or _cycle(settings.steps)
 

@@ -1,4 +1,4 @@
-"""What is worked on: a lane, the files of one item, and what a job may know about it."""
+"""The units of work: a lane, the files of one item, and what a job may know about it."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ class Lane:
     schema_hints: str | None = None
     """With `INFER`: the types of some columns, as DDL."""
     on_new_columns: str | None = None
-    """What becomes of columns that are not known: `ADD`, `RESCUE`, `SET_ASIDE` or `IGNORE`; None where columns are not
+    """The treatment of unknown columns: `ADD`, `RESCUE`, `SET_ASIDE` or `IGNORE`; None where columns are not
     known, or have to be those of `schema`."""
     rescued_column: str | None = None
     """The column with what did not fit into the others."""
     expect: str | None = None
     """The columns that the files must have, as DDL."""
     corrupt: str = ALLOW
-    """What becomes of records that are not as configured: `ERROR`, `SET_ASIDE` or `ALLOW`."""
+    """The treatment of records that are not as configured: `ERROR`, `SET_ASIDE` or `ALLOW`."""
     allow_empty: bool = False
     """It may have no files, and the places in its globs need not exist."""
     batch: int = 1
@@ -115,7 +115,7 @@ class Lane:
     batch_s: float = 0.0
     """While following: how long files wait for others to fill a batch."""
     after: str = KEEP
-    """What becomes of files that are done: `KEEP`, `MOVE` or `delete`."""
+    """The treatment of files that are done: `KEEP`, `MOVE` or `delete`."""
     after_delay_s: float = 0.0
     after_place: Place | None = None
     """Where they are moved to."""
@@ -180,7 +180,7 @@ class Item:
     seq: int = 0
     """Its number in the ledger."""
     messages: tuple[Payload, ...] = ()
-    """What an item of a queue lane is made of."""
+    """The content of an item of a queue lane."""
 
     @property
     def places(self) -> tuple[Place, ...]:

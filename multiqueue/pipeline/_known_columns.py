@@ -36,7 +36,7 @@ class Learned:
 
 
 class KnownColumns:
-    """What is known of the columns of lanes. `post` takes a `Learned` to the runner."""
+    """The known columns of lanes. `post` takes a `Learned` to the runner."""
 
     def __init__(self, remembered: Mapping[str, str], post: Callable[[Learned], None]) -> None:
         self._post = post

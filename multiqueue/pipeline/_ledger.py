@@ -53,7 +53,7 @@ _ITEM_COLUMNS = "seq, id, lane, attempt, tries"
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """What one slice of a scan came to."""
+    """The outcome of one slice of a scan."""
 
     added: int
     """New items."""
@@ -254,7 +254,7 @@ class Ledger:
         self._add_files(lane, seq, files)
 
     def measured(self) -> list[Measured]:
-        """What the jobs of each lane have taken that ended last, those of all lanes by their number in the ledger."""
+        """The cost of the jobs of each lane that ended last, those of all lanes by their number in the ledger."""
         rows = self._connection.execute(
             "SELECT lane, count(*), sum(files), sum(bytes), sum(ended_s - started_s) FROM items "
             "WHERE state = 'done' AND seq > (SELECT max(seq) FROM items) - ? AND ended_s > started_s GROUP BY lane",

@@ -166,7 +166,7 @@ def in_sentences(path: State) -> Iterator[None]:
 
 
 def told(path: State, error: BaseException) -> PipelineError | None:
-    """What the state's library says, as an error of ours; None of other errors."""
+    """An error of the state's library, as one of ours; None of other errors."""
     if isinstance(path, PostgresState):
         return path.told(error)
     return _told(path, error) if isinstance(error, sqlite3.Error) else None

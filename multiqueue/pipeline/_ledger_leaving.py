@@ -27,7 +27,7 @@ class Leaving:
 
 
 class LedgerLeaving:
-    """What a ledger keeps of files that go. Call what writes inside the ledger's transactions."""
+    """The files that go, as a ledger keeps them. Call its writing methods inside the ledger's transactions."""
 
     def __init__(self, connection: AnyConnection) -> None:
         self._connection = connection

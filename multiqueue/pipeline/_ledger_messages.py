@@ -17,7 +17,7 @@ from ._lifecycle import ItemState
 
 
 class LedgerMessages:
-    """What a ledger keeps of messages. Call it inside the ledger's transactions."""
+    """The messages that a ledger keeps. Call it inside the ledger's transactions."""
 
     def __init__(self, connection: AnyConnection) -> None:
         self._connection = connection

@@ -194,7 +194,7 @@ class PostgresState:
             raise better from None  # the error of the library may have the whole URL
 
     def told(self, error: BaseException, *, connecting: bool = False) -> PipelineError | None:
-        """What the server or its library says, as an error of ours; None of other errors."""
+        """An error of the server or its library, as one of ours; None of other errors."""
         if isinstance(error, sqlite3.DatabaseError):
             return StateDamaged(f"the state {str(self)!r} is damaged: {error}; bring it back from a backup")
         psycopg = _psycopg()
@@ -232,7 +232,7 @@ class PostgresState:
         return int.from_bytes(digest, signed=True)
 
     def _process(self, session: Any) -> str:
-        """What the holder of the lock calls itself."""
+        """The name that the holder of the lock gives itself."""
         found = session.execute(
             "SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid) "
             "WHERE locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = %s LIMIT 1",
@@ -258,7 +258,7 @@ class PostgresState:
 
 
 class Connection:
-    """What the ledger needs of `sqlite3.Connection`, of PostgreSQL."""
+    """The part of `sqlite3.Connection` that the ledger needs, over PostgreSQL."""
 
     # A value of `?` slices, the last of which takes what lies beyond: as `_ledger_file.Connection` says it.
     SLICE = "least(CAST(floor({column} / ?) AS INTEGER), ?)"

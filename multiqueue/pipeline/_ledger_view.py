@@ -1,4 +1,4 @@
-"""What a ledger says about a pipeline, for `status` and for the report: read-only, beside a run if need be."""
+"""A ledger's view of a pipeline, for `status` and for the report: read-only, beside a run if need be."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """What happened per slice of the time at work: `starts[i]` and `ends[i]` items between i and i + 1 steps."""
+    """The events per slice of the time at work: `starts[i]` and `ends[i]` items between i and i + 1 steps."""
 
     step_s: float
     starts: list[int]

@@ -1,4 +1,4 @@
-"""What job threads and signal handlers tell the runner: posted by any thread, read by one."""
+"""Messages of job threads and signal handlers to the runner: posted by any thread, read by one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What became of files that were to be taken away."""
+    """The outcome for files that were to be taken away."""
 
     outcomes: Sequence[tuple[Leaving, str]]
 
@@ -56,7 +56,7 @@ class Met:
     corrupt: int = 0
     """Records that it has set aside."""
     written: Written | None = None
-    """What is to be committed before the item is done."""
+    """The commit that comes before the item is done."""
 
 
 Message = Started | Ended | Learned | Left | StopRequested
@@ -72,7 +72,7 @@ class Mailbox:
         self._queue.put(message)
 
     def take_all(self, timeout: float) -> list[Message]:
-        """What is there; waits up to `timeout` seconds for a first message."""
+        """The messages that are there; waits up to `timeout` seconds for a first message."""
         messages: list[Message] = []
         try:
             messages.append(self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait())

@@ -1,4 +1,4 @@
-"""What a run needs of its output, of either kind: directories of files (`_publish`), or tables (`_table_output`)."""
+"""The output of a run, of either kind: directories of files (`_publish`), or tables (`_table_output`)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ Fits = Callable[[int, int], bool]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What jobs have taken, all together."""
+    """The sums of what jobs have taken."""
 
     lane: str
     items: int

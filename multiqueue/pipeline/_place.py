@@ -1,4 +1,4 @@
-"""What a place in the configuration is: a local path, an object of a store, or something that is not reached.
+"""A place in the configuration: a local path, an object of a store, or something that is not reached.
 
 Promise     `place_of` and `local` are asked for every place (files, directories, output, state, dead letters, paths in
             messages): all of them mean the same, and no URL is taken for a local name.

@@ -1,4 +1,4 @@
-"""What a run would do now: the scan and the ledger's own decisions, on a copy of the state that is thrown away.
+"""The plan of a run: the scan and the ledger's own decisions, on a copy of the state that is thrown away.
 
 Promise     Nothing is started and nothing is written but a temporary copy of the state. Since the copy is handled by
             the code of a run, the plan stays what a run would begin with when that code changes.
@@ -33,7 +33,7 @@ from ._tables import output_of
 
 @dataclass(frozen=True, slots=True)
 class LanePlan:
-    """What a run would find in one lane. Items, but for `files` and `size_bytes`: those of the items to run."""
+    """The input of a run in one lane. Items, but for `files` and `size_bytes`: those of the items to run."""
 
     lane: Lane
     done: int = 0
@@ -61,7 +61,7 @@ class LanePlan:
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What a run would make of one step."""
+    """The items of a run in one step."""
 
     step: Step
     runs: bool
@@ -71,7 +71,7 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run would do."""
+    """The plan of a run."""
 
     lanes: list[LanePlan]
     """In the order in which they would be served: by priority, then as configured."""
@@ -89,7 +89,7 @@ class Plan:
 
 
 def plan_of(config: PipelineConfig, first: int = 10) -> Plan:
-    """What a run would do, with its first so many items.
+    """The plan of a run, with its first so many items.
 
     Raises:
         ConfigError: two lanes would have one name, or a first run has no files.

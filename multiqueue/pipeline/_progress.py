@@ -1,4 +1,4 @@
-"""What a run tells its reporter: the protocol, and a reporter that says nothing."""
+"""The reports of a run: the protocol, and a reporter that says nothing."""
 
 from __future__ import annotations
 

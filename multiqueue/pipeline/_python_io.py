@@ -48,7 +48,7 @@ def text_frame(
 
 
 def binary_frame(spark: SparkSession, storage: Storage, files: Sequence[tuple[Place, int]]) -> DataFrame:
-    """What Spark's `binaryFile` gives."""
+    """The columns of Spark's `binaryFile`."""
     schema = "path string, modificationTime timestamp, length bigint, content binary"
     return _mapped(spark, storage, files, _executor_read.Reading("contents"), schema)
 

@@ -121,7 +121,7 @@ class Queues:
             assert all((feed.lane.name, seen.path) in self._held for seen, _ in feed.short)
 
     def _fetched(self, feed: _Feed) -> list[Message]:
-        """What the queue has, as far as `prefetch` allows; whether that was all is noted."""
+        """The messages of the queue, as far as `prefetch` allows; whether that was all is noted."""
         room = min(feed.prefetch - self._count_of(feed), _SLICE)
         messages: list[Message] = []
         try:
@@ -189,7 +189,7 @@ class Queues:
         self._held[key] = [message]
 
     def _batches(self, feed: _Feed) -> list[list[tuple[FileSeen, Payload]]]:
-        """What goes into the ledger now, an item each; the rest stays."""
+        """The messages that go into the ledger now, an item each; the rest stays."""
         lane, by_path = feed.lane, {seen.path: (seen, payload) for seen, payload in feed.short}
         full, rest = cut([seen for seen, _ in feed.short], lane.batch, lane.batch_bytes)
         waited_s = self._clock() - feed.short_since_s
@@ -231,7 +231,7 @@ def _opened(lane: Lane, connect: Callable[[str], Any], stack: contextlib.ExitSta
 
 
 def _taken(feed: _Feed) -> list[Message]:
-    """What has come to the inbox, a slice at most.
+    """The messages that came to the inbox, a slice at most.
 
     Raises:
         PipelineError: nothing will come any more.

@@ -1,4 +1,4 @@
-"""What an item's job is given: the rows of its files, or of what others have put out."""
+"""The input of an item's job: the rows of its files, or of what others have put out."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def read_output(
     options: Mapping[str, str],
     schema: str | None,
 ) -> DataFrame:
-    """What was put out below `root` in these directories, with the directories' names as columns; not `item`.
+    """The output below `root` in these directories, with the directories' names as columns; not `item`.
 
     Raises:
         JobError: nothing was.

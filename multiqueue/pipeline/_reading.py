@@ -314,7 +314,7 @@ def first_line(reading: Reading, path: Place, start: bytes | OSError | None) -> 
 
 
 def unreadable(item: Item, place: Place, error: OSError) -> PipelineError:
-    """What is to be said of a file that cannot be read: for good, unless a store may answer next time."""
+    """The error for a file that cannot be read: for good, unless a store may answer next time."""
     may_pass = not place.is_local and not isinstance(error, FileNotFoundError | PermissionError)
     return (PipelineError if may_pass else JobError)(f"cannot read {item.shown(place)}: {error.strerror or error}")
 

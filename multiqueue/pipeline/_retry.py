@@ -1,4 +1,4 @@
-"""What follows a failed attempt: another one after a pause, or setting the item aside, or ending the run."""
+"""The decision after a failed attempt: another one after a pause, or setting the item aside, or ending the run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from traceback import walk_tb
 
 
 class Verdict(Enum):
-    """What kind of failure it was."""
+    """The kind of a failure."""
 
     MAY_PASS = "may pass"
     """A lost executor, a full disk, a flaky source: another attempt can help."""

@@ -40,7 +40,7 @@ Parts = tuple[str, ...]
 
 @dataclass(slots=True)
 class PassedOver:
-    """What a scan did not yield, by reason: how many, and one of them."""
+    """The paths that a scan did not yield, by reason: how many, and one of them."""
 
     counts: dict[str, int] = field(default_factory=dict)
     examples: dict[str, str] = field(default_factory=dict)

@@ -19,7 +19,7 @@ NO_DDL = ("[PARSE_", "[UNSUPPORTED_DATATYPE")
 
 
 class Schemas:
-    """What DDL means to a session; each is asked for once. Threads that ask at once get the same."""
+    """The types that a session reads from DDL; each is asked for once. Threads that ask at once get the same."""
 
     def __init__(self) -> None:
         self._known: dict[str, Columns] = {}
@@ -68,7 +68,7 @@ def columns_of(schema: Any) -> Columns:
 
 
 def differences(expected: Columns, found: Columns, *, exactly: bool) -> list[str]:
-    """What is missing, what has another type and, `exactly`, what is too many."""
+    """The columns that are missing, that have another type and, `exactly`, what is too many."""
     types = {name.lower(): kind for name, kind in found.items()}
     wrong = []
     for name, kind in expected.items():
@@ -84,7 +84,7 @@ def differences(expected: Columns, found: Columns, *, exactly: bool) -> list[str
 
 
 def other_names(expected: Iterable[str], found: Iterable[str]) -> str | None:
-    """What is missing and too many among the names found, and both lists; None when they are the same, in any order."""
+    """The names that are missing or too many, and both lists; None when they are the same, in any order."""
     wanted, there = list(expected), list(found)
     missing = _without(wanted, there)
     extra = _without(there, wanted)

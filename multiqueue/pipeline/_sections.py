@@ -174,7 +174,7 @@ class LaneSection(_Section):
 
     @property
     def new_columns(self) -> str | None:
-        """What becomes of new columns; None where columns are not known, or have to be those of `schema`."""
+        """The treatment of new columns; None where columns are not known, or have to be those of `schema`."""
         if self.on_new_columns is not None or self.schema_ is None:
             return self.on_new_columns
         return ADD if self.schema_ == INFER else RESCUE if self.rescued_column is not None else None
@@ -401,7 +401,7 @@ class StorageSection(_Section):
 
     @property
     def place(self) -> Place:
-        """What it is about."""
+        """The subject of the sentence."""
         return Place(self.url)
 
     def fsspec_arguments(self) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def _java_exception(log: Path, start: int) -> str | None:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error says; one of Py4J's has the JVM's own words, after their class, in its second line."""
+    """The text of an error; one of Py4J's has the JVM's own words, after their class, in its second line."""
     text = str(error).strip()
     found = re.search(r"^: [\w.$]+: (.*)$", text, re.MULTILINE)
     return found[1] if found else (text.splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""What the end of an attempt means for its item: done, later again, in halves, set aside, or handed back.
+"""The end of an attempt, settled for its item: done, later again, in halves, set aside, or handed back.
 
 Promise     An item of several files is never set aside: when it has failed for the last time its files wait again as
             two items, so in the end each bad file is set aside alone and the good ones beside it are done.

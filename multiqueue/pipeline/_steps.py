@@ -91,7 +91,7 @@ class Steps:
         return not self._looked or not self._changed.isdisjoint([(step.name, part), *self._sources(step, part)])
 
     def _parts(self, step: Step) -> list[str]:
-        """What the step has items for."""
+        """The parts that the step has items for."""
         if not step.each_lane:
             return [ALL]
         (source,) = step.after
@@ -102,7 +102,7 @@ class Steps:
         return {source} if source in self._steps else set(self._lanes.get(source, ()))
 
     def _sources(self, step: Step, part: str) -> list[Source]:
-        """What the item of this part reads."""
+        """The directories that the item of this part reads."""
         found: list[Source] = []
         for source in step.after:
             if source in self._steps:
@@ -134,7 +134,7 @@ class Steps:
         return ref is None or self._ledger.knows(step.name, ref)
 
     def _ref(self, step: Step, part: str) -> FileSeen | None:
-        """What the item of this part reads, as a ledger compares it; None when that is nothing."""
+        """The input of the item of this part, as a ledger compares it; None when there is none."""
         digest, count = hashlib.blake2b(digest_size=7), 0
         for lane, lane_part in self._sources(step, part):
             for identity, attempt in self._ledger.done_of(lane, lane_part or None):

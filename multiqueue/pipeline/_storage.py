@@ -54,7 +54,7 @@ _PIECE_BYTES = 4 << 20
 _IN_BLOCKS = (".snappy", ".lz4")
 
 _PROTOCOLS = {"s3": ("s3", "s3fs"), "gs": ("gs", "gcsfs"), "abfss": ("abfs", "adlfs"), "az": ("abfs", "adlfs")}
-"""What fsspec calls the scheme, and the module behind it."""
+"""fsspec's name of the scheme, and the module behind it."""
 
 # Where the libraries tell the version of an object, and when it was written.
 _ETAGS = ("ETag", "etag", "generation", "md5Hash")
@@ -81,7 +81,7 @@ class Entry:
 
 
 class Storage:
-    """What lies at places, by the sections `[storage.NAME]` of a configuration."""
+    """The files at places, by the sections `[storage.NAME]` of a configuration."""
 
     def __init__(self, sections: Mapping[str, StorageSection] | None = None) -> None:
         # The section with the longest URL comes first: it is the one that is meant.
@@ -146,7 +146,7 @@ class Storage:
         return self.each(lambda place: self.start_of(place, most_bytes), places, is_local=_are_local(places))
 
     def each(self, ask: Callable[[S], T], things: Sequence[S], *, is_local: bool) -> list[T | OSError]:
-        """What is answered for each, or the error; stores are asked by several threads at once."""
+        """The answer for each, or the error; stores are asked by several threads at once."""
 
         def answer(thing: S) -> T | OSError:
             try:

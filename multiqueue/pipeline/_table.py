@@ -36,7 +36,7 @@ _PAUSES_S = (0.1, 0.5, 2.0, 5.0)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an attempt has written for a table: these files stand for the item from now on."""
+    """The files that an attempt has written for a table: these files stand for the item from now on."""
 
     item: Item
     directory: str
@@ -65,7 +65,7 @@ class TableFile:
 
 
 class TableFormat(Protocol):
-    """What Delta and Iceberg each do their own way. `open` comes before everything else but `make`."""
+    """The operations that Delta and Iceberg each do their own way. `open` comes before everything else but `make`."""
 
     files: TableFiles
     may_widen: bool
@@ -93,7 +93,7 @@ class TableFormat(Protocol):
 
     @property
     def version(self) -> str | int | None:
-        """What the library calls the version that was opened last; None when no row was ever committed."""
+        """The library's name for the version that was opened last; None when no row was ever committed."""
 
     def has_commit(self, number: str) -> bool:
         """Whether the table, as it was opened last, has this commit."""

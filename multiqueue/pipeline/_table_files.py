@@ -44,11 +44,11 @@ class DataFile:
     partition: Mapping[str, str | None] = field(default_factory=dict)
     """The value of each column that the table is partitioned by, as text."""
     footer: Any = field(default=None, compare=False, repr=False)
-    """What pyarrow has read of the file's end."""
+    """The metadata that pyarrow has read at the file's end."""
 
 
 class TableFiles:
-    """What lies in the directory of one table."""
+    """The files in the directory of one table."""
 
     def __init__(self, root: Place, storage: Storage) -> None:
         self.root = root
@@ -114,7 +114,7 @@ class TableFiles:
 
 
 def data_file(path: str, size_bytes: int, footer: Any, partition_by: Iterable[str] = ()) -> DataFile:
-    """What a Parquet footer, and the directories' names in the path, tell of a file."""
+    """The figures of a file by its Parquet footer and the directories' names in its path."""
     low, high, nulls = _bounds(footer)
     values = dict(part.split("=", 1) for part in path.split("/")[1:-1] if "=" in part)
     partition = {name: _value(values[name]) for name in partition_by if name in values}

@@ -1,4 +1,4 @@
-"""What a first run has made that could not begin: taken away again, so that nothing looks begun.
+"""The traces of a first run that could not begin: taken away again, so that nothing looks begun.
 
 Promise     When a first run ends with `Unprepared` (no Java, no input, Spark does not start), what it has made
             is gone: state, report, empty directories. Spark's log stays if it says something, for the error names it.

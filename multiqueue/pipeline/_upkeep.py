@@ -1,4 +1,4 @@
-"""What keeps tables small: `vacuum` and `optimize`. Neither runs beside a run: they take the state's lock."""
+"""Commands that keep tables small: `vacuum` and `optimize`. Neither runs beside a run: they take the state's lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run came to: a sentence for people, one JSON document for programs.
+"""The outcome of a run: a sentence for people, one JSON document for programs.
 
 Promise     A run with `--json` writes one document to standard output, at its end, however it ends: also when it could
             not begin or was broken off.

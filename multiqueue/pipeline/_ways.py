@@ -57,7 +57,7 @@ class Ways:
 
 
 def planned_way(lane: Lane) -> str:
-    """What a plan says, which asks no Spark: the way, or that Spark is asked."""
+    """The words of a plan, which asks no Spark: the way, or that Spark is asked."""
     if lane.source is not None and lane.format == "message":
         return "-"
     if lane.format == "paths":

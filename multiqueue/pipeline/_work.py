@@ -1,4 +1,4 @@
-"""What is done with one item on Spark: read, run the job, write what it returns.
+"""The work on one item on Spark: read, run the job, write what it returns.
 
 Called by many threads at once, each with an item of its own. The lanes may become more while others run: that is one
 assignment into a dict, and an item's lane is there before the item is.
@@ -87,7 +87,7 @@ class AnySink(Protocol):
     def write(self, frame: DataFrame, item: Item, staged: Path) -> None: ...
 
     def read(self, spark: SparkSession, source: str, lanes: Sequence[str] | None, schema: str | None) -> DataFrame:
-        """What was put out by the step `source`, or for `""` by lanes; in these lanes only, if they are given.
+        """The output of the step `source`, or for `""` by lanes; in these lanes only, if they are given.
 
         Raises:
             JobError: nothing was.
@@ -244,7 +244,7 @@ def _sink(
 
 
 def prepare(spark: SparkSession, config: PipelineConfig, work: SparkWork) -> None:
-    """What is to be done and checked once a session is there: nothing of it would change from item to item.
+    """The preparations and checks that follow the start of a session: nothing of it would change from item to item.
 
     Raises:
         ConfigError: a query or a schema is none.

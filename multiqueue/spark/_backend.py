@@ -1,4 +1,4 @@
-"""What the dispatcher asks of Spark: set up a job's thread, cancel a job, tell its progress, read a failure.
+"""The dispatcher's requests to Spark: set up a job's thread, cancel a job, tell its progress, read a failure.
 
 Two backends, for a classic session (Spark's JVM beside the driver) and for Spark Connect (a remote server). The rest of
 the room does not know which it has.
@@ -22,7 +22,7 @@ TAG_PREFIX = "multiqueue-"
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What Spark is told of an item, and shows in its UI.
+    """The description of an item for Spark, which shows it in its UI.
 
     `tag` is the item's alone; `labels` are tags that it shares with others: its lane, its function.
     """

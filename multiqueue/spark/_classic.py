@@ -153,7 +153,7 @@ class ClassicBackend:
         return sorted({*self._context.statusTracker().getJobIdsForGroup(tag), *by_tag})
 
     def _jobs_of(self, tag: str) -> list[Any]:
-        """What Spark knows of the item's jobs, one by one."""
+        """Spark's figures of the item's jobs, one by one."""
         tracker = self._context.statusTracker()
         return [info for info in map(tracker.getJobInfo, self._numbers_of(tag)) if info is not None]
 

@@ -89,7 +89,7 @@ class ConnectBackend:
         return None
 
     def _hear(self, *, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool, **_: Any) -> None:
-        """What the client calls in the thread that runs the query, which is the item's, whenever the server tells."""
+        """A handler that the client calls on the item's thread, which runs the query, whenever the server tells."""
         told = self._told.get(getattr(self._item, "tag", ""))
         if told is None or not stages:  # not one of our items; nothing is known at a query's begin
             return

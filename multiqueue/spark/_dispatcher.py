@@ -134,7 +134,7 @@ class SparkDispatcher(MultiQueueExecutor):
         return self._backend.job_ids(tag)
 
     def statistics(self) -> SparkStatistics:
-        """What waits, runs and has ended, lane by lane: a snapshot. A lane that was shut down and is done is gone."""
+        """Its jobs by state, lane by lane: a snapshot. A lane that was shut down and is done is gone."""
         lanes = tuple(cast(SparkLane, lane).statistics() for lane in self.lanes.values())
         waiting, running = sum(lane.waiting for lane in lanes), sum(lane.running for lane in lanes)
         return SparkStatistics(self._workers.max_workers, waiting, running, lanes)

@@ -1,4 +1,4 @@
-"""What is wrong with the machine or the session, said before the first job fails because of it."""
+"""Mistakes in the machine or the session, told before the first job fails because of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Finding:
 
 
 def check_environment(spark: SparkSession | None = None) -> list[Finding]:
-    """What is misconfigured: with a session, in it; without one, on the machine that is to start it.
+    """The mistakes in the configuration: with a session, in it; without one, on the machine that is to start it.
 
     Without a session this runs `java -version`. An empty list means that nothing was found.
     """

@@ -1,4 +1,4 @@
-"""What this room reports in its own name. A job's own exception arrives unchanged, not as one of these."""
+"""Errors that this room raises in its own name. A job's own exception arrives unchanged, not as one of these."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class FanIn(Generic[E]):
         return {name: future.progress() for name, future in list((self._futures or {}).items())}
 
     def statistics(self) -> MultiQueueStatistics:
-        """What waits and what was taken, source by source: a snapshot."""
+        """The items that wait and that were taken, source by source: a snapshot."""
         return self._queue.statistics()
 
     def _start(self) -> None:
@@ -235,7 +235,7 @@ class _Sources:
 
 
 def _read(_: object, read: Callable[[DataFrame], Iterator[Any]], frame: DataFrame, subqueue: SubQueue[Any]) -> None:
-    """What the dispatcher runs for a source."""
+    """The job that the dispatcher runs for a source."""
     put = subqueue.put
     elements = read(frame)
     try:

@@ -36,7 +36,7 @@ LOGGER = logging.getLogger("multiqueue.spark")
 
 
 class DispatcherContext:
-    """What the items of one dispatcher share."""
+    """The state that the items of one dispatcher share."""
 
     def __init__(self, backend: Backend, name: str) -> None:
         self.backend = backend
@@ -45,7 +45,7 @@ class DispatcherContext:
 
 
 class LaneContext:
-    """What the items of one lane share: their dispatcher's, and their own."""
+    """The state that the items of one lane share: their dispatcher's, and their own."""
 
     def __init__(self, dispatcher: DispatcherContext, session: SparkSession) -> None:
         self.dispatcher = dispatcher
@@ -102,7 +102,7 @@ class SparkJob(Job[T]):
         return None if within is None else self.future.submitted_at + within
 
     def missed(self) -> str:
-        """What is said when it has not."""
+        """The error when it has not."""
         return (
             f"job {self._name!r} had not begun {self._options.start_within:g} s after its submit; "
             "raise max_running or the lane's priority, or give it more time"
@@ -188,7 +188,7 @@ class SparkJob(Job[T]):
             return None
 
     def _judge(self, error: BaseException, asked_in_pause: bool) -> BaseException | None:
-        """What the future ends with when the function has raised `error`; None for cancelled."""
+        """The exception of the future when the function has raised `error`; None for cancelled."""
         backend, ask = self._context.dispatcher.backend, self.future.ask
         chain = list(with_causes(error))
         ended = asked_in_pause or any(map(backend.is_cancellation, chain))

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class SparkLaneSettings(LaneSettings):
-    """What a lane was made with."""
+    """The settings of a lane."""
 
     pool: str | None = None
     timeout: float | None = None
@@ -140,7 +140,7 @@ class SparkLane(Lane):
         return self.clear() + cancel(running)
 
     def statistics(self) -> SparkLaneStatistics:
-        """What waits, runs and has ended in this lane, with wait and run times: a snapshot."""
+        """The jobs that wait, run and have ended in this lane, with wait and run times: a snapshot."""
         return self.context.tally.snapshot(self.key, self.qsize(), self.running, self.paused)
 
     def _make_job(self, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job[T]:

@@ -62,7 +62,7 @@ class Lease:
         return cls(channel, name)
 
     def _found(self, new_id: str) -> tuple[str, list[Chunk]]:
-        """What the queue has; where that is nothing, a new beginning."""
+        """The record that the queue has; without one, a new beginning."""
         queue = queue_of(self.name)
         count = self._channel.queue_declare(queue, passive=True).message_count
         if not count:

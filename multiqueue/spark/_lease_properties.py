@@ -26,7 +26,7 @@ def properties_as_text(properties: Mapping[str, Any]) -> str:
 
 
 def properties_of_text(text: str) -> dict[str, Any]:
-    """What `properties_as_text` was given."""
+    """The inverse of `properties_as_text`."""
     found = json.loads(text, object_hook=_typed)
     assert isinstance(found, dict)
     return found

@@ -1,4 +1,4 @@
-"""What a lane, or one job of it, is given besides its function: how long, by when, and how often."""
+"""Options of a lane, or of one job of it: how long, by when, and how often."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What Spark has told of an item's jobs up to now: a snapshot.
+    """Progress of an item's jobs as Spark has told it up to now: a snapshot.
 
     Totals grow while the item starts further Spark jobs and stages, and shrink by what turns out not to be run: stages
     that Spark skips, the rest of a job that failed. Once the function has returned, all that is counted is done. In a

@@ -53,7 +53,7 @@ def _schema(frame: Any) -> pa.Schema:
 
 
 def _by_client(frame: Any) -> Iterator[pa.RecordBatch] | None:
-    """What the server sends, undone; None if this client has no such way."""
+    """The decoder of what the server sends; None if this client has no such way."""
     plan, client = getattr(frame, "_plan", None), frame.sparkSession.client
     if plan is None or not hasattr(client, "to_table_as_iterator"):
         return None

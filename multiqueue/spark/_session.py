@@ -1,4 +1,4 @@
-"""What the rooms above need of pyspark before there is a session."""
+"""Pyspark as the rooms above use it before there is a session."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ _ADDRESS = frozenset(("body", "exchange", "routing_key"))
 
 
 class Published(WriterCommitMessage):
-    """What a task reports."""
+    """The report of a task."""
 
     def __init__(self, messages: int) -> None:
         self.messages = messages
@@ -83,7 +83,7 @@ class _Outgoing(NamedTuple):
 
 
 class _Publisher(ABC):
-    """What the stream's and the batch's writer share."""
+    """The common part of the stream's and the batch's writer."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         _check_columns(schema, options)
@@ -105,7 +105,7 @@ class _Publisher(ABC):
 
     @abstractmethod
     def _identity(self) -> str:
-        """What the ids of this task's messages begin with."""
+        """The prefix of the ids of this task's messages."""
 
     def _stage(self, rows: Iterator[Row], stage: IO[bytes]) -> int:
         context = TaskContext.get()
@@ -212,7 +212,7 @@ class QueueStreamWriter(_Publisher, DataSourceStreamWriter):
         """Everything was confirmed before."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What other tasks have published stays; the batch's next run publishes it again under the same ids."""
+        """Keep what other tasks have published; the batch's next run publishes it again under the same ids."""
 
 
 class QueueWriter(_Publisher, DataSourceWriter):
@@ -225,7 +225,7 @@ class QueueWriter(_Publisher, DataSourceWriter):
         """Everything was confirmed before."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What other tasks have published stays."""
+        """Keep what other tasks have published."""
 
 
 def _check_columns(schema: StructType, options: SinkOptions) -> None:

@@ -50,7 +50,7 @@ STUCK = 30.0  # seconds without a delivery though the broker says that it has so
 
 @dataclass(slots=True)
 class _Opened:
-    """What the driver's side has open."""
+    """The resources that the driver's side has open."""
 
     backlog: Backlog
     target: int | None = None  # where the stream ends, for the trigger availableNow
@@ -203,7 +203,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class PayloadPartition(InputPartition):
-    """What one task of a batch read reads: the messages themselves."""
+    """The input of one task of a batch read: the messages themselves."""
 
     def __init__(self, payload: bytes, count: int) -> None:
         super().__init__(None)

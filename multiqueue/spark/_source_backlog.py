@@ -21,7 +21,7 @@ from ._streaming_options import SourceOptions
 
 
 class SourcePartition(InputPartition, ABC):
-    """What one task reads."""
+    """The input of one task."""
 
     @abstractmethod
     def payloads(self, options: SourceOptions) -> Iterator[tuple[bytes, int, int]]:
@@ -33,7 +33,7 @@ class SourcePartition(InputPartition, ABC):
 
 
 class Backlog(Protocol):
-    """What the source's one thread uses. Every method may block for an attempt to connect."""
+    """The backlog as the source's one thread uses it. Every method may block for an attempt to connect."""
 
     kind: str
     """The name of the identity in an offset."""
@@ -44,7 +44,7 @@ class Backlog(Protocol):
 
     @property
     def where(self) -> str:
-        """What holds the messages, in words."""
+        """The holder of the messages, in words."""
 
     @property
     def chunks(self) -> ChunkList:
@@ -67,7 +67,7 @@ class Backlog(Protocol):
         """Spark will not ask again for messages before this number. The last chunk stays all the same."""
 
     def partition(self, start: int, end: int, *, lossy: bool) -> SourcePartition:
-        """What a task needs to read from number `start` up to, and without, `end`. Raises as `ChunkList.pieces`."""
+        """The pieces for a task that reads from number `start` to before `end`. Raises as `ChunkList.pieces`."""
 
     def close(self) -> None:
         """Let others have it, and give back what has no number."""

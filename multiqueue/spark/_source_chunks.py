@@ -110,7 +110,7 @@ class ChunkList:
         return end
 
     def pieces(self, start: int, end: int, where: str, *, lossy: bool = False) -> list[Piece]:
-        """What the messages from number `start` up to, and without, `end` consist of; `where` says whose list it is.
+        """The pieces of chunks with the messages from number `start` to before `end`; `where` says whose list it is.
 
         Raises:
             DataLoss: some of them are not there. With `lossy` those that are there are returned instead.

@@ -150,7 +150,7 @@ class Spool:
 
 
 def file_name(chunk: Chunk) -> str:
-    """What a chunk's file is called."""
+    """The name of a chunk's file."""
     return f"{chunk.first:020d}-{chunk.count}-{chunk.size_bytes}{_SUFFIX}"
 
 

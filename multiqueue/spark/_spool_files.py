@@ -1,4 +1,4 @@
-"""What the spool asks of a file system. Tests put another one in, which fails, or forgets what was not synced."""
+"""The file system as the spool uses it. Tests put another one in, which fails, or forgets what was not synced."""
 
 from __future__ import annotations
 

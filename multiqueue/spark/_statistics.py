@@ -1,4 +1,4 @@
-"""What a lane's jobs have come to, and how long they waited and ran.
+"""Figures of a lane's jobs: how they ended, and how long they waited and ran.
 
 Promise     A job that has ended is in exactly one of the counts; one that has begun is in `wait`; one whose function
             has left is in `run`.

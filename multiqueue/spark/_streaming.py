@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class QueueDataSource(DataSource):
-    """What Spark calls. Its Python processes import it by name: multiqueue must be installed where they run."""
+    """The data source. Spark's Python processes import it by name: multiqueue must be installed where they run."""
 
     @classmethod
     def name(cls) -> str:

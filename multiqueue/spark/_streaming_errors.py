@@ -1,4 +1,4 @@
-"""What the streaming source and sink report in their own name.
+"""Errors that the streaming source and sink raise in their own name.
 
 They arise in Spark's Python processes, not in the user's: there Spark shows their type and message in an error of its
 own, a `StreamingQueryException` or `PySparkException`.

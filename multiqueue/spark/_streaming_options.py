@@ -45,7 +45,7 @@ class QueueOption:
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a source was asked for. Sizes are bytes, times seconds."""
+    """The options of a source. Sizes are bytes, times seconds."""
 
     url: str
     queues: tuple[QueueOption, ...]
@@ -85,7 +85,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What a sink was asked for. Times are seconds."""
+    """The options of a sink. Times are seconds."""
 
     url: str
     exchange: str

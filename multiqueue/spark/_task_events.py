@@ -62,7 +62,7 @@ def task_events(
     task_url: str | None = None,
     on_progress: Callable[[TaskProgress], object] | None = None,
 ) -> TaskEvents:
-    """What the tasks of one Spark job send while they run: iterate over `(partition, sequence, value)`, inside `with`.
+    """The events of one Spark job's tasks while they run: iterate over `(partition, sequence, value)`, inside `with`.
 
         def convert(task, rows):          # runs on executors, once for each partition of the frame
             for row in rows:
@@ -112,7 +112,7 @@ class _Settings:
 
 @dataclass(frozen=True, slots=True)
 class TaskEventsStatistics:
-    """What has come up to now. `refused` messages had a wrong token or were none of ours; they are logged."""
+    """The counts of events up to now. `refused` messages had a wrong token or were none of ours; they are logged."""
 
     handed_out: int
     duplicates: int
@@ -175,7 +175,7 @@ class TaskEvents:
         return self._stream.progress()
 
     def statistics(self) -> TaskEventsStatistics:
-        """What has come up to now: a snapshot."""
+        """The counts of events up to now: a snapshot."""
         return self._stream.statistics()
 
     def _start(self) -> Iterator[TaskEvent]:
@@ -378,7 +378,7 @@ def _job(frame: DataFrame, fn: Callable[[TaskSender, Iterator[Any]], object], ro
 
 
 def _run(_: object, job: Job, line: _Line) -> dict[int, int]:
-    """What the dispatcher runs."""
+    """The job that the dispatcher runs."""
     try:
         return job()
     finally:

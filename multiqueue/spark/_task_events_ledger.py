@@ -50,7 +50,7 @@ class TaskProgress:
 
 
 class EventLedger(Protocol):
-    """What both ways to commit have."""
+    """The common part of both ways to commit."""
 
     duplicates: int
     handed_out: int
@@ -108,7 +108,7 @@ class RowLedger:
 
 @dataclass(slots=True)
 class _Run:
-    """What one run of a task has sent up to now."""
+    """The values that one run of a task has sent up to now."""
 
     count: int = 0
     file: IO[bytes] = field(default_factory=lambda: tempfile.SpooledTemporaryFile(SPOOL_IN_MEMORY))  # noqa: SIM115

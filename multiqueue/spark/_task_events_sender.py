@@ -35,7 +35,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.25
 
 
 class Publisher(Protocol):
-    """What a sender needs of a channel."""
+    """A channel as a sender uses it."""
 
     def publish(self, properties: dict[str, Any], body: bytes) -> bool:
         """Whether the broker has it; False when the queue is full. Raises when there is no broker or no driver."""
@@ -51,7 +51,7 @@ class Route:
 
 
 class TaskSender:
-    """What a task's function is given, to send by. Any thread of the task may use it."""
+    """The sender that a task's function gets. Any thread of the task may use it."""
 
     def __init__(self, publisher: Publisher, token: str, partition: int, attempt: int) -> None:
         self.partition = partition
@@ -139,7 +139,7 @@ class TaskSender:
                 self._changed.notify_all()
 
     def _next_chunk(self, first: int) -> Chunk | None:
-        """What is to be sent, once there is something; None when nothing more is."""
+        """The next values to send, once there are some; None when nothing more is."""
         with self._changed:
             self._changed.wait_for(lambda: self._pending or self._told or self._is_ending or self._error)
             if self._error is not None:
@@ -231,7 +231,7 @@ def sender(route: Route, partition: int, attempt: int) -> Iterator[TaskSender]:
 def run_task(
     fn: Callable[[TaskSender, Iterator[Any]], object], route: Route, rows: bool, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """What Spark calls for a partition: runs `fn`, and says how many values it gave."""
+    """The function that Spark calls for a partition: runs `fn`, and says how many values it gave."""
     import pyarrow as pa
     from pyspark import TaskContext
 

@@ -1,4 +1,4 @@
-"""What a task and the driver say to each other: one message, with headers and a body of JSON or Arrow.
+"""The wire format between a task and the driver: one message, with headers and a body of JSON or Arrow.
 
 Promise     `read` gives back what `written` was given, or raises `Refused`. Nothing that arrives is unpickled or run:
             JSON and Arrow's stream format are all that is read, and only after the token was the right one.
@@ -48,7 +48,7 @@ class Chunk:
     body: bytes = b""
 
     def values(self) -> list[Any]:
-        """What the task sent: JSON's values, or one record batch.
+        """The values that the task sent: JSON's, or one record batch.
 
         Raises:
             Refused: the body is something else.

@@ -1,4 +1,4 @@
-"""What the test tools raise: a schedule that fails, and the ways in which a test cannot be run."""
+"""Errors of the test tools: a schedule that fails, and the ways in which a test cannot be run."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ MAX_STEPS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Exploration:
-    """What an exploration went through."""
+    """The figures of an exploration."""
 
     schedules: int
     """Schedules that ran to their ends."""

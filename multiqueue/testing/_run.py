@@ -44,7 +44,7 @@ class Cut(BaseException):
 
 
 class Run:
-    """What a scenario gets: `spawn` threads, `join` them, and look at what came of it."""
+    """The run that a scenario gets: `spawn` threads, `join` them, and look at what came of it."""
 
     def __init__(self, walk: Walk, *, max_steps: int, within: Collection[str] = ()) -> None:
         self.log: list[tuple[str, str, Pending]] = []
@@ -128,7 +128,7 @@ class Run:
     # For the locks
 
     def make_lock(self) -> ExploredLock | _thread.LockType:
-        """What `Lock()` gives: for a thread of this run one that is a step, for any other a real one."""
+        """The result of `Lock()`: for a thread of this run one that is a step, for any other a real one."""
         return ExploredLock(self) if self._is_ours() else _thread.allocate_lock()
 
     def make_rlock(self) -> ExploredRLock | _thread.RLock:
@@ -276,7 +276,7 @@ class Run:
         return me.verdict
 
     def _choose(self, running: Spawned | None) -> Spawned | None:
-        """Who moves next, its verdict set; None when the scenario's own thread has to look at it."""
+        """The thread that moves next, its verdict set; None when the scenario's own thread has to look at it."""
         alive = [spawned for spawned in self._threads if not spawned.finished]
         if self._over or self._failure is not None or not alive:
             return None

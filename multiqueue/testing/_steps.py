@@ -1,4 +1,4 @@
-"""What the threads of a run stand before, and what could happen to them there."""
+"""The steps before which threads of a run stand, and the choices there."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Handle(Generic[T]):
             raise StillBlocked(f"not ended within {timeout} s:\n{dump([self.thread])}")
 
     def result(self, timeout: float = PATIENCE) -> T:
-        """What the function returned, once it has. Raises: what the function raised; StillBlocked."""
+        """The result of the function, once it has returned. Raises: what the function raised; StillBlocked."""
         self.join(timeout)
         error, self.error = self.error, None
         if error is not None:

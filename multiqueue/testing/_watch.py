@@ -38,7 +38,7 @@ _RUNS_IN_PIECES = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 class _Watch:
-    """What both kinds have in common: which functions have points, and what was called last."""
+    """The common part of both kinds: which functions have points, and what was called last."""
 
     def __init__(self, points: Callable[[FrameType], Points | None]) -> None:
         self.kept = False

@@ -1,4 +1,4 @@
-"""What every queue must do, as test classes to derive from: for queues of one's own, and for ours.
+"""The contract of every queue, as test classes to derive from: for queues of one's own, and for ours.
 
     class TestMyQueue(QueueContract):
         def make(self, maxsize=0):
@@ -46,11 +46,11 @@ class OfferableContract:
         raise NotImplementedError
 
     def elements(self, queue: Any) -> list[Any]:
-        """What is in the queue, next one first; the queue may be emptied by this."""
+        """The elements in the queue, next one first; the queue may be emptied by this."""
         raise NotImplementedError
 
     def test_elements_keep_their_order(self) -> None:
-        """What is put first comes first."""
+        """The element that is put first comes first."""
         queue = self.make()
         for item in range(5):
             queue.put(item)
