@@ -107,6 +107,7 @@ def test_the_image_wants_a_password(entrypoint: Callable[..., subprocess.Popen[s
     assert "set MULTIQUEUE_PASSWORD" in said
 
 
+@pytest.mark.slow(selected=True)
 def test_the_image_starts_a_broker(
     entrypoint: Callable[..., subprocess.Popen[str]], tmp_path: Path, need_module: Callable[[str, str], None]
 ) -> None:

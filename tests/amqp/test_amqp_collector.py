@@ -27,8 +27,9 @@ def nothing_frozen() -> Iterator[None]:
     gc.freeze()
 
 
+@pytest.mark.slow(selected=True)
 def test_the_collector_is_as_before_when_the_block_ends() -> None:
-    """A broker in somebody's process changes nothing that outlives it."""
+    """A broker in a program's process changes nothing that outlives it."""
     before = gc.get_threshold()
     with patient_collector():
         assert gc.get_threshold() > before
@@ -37,6 +38,7 @@ def test_the_collector_is_as_before_when_the_block_ends() -> None:
     assert gc.get_freeze_count() == 0
 
 
+@pytest.mark.slow(selected=True)
 def test_cycles_are_still_found() -> None:
     """A cycle that is made while the broker runs goes before many others have been made."""
     with patient_collector():

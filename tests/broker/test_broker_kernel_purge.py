@@ -161,6 +161,7 @@ def test_what_was_purged_does_not_come_back(tmp_path: Path) -> None:
         assert not made.host._memory.paging.deleting
 
 
+@pytest.mark.slow(selected=True)
 def test_deleting_a_long_queue_takes_no_longer_than_a_short_one() -> None:
     """Its ready messages go piece by piece, at housekeeping, and no consumer can have them; unsettled ones stay."""
     clock = FakeClock()

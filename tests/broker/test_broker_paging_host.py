@@ -266,6 +266,7 @@ def _deep(count: int, limit: int) -> None:
         host.close()
 
 
+@pytest.mark.slow(selected=True)
 def test_one_match_behind_many_that_do_not_match_is_delivered() -> None:
     """A consumer with a selector never starves: its message is found in one scan of the headers, in 4 MiB."""
     _deep(20_000, 4 << 20)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
+import pytest
 from broker_parts_support import Journal, MemoryManager, PagedEntries, QueueJournal, Spill
 from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
@@ -190,6 +191,7 @@ def test_settling_against_coming_back() -> None:
         _hold(scenario)
 
 
+@pytest.mark.slow(selected=True)
 def test_beginning_to_page_against_publishing_and_pulling() -> None:
     """A client that publishes and pulls while a queue begins to page loses nothing and gets nothing twice."""
     for selects in (False, True):

@@ -122,6 +122,7 @@ def test_what_another_consumer_takes_meanwhile_does_not_hide_a_match(tmp_path: P
         assert broker.virtual_host().memory_statistics().used == 0
 
 
+@pytest.mark.slow(selected=True)
 def test_a_consumer_whose_match_is_yet_to_come_gets_it(tmp_path: Path) -> None:
     """A consumer that looked through everything in vain gets the next match without another scan."""
     with _deep(tmp_path, 20_000) as broker, broker.subscribe("q", selector="colour = 'green'", prefetch=1) as greens:

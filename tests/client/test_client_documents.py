@@ -45,6 +45,7 @@ def test_a_guide_prints_what_it_says(
     assert printed == PRINTED.findall(code)
 
 
+@pytest.mark.slow(selected=True)
 def test_the_suite_of_the_guide_passes(tmp_path: Path, need_module: Callable[[str, str], None]) -> None:
     """`A broker in your test suite` is one that pytest runs."""
     need_module("pika", "pika is not installed: pip install pika")

@@ -214,6 +214,7 @@ def test_definitions_that_are_none(multiqueue_broker, tmp_path):
 """
 
 
+@pytest.mark.slow(selected=True)
 def test_a_suite_shares_one_broker_with_definitions(tmp_path: Path, need_module: Callable[[str, str], None]) -> None:
     """With `multiqueue_broker = session` each test finds the same broker, with the definitions and nothing else."""
     need_module("starlette", "starlette is not installed: pip install 'blocking-multiqueue[monitor]'")

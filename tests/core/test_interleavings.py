@@ -410,6 +410,7 @@ def test_a_timeout_loses_no_element(hold: Hold) -> None:
     hold(scenario)
 
 
+@pytest.mark.slow(selected=True)
 @of_many_threads
 def test_a_timeout_passes_its_wake_up_on(hold: Hold) -> None:
     """A timed taker that gives up leaves the element, and the wake-up, to the taker that waits for ever (core 5)."""
@@ -460,6 +461,7 @@ def test_an_interrupted_take_loses_no_element(hold: Hold) -> None:
     hold(scenario)
 
 
+@pytest.mark.slow(selected=True)
 @of_many_threads
 def test_an_interrupted_take_passes_its_wake_up_on(hold: Hold) -> None:
     """A KeyboardInterrupt in a taker that was just woken does not leave the other taker asleep."""

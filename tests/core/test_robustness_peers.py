@@ -212,6 +212,7 @@ def test_asynchronous_exceptions_in_workers_lose_no_wake_up() -> None:
     multi_queue.check_invariants()
 
 
+@pytest.mark.slow(selected=True)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
 def test_a_child_can_use_the_queue_after_fork() -> None:
     """Forked while other threads are in the middle of puts and takes, a child puts and takes without hanging (core 8).

@@ -8,11 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from monitor_support import Client
 
 from multiqueue.testing import PATIENCE
 
 
+@pytest.mark.slow(selected=True)
 def test_a_broker_with_windows(tmp_path: Path) -> None:
     """It says where it answers, shows what AMQP and HTTP made, keeps users over a restart, and ends on SIGTERM."""
     for is_first in (True, False):

@@ -53,6 +53,7 @@ def lines(top: Top) -> list[list[str]]:
     return [[str(cell) for cell in table.get_row_at(place)] for place in range(table.row_count)]
 
 
+@pytest.mark.slow(selected=True)
 def test_queues_are_shown_sorted_and_filtered(client: Client, broker: Broker) -> None:
     """The numbers are those of the broker, the keys sort, turn round and filter, and changes come by themselves."""
     for name, count in (("a", 1), ("b", 3), ("other", 2)):

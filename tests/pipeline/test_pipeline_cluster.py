@@ -207,6 +207,7 @@ def test_the_client_of_a_connect_server_dies(tmp_path: Path) -> None:
     assert_everything_once(tmp_path, 60)
 
 
+@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("where", ['remote = "sc://127.0.0.1:1/;user_id=me"', 'master = "spark://127.0.0.1:1"'])
 def test_no_such_place(tmp_path: Path, where: str) -> None:
     """A server that is not there is one sentence, at once, and nothing was run."""

@@ -84,6 +84,7 @@ def after_each_death(tmp_path: Path, batch: int, **settings: Any) -> Iterator[tu
         yield start(base, Fuse(), batch, **settings), f"died at moment {last}, {name}"
 
 
+@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("batch", [1, 2])
 def test_killed_at_every_moment(tmp_path: Path, batch: int) -> None:
     """Whichever commit or rename is the last one before death, the next run ends with each file in the output once.
@@ -98,6 +99,7 @@ def test_killed_at_every_moment(tmp_path: Path, batch: int) -> None:
 STEPS = (Step("daily", ("in",), each_lane=True), Step("totals", ("daily",)))
 
 
+@pytest.mark.slow(selected=True)
 def test_killed_at_every_moment_of_a_run_with_steps(tmp_path: Path) -> None:
     """Whenever a run dies, the next one ends with the output of every step, once, made after what it needs."""
     for again, died in after_each_death(tmp_path, 2, steps=STEPS):

@@ -198,6 +198,7 @@ def test_names_that_spark_changes(read: Reader) -> None:
     assert read({"a.csv": "a0,b\n1,2\n"}) == [{"a0": "1", "b": "2"}]
 
 
+@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("io", ["spark", "driver"])
 @pytest.mark.parametrize(("query", "rows"), [("SELECT a FROM input", "1\n"), ("SELECT count(*) FROM input", "1,2,3\n")])
 def test_a_record_of_another_length(spark: Any, tmp_path: Path, query: str, rows: str, io: str) -> None:
@@ -470,6 +471,7 @@ INPUT = {
 }
 
 
+@pytest.mark.slow(selected=True)
 def test_a_run_over_files_that_are_not_as_configured(spark: Any, tmp_path: Path) -> None:
     """A run sets each file aside that is not as configured, alone and with a sentence, and reads the others right; what
     it sets aside of a file is beside the output and goes when the file is mended."""
@@ -520,6 +522,7 @@ options = { header = true }
 """
 
 
+@pytest.mark.slow(selected=True)
 def test_a_step_over_items_of_other_columns(spark: Any, tmp_path: Path) -> None:
     """A step does not read items together whose columns stand in another order in their CSV: it says which."""
     write(tmp_path, {"a.csv": A, "b.csv": B})
@@ -559,6 +562,7 @@ def test_messages_that_name_files(read: Reader) -> None:
     assert rows_in(read.staged) == [X, Y]
 
 
+@pytest.mark.slow(selected=True)
 def test_a_run_shows_its_dispatcher_to_those_who_watch(spark: Any, tmp_path: Path) -> None:
     """The page of a run has a job for each item, by its file, and the Spark jobs of each."""
     pytest.importorskip("starlette")

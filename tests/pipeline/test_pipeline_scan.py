@@ -121,6 +121,7 @@ def test_a_directory_that_is_missing(tmp_path: Path) -> None:
     assert "directory not readable (No such file or directory)" in passed_over.sentences()[0]
 
 
+@pytest.mark.slow(selected=True)
 def test_a_scan_holds_a_slice_of_a_directory(tmp_path: Path) -> None:
     """Going through 20,000 files takes memory for a slice of them."""
     for i in range(20_000):

@@ -65,6 +65,7 @@ def ends(config: PipelineConfig) -> list[tuple[str, int]]:
     return found
 
 
+@pytest.mark.slow(selected=True)
 def test_a_damaged_page(config: PipelineConfig) -> None:
     """Whichever page of the state is damaged, and however, no command meets it with a traceback or counts it as an
     item that was set aside: it is a sentence and status 2, or was not needed for the answer."""

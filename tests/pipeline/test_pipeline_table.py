@@ -147,6 +147,7 @@ def test_a_later_attempt_replaces_its_own_rows(tmp_path: Path, kind: str, ledger
     assert rows_of(tmp_path / "out/data", kind, "item") == ["i0", "i1", "i2", "i3"]
 
 
+@pytest.mark.slow(selected=True)
 def test_a_commit_reads_no_file(tmp_path: Path, kind: str, ledger: Ledger) -> None:
     """A commit asks for the bytes of no file, neither of those that come nor of those that go or stay. (pipeline 17)"""
     output = opened(tmp_path, kind, ledger)

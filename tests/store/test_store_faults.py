@@ -178,6 +178,7 @@ def small_store(directory: Path) -> SqliteStore:
     return SqliteStore(directory, log_bytes=1 << 18, reserve_bytes=3 << 18)
 
 
+@pytest.mark.slow(selected=True)
 def test_a_full_disk(small_disk: Path) -> None:
     """On a full disk messages are refused with a reason, all can be acknowledged, and then there is room again.
 
@@ -202,6 +203,7 @@ def test_a_full_disk(small_disk: Path) -> None:
         assert len(fill(store)) > 0.7 * len(given)
 
 
+@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("small_disk", [16], indirect=True)
 def test_a_small_disk_holds_messages_with_the_settings_of_any_other(small_disk: Path) -> None:
     """On a disk of 16 MiB log and reserve are small by themselves: half of it is messages, and all can be removed."""
@@ -247,6 +249,7 @@ def test_a_full_disk_at_a_kill(small_disk: Path, tmp_path: Path) -> None:
         assert fill(store)
 
 
+@pytest.mark.slow(selected=True)
 @pytest.mark.parametrize("durability", ["sync", "relaxed"])
 def test_a_quota(tmp_path: Path, durability: str) -> None:
     """At the quota messages are refused alone, acknowledgements go on, and as much fits again afterwards."""
