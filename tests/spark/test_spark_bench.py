@@ -59,6 +59,7 @@ def test_every_rival_of_the_suite_does_the_work(workload: Workload) -> None:
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("in_the_tests_session")
+@pytest.mark.slow(selected=True)
 def test_lost_work_is_found_out() -> None:
     """A rival that does not do every job, loses a row, or gives an event twice, has no figure."""
     jobs = Jobs(3, lambda spark, n: [0] * (n - 1))
