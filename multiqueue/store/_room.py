@@ -157,11 +157,23 @@ class Room:
 
         The sync of a file that grew waits for the file system's own log too, and so for all that others write.
         """
-        size, (length, _) = os.stat(self._log_file).st_size, self._log_pages()
-        if self.is_tight or size >= length * PAGE_BYTES + self._log_step_bytes:
+        if self.is_tight or self._has_zeros():
             return False
+        # Another program's writer, an operator's perhaps, would grow the file between the look and the zeros.
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._write_zeros()
+        finally:
+            self._connection.execute("ROLLBACK")
+        return True
+
+    def _has_zeros(self) -> bool:
+        return os.stat(self._log_file).st_size >= self._log_pages()[0] * PAGE_BYTES + self._log_step_bytes
+
+    def _write_zeros(self) -> None:
         descriptor = os.open(self._log_file, os.O_WRONLY | os.O_CLOEXEC)
         try:
+            size = os.fstat(descriptor).st_size
             for start in range(0, self._log_step_bytes, len(_ZEROS)):
                 os.pwrite(descriptor, _ZEROS[: self._log_step_bytes - start], size + start)
         except OSError as error:
@@ -171,7 +183,6 @@ class Room:
             self._log_step_bytes = 0
         finally:
             os.close(descriptor)
-        return True
 
     def has_news_in_log(self) -> bool:
         """Whether the log has something that the file has not."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
@@ -20,7 +21,7 @@ from store_parts_support import IDS_RESERVED, SqliteWriter, _schema
 from store_support import ids, put, stored
 
 from multiqueue.store import Delete, DropQueue, Put, SqliteStore, StoreDamaged, StoreError, StoreLocked
-from multiqueue.testing import wait_until_blocked
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 
 def crashed_copy(directory: Path, copy: Path) -> Path:
@@ -255,6 +256,35 @@ def test_a_commit_writes_where_the_log_has_zeros(tmp_path: Path, monkeypatch: py
             stored(store, put(1))
         assert log.stat().st_size > 1 << 20
     assert sum(size > 0 for size in grown) < 10
+
+
+def test_zeros_do_not_fall_on_what_another_program_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that a program deletes from an open store just when the log grows is gone, or the program is refused."""
+    outcomes: list[str] = []
+    write = os.pwrite
+
+    def delete(patience: float) -> str:
+        with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite", timeout=patience)) as connection:
+            try:
+                connection.execute("DELETE FROM header WHERE id = ?", (first,))
+                connection.commit()
+            except sqlite3.OperationalError as error:
+                return str(error)
+            return "deleted"
+
+    def interrupted(descriptor: int, data: bytes, place: int) -> int:
+        if first and not outcomes:
+            outcomes.append(delete(0))
+        return write(descriptor, data, place)
+
+    first = 0
+    monkeypatch.setattr("multiqueue.store._room.os.pwrite", interrupted)
+    with SqliteStore(tmp_path, reserve_bytes=0) as store:
+        first, *others = stored(store, *(put(1, b"x" * 1000) for _ in range(1000)))
+        wait_until_blocked(lambda: outcomes)
+        assert outcomes == ["deleted"] or (outcomes == ["database is locked"] and delete(PATIENCE) == "deleted")
+        assert ids(store, 1) == others
+        assert len(store.read(others)) == 999
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
