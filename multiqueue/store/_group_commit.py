@@ -236,7 +236,7 @@ class GroupCommit:
                     rest = self._backend.rest(self._next_id, is_idle=batch is None)
             self._backend.finish(self._next_id)
             self._conclude(StoreClosed(f"{self._name} was closed"))
-        except BaseException as error:  # noqa: BLE001 - waiting threads must hear of it, whatever it was
+        except BaseException as error:  # noqa: BLE001 - waiting threads must hear of any
             self._fail(error)
         finally:
             self._backend.let_go()
