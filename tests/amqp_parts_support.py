@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from multiqueue.amqp import Ack, Nack, Reject
 from multiqueue.amqp._server import access as access
 from multiqueue.amqp._server import connection as connection
 from multiqueue.amqp._server.access import UsersFile as UsersFile
@@ -49,12 +50,10 @@ from multiqueue.amqp._wire.fields import encode_short_string as encode_short_str
 from multiqueue.amqp._wire.hot import ContentHeader as ContentHeader
 from multiqueue.amqp._wire.hot import Publish as Publish
 from multiqueue.amqp._wire.hot import deliver_prefix as deliver_prefix
-from multiqueue.amqp._wire.hot import encode_ack as encode_ack
 from multiqueue.amqp._wire.hot import encode_deliver as encode_deliver
 from multiqueue.amqp._wire.hot import encode_get_ok as encode_get_ok
-from multiqueue.amqp._wire.hot import encode_nack as encode_nack
-from multiqueue.amqp._wire.hot import encode_reject as encode_reject
 from multiqueue.amqp._wire.hot import encode_return as encode_return
+from multiqueue.amqp._wire.hot import encode_settlement
 from multiqueue.amqp._wire.message import WireMessage as WireMessage
 from multiqueue.amqp._wire.message import body_of as body_of
 from multiqueue.amqp._wire.message import digest as digest
@@ -62,3 +61,15 @@ from multiqueue.amqp._wire.message import names_of as names_of
 from multiqueue.amqp._wire.message import with_reply_to as with_reply_to
 from multiqueue.amqp._wire.message import without_header as without_header
 from multiqueue.amqp.cli import fetch_status as fetch_status
+
+
+def encode_ack(channel: int, delivery_tag: int, multiple: bool = False) -> bytes:
+    return encode_settlement(channel, Ack(delivery_tag, multiple))
+
+
+def encode_nack(channel: int, delivery_tag: int, multiple: bool = False, requeue: bool = True) -> bytes:
+    return encode_settlement(channel, Nack(delivery_tag, multiple, requeue))
+
+
+def encode_reject(channel: int, delivery_tag: int, requeue: bool = True) -> bytes:
+    return encode_settlement(channel, Reject(delivery_tag, requeue))

@@ -31,7 +31,7 @@ from ._server.access import hash_password
 from ._server.config import BrokerConfig, HttpSection, load_config
 from ._server.resources import patient_collector
 from ._server.server import Server, serve
-from ._session.consuming import STATUS_QUEUE
+from ._session.calls import STATUS_QUEUE
 from ._wire.errors import ServerError
 
 _FILES: Final = 65536

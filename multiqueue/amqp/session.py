@@ -5,12 +5,10 @@ Promises that a session does the same over a socket and in process: of its surro
 
 from ._session.confirms import CommitReports as CommitReports
 from ._session.confirms import Confirms as Confirms
-from ._session.effects import Addressee as Addressee
+from ._session.consumer import SessionConsumer as SessionConsumer
 from ._session.effects import Client as Client
-from ._session.effects import Content as Content
 from ._session.effects import Effects as Effects
 from ._session.effects import Output as Output
-from ._session.effects import Puller as Puller
 from ._session.effects import Served as Served
 from ._session.effects import Work as Work
 from ._session.effects import end_each as end_each
@@ -21,4 +19,5 @@ from ._session.session import to_wait_for as to_wait_for
 from ._session.session import want as want
 from ._session.turns import Turns as Turns
 from ._wire.errors import reason as reason
+from ._wire.hot import Content as Content
 from ._wire.message import Digests as Digests

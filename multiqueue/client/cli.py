@@ -8,6 +8,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import Any, BinaryIO
 
@@ -88,7 +89,8 @@ def publish(
     with connect(url, recover=False, name="multiqueue publish") as connection:
         channel = connection.channel(on_returned=returned.append)
         if exchange:
-            _look_for(channel, exchange)
+            with _before_the_start("--exchange"):
+                channel.exchange_declare(exchange, passive=True)
         if queue is not None:
             _prepare(channel, queue, declare)
         refused = _publish_all(channel, messages, confirm, {"exchange": exchange, "routing_key": key, **set_})
@@ -175,23 +177,19 @@ def _broken_off(error: Exception) -> BrokenOff:
     return BrokenOff(f"broken off: {getattr(error, 'reply_text', '') or error}")
 
 
-def _look_for(channel: Channel, exchange: str) -> None:
-    try:
-        channel.exchange_declare(exchange, passive=True)
-    except Closed as error:
-        raise CannotStart(error.reply_text or str(error)) from error
-    except ValueError as error:
-        raise CannotStart(f"--exchange: {error}") from error
-
-
 def _prepare(channel: Channel, queue: str, declare: bool) -> None:
-    try:
+    with _before_the_start("--queue", "; --declare makes it"):
         channel.queue_declare(queue, durable=declare, passive=not declare)
+
+
+@contextmanager
+def _before_the_start(option: str, if_missing: str = "") -> Iterator[None]:
+    try:
+        yield
     except Closed as error:
-        advice = "; --declare makes it" if error.reply_code == 404 else ""
-        raise CannotStart(f"{error.reply_text or error}{advice}") from error
+        raise CannotStart(f"{error.reply_text or error}{if_missing if error.reply_code == 404 else ''}") from error
     except ValueError as error:
-        raise CannotStart(f"--queue: {error}") from error
+        raise CannotStart(f"{option}: {error}") from error
 
 
 @click.command(epilog="Exit status: 0 done, 1 fewer than --count came, 2 not started, 3 broken off, 130 Ctrl-C.")

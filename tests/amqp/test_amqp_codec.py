@@ -74,22 +74,21 @@ def test_content_methods_are_what_the_oracle_reads_and_writes(
     channel: int, consumer: str, tag: int, redelivered: bool, exchange: str, key: str, count: int, code: int
 ) -> None:
     """Deliver, get-ok and return of ours are pamqp's, and the reverse."""
-    both = encode_short_string(exchange) + encode_short_string(key)
-    rest = (amqp.NO_PROPERTIES, b"", 4096)
+    content = (encode_short_string(exchange) + encode_short_string(key), amqp.NO_PROPERTIES, b"")
     pairs: list[tuple[Any, bytes, tuple[object, ...]]] = [
         (
             commands.Basic.Deliver(consumer, tag, redelivered, exchange, key),
-            encode_deliver(channel, deliver_prefix(consumer), tag, redelivered, both, *rest),
+            encode_deliver(channel, deliver_prefix(consumer), tag, redelivered, content, 4096),
             (consumer, tag, redelivered, exchange, key),
         ),
         (
             commands.Basic.GetOk(tag, redelivered, exchange, key, count),
-            encode_get_ok(channel, tag, redelivered, both, count, *rest),
+            encode_get_ok(channel, tag, redelivered, count, content, 4096),
             (tag, redelivered, exchange, key, count),
         ),
         (
             commands.Basic.Return(code, "why", exchange, key),
-            encode_return(channel, code, "why", both, *rest),
+            encode_return(channel, code, "why", content, 4096),
             (code, "why", exchange, key),
         ),
     ]

@@ -56,11 +56,9 @@ class Conversation:
     def deliver(
         self, channel: int, consumer_tag: str, delivery_tag: int, body: bytes, redelivered: bool = False
     ) -> None:
-        names = encode_short_string("") + encode_short_string("q")
+        content = encode_short_string("") + encode_short_string("q"), NO_PROPERTIES, body
         prefix = deliver_prefix(consumer_tag)
-        self.socket.sendall(
-            encode_deliver(channel, prefix, delivery_tag, redelivered, names, NO_PROPERTIES, body, 131072)
-        )
+        self.socket.sendall(encode_deliver(channel, prefix, delivery_tag, redelivered, content, 131072))
 
     def answer(self, expected: type[Any], answer: type[Any], **fields: Any) -> Any:
         """Expect a method and answer it on its channel."""

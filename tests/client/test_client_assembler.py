@@ -31,9 +31,7 @@ _deliveries = st.builds(
         deliver_prefix(consumer),
         tag,
         redelivered,
-        encode_short_string(exchange) + encode_short_string(key),
-        properties,
-        body,
+        (encode_short_string(exchange) + encode_short_string(key), properties, body),
         FRAME_MAX,
     ),
     st.integers(1, 3),
@@ -112,7 +110,7 @@ def test_many_names_are_not_kept_for_ever() -> None:
     assembler = Assembler(FRAME_MAX)
     for number in range(1000):
         names = encode_short_string("") + encode_short_string(str(number))
-        frames = encode_deliver(1, deliver_prefix("t"), number, False, names, NO_PROPERTIES, b"x", FRAME_MAX)
+        frames = encode_deliver(1, deliver_prefix("t"), number, False, (names, NO_PROPERTIES, b"x"), FRAME_MAX)
         (event,) = assembler.feed(frames)
         assert event.method.routing_key == str(number)
     assert len(assembler._names) <= 256

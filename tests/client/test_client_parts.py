@@ -124,7 +124,7 @@ def _bytes_of_a_conversation() -> bytes:
     pieces = [encode_method(0, commands.Connection.Blocked, reason="r")]
     for tag, body in enumerate([b"", b"abc", b"x" * 10_000], 1):
         properties = encode_properties({"message_id": str(tag)})
-        pieces.append(encode_deliver(3, deliver_prefix("t"), tag, False, names, properties, body, 4096))
+        pieces.append(encode_deliver(3, deliver_prefix("t"), tag, False, (names, properties, body), 4096))
     pieces.append(encode_method(3, commands.Queue.PurgeOk, message_count=5))
     return b"".join(pieces)
 

@@ -21,7 +21,8 @@ from typing import Any, cast
 
 from ...broker import BrokerError, BrokerQueue, Run
 from .._session.confirms import CommitReports
-from .._session.effects import Client, Puller, Served, Step, Work, end_each, fail
+from .._session.consumer import SessionConsumer
+from .._session.effects import Client, Served, Step, Work, end_each, fail
 from .._session.figures import ConnectionFigures
 from .._session.session import Session, to_wait_for, want
 from .._wire.errors import AmqpError, ConnectionFault, reason
@@ -72,7 +73,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.settings = settings
         self.io = io
         self.post: Callable[..., None] = io.post
-        self.notify: Callable[[Puller], None] = io.turns.notify
+        self.notify: Callable[[SessionConsumer], None] = io.turns.notify
         self.machine: ConnectionMachine = ConnectionMachine()
         self._monitor = HeartbeatMonitor()
         self.sessions: dict[int, Session] = {}

@@ -74,7 +74,10 @@ def _read_plain(response: bytes) -> Claim:
     parts = response.split(b"\0")
     if len(parts) != 3:
         raise RefusedLogin("PLAIN", "the response has not the form of PLAIN")
-    return Claim(_name(parts[1], "PLAIN"), parts[2])
+    try:
+        return Claim(parts[1].decode(), parts[2])
+    except UnicodeDecodeError:
+        raise RefusedLogin("PLAIN", "the name is no UTF-8") from None
 
 
 def _read_amqplain(response: bytes) -> Claim:
@@ -86,13 +89,6 @@ def _read_amqplain(response: bytes) -> Claim:
     if not isinstance(user, str) or not isinstance(password, str | bytes):
         raise RefusedLogin("AMQPLAIN", "LOGIN or PASSWORD is missing")
     return Claim(user, password.encode() if isinstance(password, str) else password)
-
-
-def _name(raw: bytes, mechanism: str) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise RefusedLogin(mechanism, "the name is no UTF-8") from None
 
 
 def common_name(certificate: Mapping[str, object] | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from ...broker import VirtualHost
@@ -55,6 +55,3 @@ class ConnectionPort(Effects, Protocol):
     def cut_stranger(self) -> None: ...
     def close_transport(self) -> None: ...
     def finish(self) -> None: ...
-
-
-Sessions = Mapping[int, "Session"]

@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from .._session.machine import CANCEL, CHANNEL_CLOSE
+from .._session.session import Session
 from .._wire.frames import FRAME_METHOD, FRAME_OVERHEAD, Frame
 from .connection_machine import CLOSE
-from .ports import Sessions
 
 _READ_AHEAD: Final = 64 * 1024  # bytes; what a connection that is paused softly may have waiting here
 
@@ -26,7 +26,9 @@ _READ_AHEAD: Final = 64 * 1024  # bytes; what a connection that is paused softly
 class ReadGate:
     """Between a connection's socket and its sessions; `process` does frames in order, and keeps those it cannot do."""
 
-    def __init__(self, sessions: Sessions, process: Callable[[list[Frame]], None], flush: Callable[[], None]) -> None:
+    def __init__(
+        self, sessions: Mapping[int, Session], process: Callable[[list[Frame]], None], flush: Callable[[], None]
+    ) -> None:
         self._sessions = sessions
         self._process = process
         self._flush = flush

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .._session.confirms import Confirms
-from .._session.effects import Addressee, Content
+from .._session.consumer import SessionConsumer
 from .._wire.errors import REPLY_NAMES
 from .._wire.frames import HeartbeatMonitor
-from .._wire.hot import encode_deliver, encode_get_ok, encode_return, encode_settlement
+from .._wire.hot import Content, encode_deliver, encode_get_ok, encode_return, encode_settlement
 from .._wire.methods import encode_method
 
 _LARGE: Final = 16 * 1024  # bytes; a piece beyond that is written at once: nothing is won by collecting such
@@ -76,19 +76,17 @@ class FrameWriter:
     def reply(self, number: int, method: Any, /, **fields: Any) -> None:
         self.send(encode_method(number, method, **fields))
 
-    def deliver(self, number: int, consumer: Addressee, tag: int, redelivered: bool, content: Content) -> None:
-        names, properties, body = content
-        data = encode_deliver(number, consumer.prefix, tag, redelivered, names, properties, body, self.frame_max)
+    def deliver(self, number: int, consumer: SessionConsumer, tag: int, redelivered: bool, content: Content) -> None:
+        data = encode_deliver(number, consumer.prefix, tag, redelivered, content, self.frame_max)
         self.pieces.append(data)  # as `send`, without a call for each message
         if len(data) > _LARGE:
             self.flush()
 
     def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None:
-        names, properties, body = content
-        self.send(encode_get_ok(number, tag, redelivered, names, left, properties, body, self.frame_max))
+        self.send(encode_get_ok(number, tag, redelivered, left, content, self.frame_max))
 
     def returned(self, number: int, code: int, content: Content) -> None:
-        self.send(encode_return(number, code, REPLY_NAMES[code], *content, self.frame_max))
+        self.send(encode_return(number, code, REPLY_NAMES[code], content, self.frame_max))
 
     def confirm(self, confirms: Confirms) -> None:
         number = confirms.number

@@ -1,4 +1,3 @@
 """A channel over a virtual host, for sockets and for links in the process: methods and contents in, effects out."""
 
-from . import consuming as consuming  # for the methods that they register
-from . import declaring as declaring
+from . import calls as calls  # for the methods that they register

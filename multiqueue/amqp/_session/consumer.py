@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from ...broker import BrokerQueue, Credit, Entry, QueueConsumer, VirtualHost
 from .._wire.hot import deliver_prefix
-from .effects import Effects
 from .figures import ConsumerFigures
 from .routing import close_reply_queue
 
@@ -81,13 +80,26 @@ _RUN_BYTES: Final = 32 * 1024  # of messages in one pull: a slow reader is notic
 Deliver = Callable[["SessionConsumer", Sequence["Entry"]], None]
 
 
+class Sender(Protocol):
+    """The way of deliveries to a client. Any thread may call `post` and `notify`, the session's thread the others."""
+
+    def flush(self) -> None: ...
+    def failed(self, error: BaseException) -> None: ...
+
+    def post(self, callback: Callable[..., object], *args: Any) -> None:
+        """Run this on the session's thread, soon."""
+
+    def notify(self, consumer: SessionConsumer) -> None:
+        """A consumer may have work."""
+
+
 @dataclass(eq=False, repr=False, slots=True)
 class SessionConsumer:
     """One `basic.consume`."""
 
     tag: str
     queue: BrokerQueue
-    sender: Effects
+    sender: Sender
     _deliver: Deliver
     _cancelled: Callable[[SessionConsumer], None]
     no_ack: bool

@@ -15,41 +15,16 @@ from typing import Any, Final, Literal, Protocol
 from ...broker import BrokerError, BrokerQueue, Publisher, Run, VirtualHost
 from ...errors import MultiQueueError
 from .._wire.errors import AmqpError, ChannelFault
+from .._wire.hot import Content
 from .._wire.message import Digests
 from .confirms import Confirms
+from .consumer import Sender, SessionConsumer
 
 _log = logging.getLogger("multiqueue.amqp")
 PIECE: Final = 512  # messages that are settled at once: 1 to 3 ms
 
 Work = Callable[[], Callable[[], object]]
 """Something for another thread; it returns what follows on the session's."""
-Content = tuple[bytes, bytes, bytes]
-"""Exchange and routing key as on the wire, the block of properties, the body: as `content_of` gives them."""
-
-
-class Addressee(Protocol):
-    """A consumer, as far as its deliveries name it: its tag, and the begin of their frames."""
-
-    tag: str
-    prefix: bytes
-
-
-class Sender(Protocol):
-    """Where deliveries of a consumer go."""
-
-    def flush(self) -> None: ...
-    def failed(self, error: BaseException) -> None: ...
-
-
-class Puller(Protocol):
-    """A consumer that can be served. `queue` is where its messages come from."""
-
-    @property
-    def sender(self) -> Sender: ...
-    @property
-    def queue(self) -> object: ...
-
-    def deliver(self, most: int) -> int: ...
 
 
 class Served(Protocol):
@@ -70,14 +45,11 @@ class Output(Protocol):
     """Confirms that are to be told before the turn ends."""
 
     def reply(self, number: int, method: Any, /, **fields: Any) -> None: ...
-
-    def deliver(self, number: int, consumer: Addressee, tag: int, redelivered: bool, content: Content) -> None: ...
-
+    def deliver(
+        self, number: int, consumer: SessionConsumer, tag: int, redelivered: bool, content: Content
+    ) -> None: ...
     def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None: ...
-
-    def returned(self, number: int, code: int, content: Content) -> None:
-        """A message goes back to its publisher."""
-
+    def returned(self, number: int, code: int, content: Content) -> None: ...
     def confirm(self, confirms: Confirms) -> None: ...
 
 
@@ -92,14 +64,7 @@ class Effects(Sender, Protocol):
     def is_closed(self) -> bool:
         """The server, or the link, is closed: long work ends soon."""
 
-    def post(self, callback: Callable[..., object], *args: Any) -> None:
-        """Run this on the session's thread, soon. Any thread."""
-
-    def notify(self, consumer: Puller) -> None:
-        """A consumer may have work. Any thread."""
-
     def publishes(self) -> None: ...
-
     def throttle(self, queues: tuple[BrokerQueue, ...]) -> None: ...
 
     def postpone(self, session: Served, payload: bytes, run: Run) -> None:
@@ -119,9 +84,7 @@ class Effects(Sender, Protocol):
         done to its end, also when the client goes. Nothing else of the client is done meanwhile."""
 
     def forget(self, session: Served) -> None: ...
-
     def status_json(self) -> bytes: ...
-
     def fault(self, error: AmqpError | BrokerError, method: bytes = ...) -> None: ...
 
 

@@ -2,8 +2,7 @@
 
 State       Everything of a session belongs to one thread, which is that of its connection. Other threads
             post to it (a commit, a deleted queue). No socket and no thread is its own.
-Parts       `publishing` and `deliveries` are the two directions; `declaring` and `consuming` register the methods
-            that are called by `HANDLERS`.
+Parts       `publishing` and `deliveries` are the two directions; `calls` registers the methods in `HANDLERS`.
 Membership  `end` is the one way out; docs/design/amqp.md has its steps.
 """
 
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 from ...broker import BrokerQueue
 from .._wire.errors import ConnectionFault, reason
-from .._wire.hot import ACK, NACK, REJECT, Ack, Content, Nack, Reject, decode_hot
+from .._wire.hot import ACK, NACK, REJECT, Ack, Content, Reject, Settlement, decode_hot
 from .._wire.methods import commands, decode_method, method_name
 from .consumer import SessionConsumer
 from .deliveries import Deliveries
@@ -76,11 +75,11 @@ class Session:
             return self.publishing.publish_all(contents)
         return 1
 
-    def settle(self, settled: Ack | Nack | Reject) -> None:
+    def settle(self, settled: Settlement) -> None:
         if self.machine.takes(0):
             self._settle(settled)
 
-    def _settle(self, settled: Ack | Nack | Reject) -> None:
+    def _settle(self, settled: Settlement) -> None:
         if isinstance(settled, Ack) and not settled.multiple:
             self.deliveries.ack(settled, self.transaction)
             return

@@ -14,7 +14,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable
 
-from .effects import Puller, Sender
+from .consumer import Sender, SessionConsumer
 
 _TURN = 256  # deliveries before sockets are read again; some 3 ms
 _RUN = 32  # of them in one pull, where no other consumer of its queue waits: the lock is held for some 50 us then
@@ -27,13 +27,13 @@ class Turns:
         self._schedule = schedule
         self._lock = threading.Lock()
         # Invariant: if it is not empty, a turn is scheduled or running.
-        self._ready: dict[Puller, None] = {}
+        self._ready: dict[SessionConsumer, None] = {}
         self._scheduled = False
 
-    def notify(self, puller: Puller) -> None:
+    def notify(self, consumer: SessionConsumer) -> None:
         """A consumer may have work. Any thread, under no lock of a queue."""
         with self._lock:
-            self._ready[puller] = None
+            self._ready[consumer] = None
             if self._scheduled:
                 return
             self._scheduled = True
@@ -44,28 +44,28 @@ class Turns:
             ring = deque(self._ready)
             self._ready.clear()
             self._scheduled = False
-        rivals = Counter([puller.queue for puller in ring])
+        rivals = Counter([consumer.queue for consumer in ring])
         served: dict[Sender, None] = {}
         left = _TURN
         while ring and left:
-            puller = ring.popleft()
-            queue = puller.queue
-            delivered = self._serve(puller, 1 if rivals[queue] > 1 else min(left, _RUN))
+            consumer = ring.popleft()
+            queue = consumer.queue
+            delivered = self._serve(consumer, 1 if rivals[queue] > 1 else min(left, _RUN))
             if delivered:
-                served[puller.sender] = None
-                ring.append(puller)
+                served[consumer.sender] = None
+                ring.append(consumer)
                 left -= delivered
             else:
                 rivals[queue] -= 1
         for sender in served:
             sender.flush()
-        for puller in ring:
-            self.notify(puller)
+        for consumer in ring:
+            self.notify(consumer)
 
     @staticmethod
-    def _serve(puller: Puller, most: int) -> int:
+    def _serve(consumer: SessionConsumer, most: int) -> int:
         try:
-            return puller.deliver(most)
+            return consumer.deliver(most)
         except Exception as error:  # noqa: BLE001  # a fault of ours costs one connection, not the thread
-            puller.sender.failed(error)
+            consumer.sender.failed(error)
             return 0

@@ -33,7 +33,7 @@ ACK: Final = b"\x00\x3c\x00\x50"
 REJECT: Final = b"\x00\x3c\x00\x5a"
 NACK: Final = b"\x00\x3c\x00\x78"
 
-_ACK_FRAME: Final = Struct(">BHI4sQBB")
+_SETTLEMENT: Final = Struct(">BHI4sQBB")
 _TAG_AND_BITS: Final = Struct(">4xQB")
 _DELIVERY: Final = Struct(">QB")
 _LONG: Final = Struct(">I")
@@ -42,7 +42,8 @@ _HEADER_START: Final = Struct(">HHQ").pack
 
 
 Content = tuple[bytes, bytes, bytes]
-"""The payload of the method, the block of properties, the body."""
+"""Of a publish the payload of its method, of what a server sends exchange and routing key as on the wire; then the
+block of properties, and the body."""
 
 
 class Publish(NamedTuple):
@@ -103,6 +104,9 @@ class Reject(NamedTuple):
 
     delivery_tag: int
     requeue: bool
+
+
+Settlement = Ack | Nack | Reject
 
 
 class ContentHeader(NamedTuple):
@@ -170,7 +174,7 @@ def _check_end(payload: bytes, at: int) -> None:
         raise MalformedFrame(f"{len(payload) - at} bytes after the last field of method {payload[:4].hex()}")
 
 
-HotMethod = Publish | Deliver | GetOk | Return | Ack | Nack | Reject
+HotMethod = Publish | Deliver | GetOk | Return | Settlement
 
 _DECODERS: Final[dict[bytes, Callable[[bytes], HotMethod]]] = {
     PUBLISH: _decode_publish,
@@ -244,26 +248,16 @@ def decode_header(payload: bytes) -> ContentHeader:
 # Encoding
 
 
-def encode_ack(channel: int, delivery_tag: int, multiple: bool = False) -> bytes:
-    """A `basic.ack` frame."""
-    return _ACK_FRAME.pack(FRAME_METHOD, channel, 13, ACK, delivery_tag, multiple, 0xCE)
-
-
-def encode_nack(channel: int, delivery_tag: int, multiple: bool = False, requeue: bool = True) -> bytes:
-    """A `basic.nack` frame."""
-    return _ACK_FRAME.pack(FRAME_METHOD, channel, 13, NACK, delivery_tag, multiple | requeue << 1, 0xCE)
-
-
-def encode_reject(channel: int, delivery_tag: int, requeue: bool = True) -> bytes:
-    """A `basic.reject` frame."""
-    return _ACK_FRAME.pack(FRAME_METHOD, channel, 13, REJECT, delivery_tag, requeue, 0xCE)
-
-
-def encode_settlement(channel: int, settled: Ack | Nack | Reject) -> bytes:
+def encode_settlement(channel: int, settled: Settlement) -> bytes:
     """The frame of one of the three."""
+    bits: int
     if isinstance(settled, Ack):
-        return encode_ack(channel, *settled)
-    return encode_nack(channel, *settled) if isinstance(settled, Nack) else encode_reject(channel, *settled)
+        method, bits = ACK, settled.multiple
+    elif isinstance(settled, Nack):
+        method, bits = NACK, settled.multiple | settled.requeue << 1
+    else:
+        method, bits = REJECT, settled.requeue
+    return _SETTLEMENT.pack(FRAME_METHOD, channel, 13, method, settled.delivery_tag, bits, 0xCE)
 
 
 def encode_publish(
@@ -283,7 +277,7 @@ def encode_publish(
         ValueError: a name of more than 255 bytes.
     """
     payload = encode_publish_method(exchange, routing_key, mandatory=mandatory, immediate=immediate)
-    return b"".join((method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
+    return _encode(channel, payload, properties, body, frame_max)
 
 
 def encode_publish_method(
@@ -292,6 +286,10 @@ def encode_publish_method(
     """The payload of a publish's method frame. Raises as `encode_publish`."""
     names = encode_short_string(exchange) + encode_short_string(routing_key)
     return PUBLISH + b"\x00\x00" + names + bytes((mandatory | immediate << 1,))
+
+
+def _encode(channel: int, payload: bytes, properties: bytes, body: bytes, frame_max: int) -> bytes:
+    return b"".join((method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
 
 
 def deliver_prefix(consumer_tag: str) -> bytes:
@@ -304,19 +302,10 @@ _BODY: Final = Struct(">cBHI")  # the header frame's end, then the body frame's 
 
 
 def encode_deliver(
-    channel: int,
-    prefix: bytes,
-    delivery_tag: int,
-    redelivered: bool,
-    names: bytes,
-    properties: bytes,
-    body: bytes,
-    frame_max: int,
+    channel: int, prefix: bytes, delivery_tag: int, redelivered: bool, content: Content, frame_max: int
 ) -> bytes:
-    """All frames of a delivery.
-
-    `prefix` comes from `deliver_prefix`; `names` are exchange and routing key, each from `encode_short_string`.
-    """
+    """All frames of a delivery. `prefix` comes from `deliver_prefix`."""
+    names, properties, body = content
     size = len(body)
     head = FRAME_HEAD.pack(FRAME_METHOD, channel, len(prefix) + 9 + len(names)) + prefix
     tag = _DELIVERY.pack(delivery_tag, redelivered)
@@ -337,23 +326,16 @@ def encode_deliver(
 
 
 def encode_get_ok(
-    channel: int,
-    delivery_tag: int,
-    redelivered: bool,
-    names: bytes,
-    message_count: int,
-    properties: bytes,
-    body: bytes,
-    frame_max: int,
+    channel: int, delivery_tag: int, redelivered: bool, message_count: int, content: Content, frame_max: int
 ) -> bytes:
-    """All frames of a `basic.get-ok`; the rest as `encode_deliver`."""
+    """All frames of a `basic.get-ok`."""
+    names, properties, body = content
     payload = GET_OK + _DELIVERY.pack(delivery_tag, redelivered) + names + _LONG.pack(message_count)
-    return b"".join((method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
+    return _encode(channel, payload, properties, body, frame_max)
 
 
-def encode_return(
-    channel: int, reply_code: int, reply_text: str, names: bytes, properties: bytes, body: bytes, frame_max: int
-) -> bytes:
-    """All frames of a `basic.return`; the rest as `encode_deliver`."""
+def encode_return(channel: int, reply_code: int, reply_text: str, content: Content, frame_max: int) -> bytes:
+    """All frames of a `basic.return`."""
+    names, properties, body = content
     payload = RETURN + reply_code.to_bytes(2) + encode_short_string(reply_text) + names
-    return b"".join((method_frame(channel, payload), *content_frames(channel, properties, body, frame_max)))
+    return _encode(channel, payload, properties, body, frame_max)

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, cast
 from ...broker import Message, WireForm, deaths_of
 from .errors import ChannelFault
 from .fields import Long, encode_short_string, encode_table
+from .hot import Content
 from .properties import (
     FLAG_CLUSTER_ID,
     FLAG_DELIVERY_MODE,
@@ -291,7 +292,7 @@ def body_of(message: Message) -> bytes:
     raise ValueError(f"a body of type {type(body).__name__} stays in its process; publish bytes")
 
 
-def content_of(message: Message) -> tuple[bytes, bytes, bytes]:
+def content_of(message: Message) -> Content:
     """Exchange and routing key, the block of properties, the body. Raises as `properties_of` and `body_of`."""
     if isinstance(message, WireMessage):
         try:

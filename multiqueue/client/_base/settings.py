@@ -107,6 +107,10 @@ def _endpoint(text: str, default_port: int) -> Endpoint:
 MEBIBYTE = 1 << 20
 
 
+def _at_least(least: float, default: float) -> Any:
+    return field(default=default, metadata={"least": least})
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How a connection behaves. Times are seconds, sizes bytes.
@@ -116,19 +120,19 @@ class Settings:
     """
 
     name: str = "multiqueue"
-    heartbeat: float = 60.0
-    channel_max: int = 2047
-    frame_max: int = 131072
-    connection_timeout: float = 10.0  # to reach one host, and again to shake hands with it
-    call_timeout: float = 60.0  # a declaration on a cluster that elects a leader can take long
-    close_timeout: float = 10.0
+    heartbeat: float = _at_least(0, 60.0)
+    channel_max: int = _at_least(0, 2047)
+    frame_max: int = _at_least(4096, 131072)
+    connection_timeout: float = _at_least(0.001, 10.0)  # to reach one host, and again to shake hands with it
+    call_timeout: float = _at_least(0.001, 60.0)  # a declaration on a cluster that elects a leader can take long
+    close_timeout: float = _at_least(0, 10.0)
     # Deliveries that no callback has begun with. Where it is reached the socket is read no further: all channels of
     # the connection share it, so it is far above what a sensible prefetch lets come.
-    buffer_bytes: int = 64 * MEBIBYTE
+    buffer_bytes: int = _at_least(1, 64 * MEBIBYTE)
     # Publishes that the socket has not taken. Enough to keep it busy, little enough to feel the server's brake soon.
-    outbox_bytes: int = MEBIBYTE
+    outbox_bytes: int = _at_least(1, MEBIBYTE)
     recover: bool = True
-    recovery_interval: float = 5.0
+    recovery_interval: float = _at_least(0, 5.0)
     republish: bool = True
     executor: Executor | None = None
     threads: int | None = None  # of our own pool; None: as many as there are CPUs, two at least
@@ -164,20 +168,10 @@ def _number(name: str, text: str) -> float | int:
 
 
 def _checked(settings: Settings) -> Settings:
-    least: dict[str, float] = {
-        "heartbeat": 0,
-        "channel_max": 0,
-        "frame_max": 4096,
-        "connection_timeout": 0.001,
-        "call_timeout": 0.001,
-        "close_timeout": 0,
-        "buffer_bytes": 1,
-        "outbox_bytes": 1,
-        "recovery_interval": 0,
-    }
-    for name, bound in least.items():
-        if getattr(settings, name) < bound:
-            raise BadAddress(f"{name} is {getattr(settings, name):g}; it must be at least {bound:g}")
+    for each in fields(Settings):
+        least, value = each.metadata.get("least"), getattr(settings, each.name)
+        if least is not None and value < least:
+            raise BadAddress(f"{each.name} is {value:g}; it must be at least {least:g}")
     if settings.login not in ("password", "external"):
         raise BadAddress(f"login is {settings.login!r}; it is 'password' or 'external'")
     if settings.threads is not None and settings.threads < 1:

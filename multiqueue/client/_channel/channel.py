@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, Unpack
 
 from pamqp import commands
 
-from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Reject, Return, shortened
+from ...amqp.wire import Ack, Deliver, GetOk, Nack, Properties, Reject, Return, Settlement, shortened
 from .._base.errors import ChannelClosed, UnknownDelivery
 from .._base.message import Message, Returned
 from .._base.ports import Closing
@@ -363,7 +363,7 @@ class Channel(Closing):
         """Dead-letter or drop a message, or give it back."""
         self._settle(Reject(delivery_tag, requeue), False)
 
-    def _settle(self, settled: Ack | Nack | Reject, multiple: bool) -> None:
+    def _settle(self, settled: Settlement, multiple: bool) -> None:
         """Append it to the link, under the lock: no settlement overtakes another that was entered before it."""
         life, tag = self._life, settled.delivery_tag
         with life.lock:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -142,20 +142,16 @@ class Publishing:
     _life: Lifecycle
     _receive_buffer: ReceiveBuffer
     _blocked_reason: Callable[[], str | None]
-    _unconfirmed: Unconfirmed | None = None  # None until confirms are asked for
+    has_confirms: bool = False
+    _unconfirmed: Unconfirmed = field(default_factory=Unconfirmed)  # empty until confirms are asked for
     _is_flowing: bool = True
     stopped_at: float | None = None  # when the server stopped the flow; None while it goes on
 
     def __len__(self) -> int:
-        return 0 if self._unconfirmed is None else len(self._unconfirmed)
-
-    @property
-    def has_confirms(self) -> bool:
-        return self._unconfirmed is not None
+        return len(self._unconfirmed)
 
     def begin_confirms_locked(self) -> None:
-        if self._unconfirmed is None:  # another thread may have been as fast
-            self._unconfirmed = Unconfirmed()
+        self.has_confirms = True
 
     def publish(self, message: Publication, timeout: float | None) -> None:
         life = self._life
@@ -169,11 +165,11 @@ class Publishing:
         with self._life.lock:
             if life.link is not link or life.state is not State.OPEN:
                 raise life.refusal_locked()
-            unconfirmed = self._unconfirmed
-            if unconfirmed is not None:
-                unconfirmed.add(message)
+            is_kept = self.has_confirms
+            if is_kept:
+                self._unconfirmed.add(message)
             is_sent = link.publish(prepared)
-        if not is_sent and unconfirmed is None:
+        if not is_sent and not is_kept:
             raise life.lost()
 
     def _writable_link(self, timeout: float | None) -> Link:
@@ -196,8 +192,6 @@ class Publishing:
                 raise ConfirmTimeout(f"{life.label}: {len(self)} messages were not confirmed within {timeout:g} s")
             if life.state is State.CLOSED:
                 raise life.refusal_locked()
-            if self._unconfirmed is None:
-                return True
             has_nack, self._unconfirmed.has_nack = self._unconfirmed.has_nack, False
             return not has_nack
 
@@ -211,7 +205,6 @@ class Publishing:
             prepared = link.prepare(number, exchange, routing_key, mandatory, properties, body)
             link.wait_for_room(None)
             with self._life.lock:
-                assert self._unconfirmed is not None
                 self._unconfirmed.add(message)
                 link.publish(prepared)
         return len(unconfirmed)
@@ -219,13 +212,10 @@ class Publishing:
     def confirmed(self, event: Event) -> None:
         life, is_ack = self._life, isinstance(event.method, Ack)
         with self._life.lock:
-            unconfirmed = self._unconfirmed
-            settled = []
-            if unconfirmed is not None:
-                settled = unconfirmed.settle(event.method.delivery_tag, event.method.multiple)
-                unconfirmed.has_nack |= not is_ack
-                if not len(unconfirmed):
-                    life.changed.notify_all()
+            settled = self._unconfirmed.settle(event.method.delivery_tag, event.method.multiple)
+            self._unconfirmed.has_nack |= not is_ack
+            if not len(self):
+                life.changed.notify_all()
         for message in settled:
             if message.confirm is not None and is_ack:
                 message.confirm.set_result(None)
@@ -244,12 +234,11 @@ class Publishing:
 
     def take_unconfirmed_locked(self) -> list[Publication]:
         """Take out all that is unconfirmed, in order: to be published again, or told that it is lost."""
-        return [] if self._unconfirmed is None else self._unconfirmed.renew()
+        return self._unconfirmed.renew()
 
     def check_invariants_locked(self) -> None:
         """Raise AssertionError when the numbers contradict themselves. For tests."""
-        if self._unconfirmed is not None:
-            self._unconfirmed.check_invariants()
+        self._unconfirmed.check_invariants()
 
 
 def _copied(body: object) -> bytes:

@@ -24,38 +24,8 @@ from typing import Any
 
 from pamqp import commands
 
-from ...amqp.session import (
-    Addressee,
-    Client,
-    CommitReports,
-    Confirms,
-    Content,
-    Digests,
-    Served,
-    Session,
-    Turns,
-    Work,
-    end_each,
-    fail,
-    host_figures,
-    reason,
-    to_wait_for,
-    want,
-)
-from ...amqp.wire import (
-    FRAME_METHOD,
-    REPLY_NAMES,
-    Ack,
-    ConnectionFault,
-    Deliver,
-    GetOk,
-    Nack,
-    Reject,
-    Return,
-    decode_short_string,
-    encode_method,
-    encode_publish_method,
-)
+from ...amqp import session as amqp
+from ...amqp import wire
 from .._base.errors import ConnectionClosed
 from .._base.settings import Settings
 from .._dispatch.outbox import Outbox
@@ -82,22 +52,22 @@ class DirectLink:
         self._lock = threading.Lock()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"{settings.name}-direct", daemon=True)
-        self.notify = Turns(self.post).notify
-        self.confirming: dict[Confirms, None] = {}
+        self.notify = amqp.Turns(self.post).notify
+        self.confirming: dict[amqp.Confirms, None] = {}
         self._throttled: tuple[Any, ...] = ()  # queues that publishers have to wait for
         self.is_held_back = False  # the receive buffer is full
         self.is_closed = False
         self._events: list[Event] = []  # to be told
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, amqp.Session] = {}
         self._behind: dict[int, list[Callable[[], object]]] = {}  # of channels whose call waits for commits
         self._has_published = False
-        self._client = Client(
+        self._client = amqp.Client(
             host=host,
             owner=self,
             user=_USER,
             check=lambda operation, kind, name: None,
-            publisher=host.publisher(CommitReports(self.post, self.flush).report),
-            digests=Digests(),
+            publisher=host.publisher(amqp.CommitReports(self.post, self.flush).report),
+            digests=amqp.Digests(),
             max_message_bytes=_MOST_BYTES,
             hears_of_cancels=True,
         )
@@ -108,19 +78,19 @@ class DirectLink:
         self._thread.start()
 
     def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
-        payload = encode_method(number, method, **fields)[7:-1]  # raises for what could not go over a wire
+        payload = wire.encode_method(number, method, **fields)[7:-1]  # raises for what could not go over a wire
         return self._outbox.append(partial(self._call, number, payload), 0)
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
     ) -> Any:
-        content = encode_publish_method(exchange, routing_key, mandatory=mandatory), properties, bytes(body)
+        content = wire.encode_publish_method(exchange, routing_key, mandatory=mandatory), properties, bytes(body)
         return partial(self._publish, number, content), len(body)
 
     def publish(self, prepared: Any) -> bool:
         return self._outbox.append(*prepared)
 
-    def settle(self, number: int, settled: Ack | Nack | Reject) -> None:
+    def settle(self, number: int, settled: wire.Settlement) -> None:
         self._outbox.append(partial(self._settle, number, settled), 0)
 
     @property
@@ -181,15 +151,15 @@ class DirectLink:
         self._hand_in()
         session = self._sessions.get(number)
         if session is None:
-            session = self._sessions[number] = Session(number, self._client, self, self)
-        self._do(session, partial(session.receive, FRAME_METHOD, payload), payload[:4])
+            session = self._sessions[number] = amqp.Session(number, self._client, self, self)
+        self._do(session, partial(session.receive, wire.FRAME_METHOD, payload), payload[:4])
 
     def _publish(self, number: int, content: tuple[bytes, bytes, bytes]) -> None:
         session = self._sessions.get(number)
         if session is not None and not self._waits(number, partial(self._publish, number, content)):
             self._do(session, partial(session.receive_content, content), _BASIC)
 
-    def _settle(self, number: int, settled: Ack | Nack | Reject) -> None:
+    def _settle(self, number: int, settled: wire.Settlement) -> None:
         session = self._sessions.get(number)
         if session is not None and not self._waits(number, partial(self._settle, number, settled)):
             self._hand_in()
@@ -201,11 +171,11 @@ class DirectLink:
             behind.append(step)
         return behind is not None
 
-    def _do(self, session: Session, step: Callable[[], object], method: bytes) -> None:
+    def _do(self, session: amqp.Session, step: Callable[[], object], method: bytes) -> None:
         try:
             step()
         except Exception as error:  # noqa: BLE001  # every one ends a channel or the connection
-            fail(self, session, error, method)
+            amqp.fail(self, session, error, method)
 
     def _hand_in(self) -> None:
         """Have the store commit what was published: nothing that follows overtakes it."""
@@ -214,7 +184,7 @@ class DirectLink:
             try:
                 self._client.publisher.hand_in()
             except Exception as error:  # noqa: BLE001  # every one ends a channel or the connection
-                fail(self, None, error, _BASIC)
+                amqp.fail(self, None, error, _BASIC)
 
     # -- what sessions ask for, and tell
 
@@ -234,32 +204,36 @@ class DirectLink:
             setattr(made, name, fields.get(name))
         self._events.append(Event(number, made))
 
-    def deliver(self, number: int, consumer: Addressee, tag: int, redelivered: bool, content: Content) -> None:
+    def deliver(
+        self, number: int, consumer: amqp.SessionConsumer, tag: int, redelivered: bool, content: amqp.Content
+    ) -> None:
         names, properties, body = content
         if self._receive_buffer.is_stopped:
             self._wait_for_buffer()
-        self._events.append(Event(number, Deliver(consumer.tag, tag, redelivered, *_names(names)), properties, body))
+        self._events.append(
+            Event(number, wire.Deliver(consumer.tag, tag, redelivered, *_names(names)), properties, body)
+        )
         if len(self._events) >= _EVENTS:
             self.flush()
 
     def _wait_for_buffer(self) -> None:
         self.flush()
         self.is_held_back = True
-        want(self._sessions, False)
+        amqp.want(self._sessions, False)
         self._receive_buffer.wait_until_free(lambda: self._error is not None)
         self.is_held_back = False
-        want(self._sessions, True)
+        amqp.want(self._sessions, True)
 
-    def got(self, number: int, tag: int, redelivered: bool, left: int, content: Content) -> None:
+    def got(self, number: int, tag: int, redelivered: bool, left: int, content: amqp.Content) -> None:
         names, properties, body = content
         exchange, routing_key = _names(names)
-        self._events.append(Event(number, GetOk(tag, redelivered, exchange, routing_key, left), properties, body))
+        self._events.append(Event(number, wire.GetOk(tag, redelivered, exchange, routing_key, left), properties, body))
 
-    def returned(self, number: int, code: int, content: Content) -> None:
+    def returned(self, number: int, code: int, content: amqp.Content) -> None:
         names, properties, body = content
-        self._events.append(Event(number, Return(code, REPLY_NAMES[code], *_names(names)), properties, body))
+        self._events.append(Event(number, wire.Return(code, wire.REPLY_NAMES[code], *_names(names)), properties, body))
 
-    def confirm(self, confirms: Confirms) -> None:
+    def confirm(self, confirms: amqp.Confirms) -> None:
         self._events += [Event(confirms.number, each) for each in confirms.take()]
 
     def publishes(self) -> None:
@@ -267,49 +241,49 @@ class DirectLink:
 
     def throttle(self, queues: tuple[Any, ...]) -> None:
         """Queues ask their producers to wait for room: `wait_for_room` does."""
-        self._throttled = tuple(to_wait_for(self._sessions, queues))
+        self._throttled = tuple(amqp.to_wait_for(self._sessions, queues))
 
-    def postpone(self, session: Served, payload: bytes, run: Any) -> None:
+    def postpone(self, session: amqp.Served, payload: bytes, run: Any) -> None:
         self._behind[session.number] = []
         run.add_done_callback(lambda _: self.post(self._committed, session, payload))
 
-    def _committed(self, session: Served, payload: bytes) -> None:
+    def _committed(self, session: amqp.Served, payload: bytes) -> None:
         behind = self._behind.pop(session.number, [])
         if self._sessions.get(session.number) is session:
             self._do(self._sessions[session.number], partial(session.call, payload), payload[:4])
         for step in behind:  # one that has to wait again has those after it behind itself
             step()
 
-    def offload(self, work: Work, session: Served) -> None:
+    def offload(self, work: amqp.Work, session: amqp.Served) -> None:
         self.flush()
         work()()
 
-    def offload_long(self, work: Work, session: Served, method: bytes) -> None:
+    def offload_long(self, work: amqp.Work, session: amqp.Served, method: bytes) -> None:
         self.offload(work, session)
 
     def do_in_pieces(
-        self, work: Iterator[object], session: Served, method: bytes, then: Callable[[], object] = lambda: None
+        self, work: Iterator[object], session: amqp.Served, method: bytes, then: Callable[[], object] = lambda: None
     ) -> None:
         for _ in work:
             pass
         then()
 
-    def forget(self, session: Served) -> None:
+    def forget(self, session: amqp.Served) -> None:
         self._sessions.pop(session.number, None)
 
     def status_json(self) -> bytes:
         host = self._client.host
-        return json.dumps({"product": "multiqueue", "virtual_hosts": {host.name: host_figures(host)}}).encode()
+        return json.dumps({"product": "multiqueue", "virtual_hosts": {host.name: amqp.host_figures(host)}}).encode()
 
     def failed(self, error: BaseException) -> None:
         _log.error("%r: failed", self, exc_info=error, extra={"connection": repr(self)})
-        self.fault(ConnectionFault(541, "an internal error; see the log"))
+        self.fault(wire.ConnectionFault(541, "an internal error; see the log"))
         self.flush()
 
     def fault(self, error: Any, method: bytes = b"\0\0\0\0") -> None:
         if not self.is_closed:
             self._close()
-            self.reply(0, commands.Connection.Close, **reason(error.reply_code, error.reply_text, method))
+            self.reply(0, commands.Connection.Close, **amqp.reason(error.reply_code, error.reply_text, method))
 
     def _close(self) -> None:
         """End all sessions; exclusive queues go. Twice is harmless."""
@@ -319,13 +293,13 @@ class DirectLink:
         self._sessions.clear()
         endings = [(f"end {session!r}", partial(_exhaust, session)) for session in sessions]
         release = ("delete its exclusive queues", partial(self._client.host.release_owner, self))
-        end_each(self, [*endings, release], _log)
+        amqp.end_each(self, [*endings, release], _log)
 
     def __repr__(self) -> str:
         return f"<direct link {self._name!r}>"
 
 
-def _exhaust(session: Session) -> None:
+def _exhaust(session: amqp.Session) -> None:
     for _ in session.end():
         pass
 
@@ -333,5 +307,5 @@ def _exhaust(session: Session) -> None:
 @lru_cache(maxsize=1024)
 def _names(names: bytes) -> tuple[str, str]:
     """Exchange and routing key; most messages have those of another one."""
-    exchange, at = decode_short_string(names, 0)
-    return exchange, decode_short_string(names, at)[0]
+    exchange, at = wire.decode_short_string(names, 0)
+    return exchange, wire.decode_short_string(names, at)[0]

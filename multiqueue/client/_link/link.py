@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
-from ...amqp.wire import Ack, Nack, Reject
+from ...amqp.wire import Settlement
 from .._dispatch.receive_buffer import ReceiveBuffer
 
 
@@ -54,7 +54,7 @@ class Link(Protocol):
     @property
     def is_full(self) -> bool: ...
 
-    def settle(self, number: int, settled: Ack | Nack | Reject) -> None: ...
+    def settle(self, number: int, settled: Settlement) -> None: ...
 
     def wait_for_room(self, timeout: float | None) -> bool:
         """Block while the broker does not take what we publish; False when the time is up."""

@@ -16,17 +16,7 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from ...amqp.wire import (
-    HEARTBEAT,
-    Ack,
-    AmqpError,
-    HeartbeatMonitor,
-    Nack,
-    Reject,
-    encode_method,
-    encode_publish,
-    encode_settlement,
-)
+from ...amqp import wire
 from .._base.errors import ConnectionClosed, ConnectionFailed
 from .._base.settings import Address, Endpoint, Settings
 from .._dispatch.outbox import Outbox
@@ -94,7 +84,7 @@ class WireLink:
         self._listener = listener
         self._label = label
         self._outbox: Outbox[bytes] = Outbox(settings.outbox_bytes)
-        self._monitor = HeartbeatMonitor()
+        self._monitor = wire.HeartbeatMonitor()
         self._lock = threading.Lock()
         self._error: Exception | None = None
         self._over = threading.Event()
@@ -108,12 +98,12 @@ class WireLink:
             thread.start()
 
     def send(self, number: int, method: type[Any], /, **fields: Any) -> bool:
-        return self._append(encode_method(number, method, **fields))
+        return self._append(wire.encode_method(number, method, **fields))
 
     def prepare(
         self, number: int, exchange: str, routing_key: str, mandatory: bool, properties: bytes, body: bytes
     ) -> bytes:
-        return encode_publish(number, exchange, routing_key, properties, body, self.frame_max, mandatory=mandatory)
+        return wire.encode_publish(number, exchange, routing_key, properties, body, self.frame_max, mandatory=mandatory)
 
     def publish(self, prepared: bytes) -> bool:
         return self._append(prepared)
@@ -121,8 +111,8 @@ class WireLink:
     def _append(self, frames: bytes) -> bool:
         return self._outbox.append(frames, len(frames))
 
-    def settle(self, number: int, settled: Ack | Nack | Reject) -> None:
-        self._append(encode_settlement(number, settled))
+    def settle(self, number: int, settled: wire.Settlement) -> None:
+        self._append(wire.encode_settlement(number, settled))
 
     @property
     def is_full(self) -> bool:
@@ -147,7 +137,7 @@ class WireLink:
                 listener.arrived(self, feed(data))
         except (OSError, EOFError) as cause:
             error = ConnectionClosed(f"the connection to {self._label} was lost: {cause}")
-        except AmqpError as cause:
+        except wire.AmqpError as cause:
             error = ConnectionClosed(f"{self._label} sent what is no AMQP: {cause}", reply_code=cause.reply_code)
         except Exception as cause:  # noqa: BLE001  # a defect of ours must be seen, and must not leave a deaf connection
             error = ConnectionClosed(f"the reader of {self._label} failed: {cause!r}", reply_code=541)
@@ -170,7 +160,7 @@ class WireLink:
                 silent = 2 * self.heartbeat
                 self.end(ConnectionClosed(f"{self._label} missed its heartbeats: not a byte in {silent:g} s"))
             elif sends:
-                self._append(HEARTBEAT)
+                self._append(wire.HEARTBEAT)
 
     def end(self, error: Exception, *, linger: float = 0.0) -> None:
         with self._lock:
