@@ -46,7 +46,7 @@ def read_toml(path: Path) -> tuple[dict[str, Any], str]:
         Mistaken: it cannot be read, or is no TOML.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a byte order mark
     except OSError as error:
         raise Mistaken(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

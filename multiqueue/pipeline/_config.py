@@ -21,6 +21,7 @@ from ._ledger_file import State
 from ._ledger_postgres import PostgresState
 from ._pace import CHUNK_BYTES, CHUNK_FILES
 from ._place import Place, joined, place_of
+from ._publish import MOST_BYTES, quoted
 from ._scan import PassedOver
 from ._sections import DIRECTORY, RECORDS, LaneSection, Scalar, Settings, StepSection, strings
 from ._storage import Storage
@@ -134,6 +135,11 @@ class PipelineConfig:
             for lane in _lanes_of(name, section, self, met):
                 if lane.name in found:
                     raise ConfigError(_two_of_one_name(lane, found[lane.name]))
+                if len(quoted(lane.name).encode(errors="surrogateescape")) > MOST_BYTES:
+                    raise ConfigError(
+                        f"lanes.{lane.section}: the lane {lane.name!r} has too long a name for a directory of the "
+                        f"output, which takes {MOST_BYTES} bytes; shorten it"
+                    )
                 found[lane.name] = lane
         for name in self.settings.steps.keys() & found.keys():
             raise ConfigError(f"steps.{name}: there is a lane {name!r} already; rename the step")
@@ -188,7 +194,7 @@ def parse_config(
     except Mistaken as error:
         raise ConfigError(str(error)) from error
     config = PipelineConfig(settings, base.absolute(), source)
-    if found := mistakes(settings) or _own_output(config) or _moved_onto_input(config):
+    if found := mistakes(settings) or _own_output(config) or _among_the_rows(config) or _moved_onto_input(config):
         raise ConfigError("\n".join(placed_sentences(found, source, text)))
     return config
 
@@ -204,6 +210,21 @@ def _own_output(config: PipelineConfig) -> list[tuple[tuple[str | int, ...], str
         if section.directories is None
         for glob in strings(section.files or ())
         if not own.isdisjoint(_with_parents(_scan.fixed_root(_scan.absolute(glob, config.base))[0]))
+    ]
+
+
+def _among_the_rows(config: PipelineConfig) -> list[tuple[tuple[str | int, ...], str]]:
+    """The places of other files in which the pipeline's rows are: readers of the rows would meet them."""
+    rows = [
+        root / part for root in {config.rows_at, Place(str(config.output))} for part in ("data", "steps", "corrupt")
+    ]
+    places = {("output", "dead_letters"): config.dead_letters}
+    if isinstance(config.state, Path):
+        places["state", "path"] = Place(os.path.normpath(config.state))
+    return [
+        (key, f"{str(place)!r} is where the rows are; name a place beside them")
+        for key, place in places.items()
+        if any(place.is_below(one) for one in rows)
     ]
 
 

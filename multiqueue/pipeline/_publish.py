@@ -34,6 +34,9 @@ from ._ledger import FILES, Ledger
 
 _MARKER = "_item.json"
 
+MOST_BYTES = 255 - len("lane=")
+"""Of a lane's name in a directory's: file systems take 255 bytes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -208,8 +211,11 @@ def beside(staged: Path) -> Path:
 
 
 def quoted(name: str) -> str:
-    """The name of a lane as a directory's: what is not allowed in a path as `%XX`."""
-    return quote(name, safe=" ")
+    """The name of a lane as a directory's: what is not allowed in a path as `%XX`; of a short name all but ASCII."""
+    escaped = quote(name, safe=" ")
+    if len(escaped) <= MOST_BYTES:
+        return escaped
+    return "".join(one if one > "\x7f" else quote(one, safe=" ") for one in name)
 
 
 def _has_entries(path: Path) -> bool:

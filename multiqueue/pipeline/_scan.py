@@ -53,12 +53,12 @@ class PassedOver:
 
     def add(self, reason: str, path: str) -> None:
         self.counts[reason] = self.counts.get(reason, 0) + 1
-        self.examples.setdefault(reason, path)
+        self.examples.setdefault(reason, _shown(path))
 
     def refuse(self, reason: str, path: str) -> None:
         """Something cannot be read, for this reason."""
         self.add(reason, path)
-        self.unread = self.unread or f"{path!r}: {reason}"
+        self.unread = self.unread or f"{_shown(path)!r}: {reason}"
 
     def include(self, other: PassedOver) -> None:
         """Count also what another scan has passed over."""
@@ -105,7 +105,10 @@ def scan(
     for top, patterns in roots([absolute(pattern, lane.root) for pattern in lane.globs]):
         for parts in patterns:
             walk.look_for(top, parts)
-        for seen in walk.directory(top, _closure(patterns), is_root=True):
+        if () in patterns:
+            walk.name_directory(top)
+            patterns = [parts for parts in patterns if parts]
+        for seen in walk.directory(top, _closure(patterns), is_root=True) if patterns else ():
             passed_over.matched += 1
             yield seen
 
@@ -127,7 +130,10 @@ def directories(pattern: str, exclude: tuple[str, ...], passed_over: PassedOver,
             for parent in found
             for names in _slices(parent.text, passed_over, storage, is_root=depth == 0)
             for entry in names
-            if _matches(entry.name, part) and not _excluded(entry.name, exclude) and _is_directory(entry, passed_over)
+            if _matches(entry.name, part)
+            and not _excluded(entry.name, exclude)
+            and _is_directory(entry, passed_over)
+            and _is_text(entry.path, passed_over)
         ]
     return sorted(found, key=lambda place: place.parts)
 
@@ -173,6 +179,10 @@ class _Walk:
         if first and self._passed_over.missing is None and self._exists(Place(top)) and not self._exists(place):
             self._passed_over.missing = place.text
 
+    def name_directory(self, path: str) -> None:
+        """Note that a glob names a directory, and none of its files."""
+        self._passed_over.add(f"a directory, and no file; its files are {path.rstrip('/')}/*", path)
+
     def _exists(self, place: Place) -> bool:
         """Whether it is there; what cannot be asked for is told by the walk."""
         try:
@@ -193,6 +203,8 @@ class _Walk:
         if not matching:
             return
         if _is_directory(entry, self._passed_over):
+            if any(len(rest) == 1 and not _MAGIC.search(rest[0]) for rest in matching):
+                self.name_directory(entry.path)
             below = self._below(entry, matching)
             if below and entry.path not in self._avoid:
                 yield from self.directory(entry.path, below)
@@ -213,13 +225,10 @@ class _Walk:
             return None
         if isinstance(entry, _Object):
             return None if entry.status is None else FileSeen(path, entry.status.size_bytes, entry.status.mtime_ns)
-        try:
-            path.encode()
-            status = entry.stat()
-        except UnicodeEncodeError:
-            shown = os.fsencode(path).decode("utf-8", "backslashreplace")
-            self._passed_over.refuse("the name is not UTF-8", shown)
+        if not _is_text(path, self._passed_over):
             return None
+        try:
+            status = entry.stat()
         except FileNotFoundError:
             if entry.is_symlink():  # otherwise somebody has removed it in this moment
                 self._passed_over.refuse("a link to nothing", path)
@@ -300,6 +309,20 @@ def _is_directory(entry: _Entry, passed_over: PassedOver) -> bool:
     except OSError as error:  # a link into what cannot be read
         passed_over.refuse(f"not readable ({error.strerror})", entry.path)
         return False
+
+
+def _is_text(path: str, passed_over: PassedOver) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        passed_over.refuse("the name is not UTF-8", path)
+        return False
+    return True
+
+
+def _shown(path: str) -> str:
+    """The path, with what is not UTF-8 in it as `\\xff`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def absolute(pattern: str, root: Path | Place) -> str:

@@ -31,7 +31,8 @@ RESCUED_COLUMN = "_rescued_data"
 DIRECTORY = "{directory}"
 """Stands for the directory in the name of a lane."""
 Scalar = str | bool | int | float
-Globs = Annotated[str | list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+_Text = Annotated[str, Field(min_length=1)]
+Globs = Annotated[str | list[_Text], Field(min_length=1)]
 """One glob or several."""
 
 
@@ -58,20 +59,20 @@ class LaneSection(_Section):
     """`[lanes.NAME]`: what is read, and how it is scheduled beside the others."""
 
     files: Globs | None = None
-    directories: str | None = None
+    directories: str | None = Field(default=None, min_length=1)
     name: str | None = None
-    exclude: Globs = Field(default_factory=list)
+    exclude: str | list[_Text] = Field(default_factory=list)
     allow_empty: bool = False
     source: str | None = None
     prefetch: int = Field(default=100, ge=1, le=65_535)
     format: InputFormat
     options: dict[str, Scalar] = Field(default_factory=dict)
     io: Literal["auto", "spark", "python"] = "auto"
-    schema_: str | None = Field(default=None, alias="schema")
-    schema_hints: str | None = None
+    schema_: str | None = Field(default=None, alias="schema", min_length=1)
+    schema_hints: str | None = Field(default=None, min_length=1)
     on_new_columns: Literal["add", "rescue", "set aside", "ignore"] | None = None
     rescued_column: str | None = Field(default=None, min_length=1)
-    expect: str | None = None
+    expect: str | None = Field(default=None, min_length=1)
     corrupt: Literal["error", "set aside", "allow"] | None = None
     batch: Literal["auto"] | int = "auto"
     target_seconds: float = Field(default=10.0, gt=0, strict=False)
@@ -86,20 +87,29 @@ class LaneSection(_Section):
     capacity: int = Field(default=16, ge=1)
     weight: int = Field(default=1, ge=1)
     max_in_flight: int | None = Field(default=None, ge=1)
-    pool: str | None = None
+    pool: str | None = Field(default=None, min_length=1)
     timeout: float | None = Field(default=None, gt=0, strict=False)
 
-    @field_validator("batch")
+    @field_validator("batch", mode="before")
     @classmethod
-    def _is_a_number_of_files(cls, value: str | int) -> str | int:
-        if isinstance(value, int) and not 1 <= value <= 10_000:
-            raise ValueError(f'must be "auto" or a number of files from 1 to 10000, not {value}')
+    def _is_a_number_of_files(cls, value: object) -> object:
+        if value != "auto" and (type(value) is not int or not 1 <= value <= 10_000):
+            raise ValueError(f'must be "auto" or a number of files from 1 to 10000, not {value!r}')
         return value
 
     @field_validator("files")
     @classmethod
     def _are_places(cls, value: str | list[str] | None) -> str | list[str] | None:
         return [place_of(one).text for one in value] if isinstance(value, list) else value and place_of(value).text
+
+    @field_validator("exclude")
+    @classmethod
+    def _are_names(cls, value: str | list[str]) -> str | list[str]:
+        if not value and isinstance(value, str):
+            raise ValueError("must not be empty")
+        if paths := [one for one in strings(value) if "/" in one]:
+            raise ValueError(f"has names of files or directories, in which no '/' can be, not {paths[0]!r}")
+        return value
 
     @field_validator("after_place")
     @classmethod
@@ -215,7 +225,7 @@ class LaneSection(_Section):
 class JobSection(_Section):
     """`[job]`: what is done with each item: a query, or a function."""
 
-    sql: str | None = None
+    sql: str | None = Field(default=None, min_length=1)
     python: str | None = Field(default=None, pattern=FUNCTION)
 
     @model_validator(mode="after")
@@ -230,14 +240,14 @@ class StepSection(_Section):
 
     after: Globs
     each_lane: bool = False
-    sql: str | None = None
+    sql: str | None = Field(default=None, min_length=1)
     python: str | None = Field(default=None, pattern=FUNCTION)
     schemas: dict[str, str] = Field(default_factory=dict)
-    expect: str | None = None
+    expect: str | None = Field(default=None, min_length=1)
     allow_failed: bool = False
     priority: int = 0
     max_in_flight: int | None = Field(default=None, ge=1)
-    pool: str | None = None
+    pool: str | None = Field(default=None, min_length=1)
     timeout: float | None = Field(default=None, gt=0, strict=False)
     partition_by: list[str] = Field(default_factory=list)
     files_per_item: int | None = Field(default=None, ge=1)
@@ -247,6 +257,11 @@ class StepSection(_Section):
         if (self.sql is None) == (self.python is None):
             raise ValueError('give either sql = "SELECT ... FROM NAME" or python = "module:function"')
         return self
+
+    @field_validator("partition_by")
+    @classmethod
+    def _are_several(cls, value: list[str]) -> list[str]:
+        return _told_apart(value)
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -260,13 +275,13 @@ class OutputSection(_Section):
     path: str = Field(min_length=1)
     table: TableKind | None = None
     on_other_columns: Literal["refuse", "add", "widen"] | None = None
-    name: str = Field(default="multiqueue.data", pattern=r"^\w+(\.\w+)+$")
+    name: str = "multiqueue.data"
     catalog: dict[str, str] = Field(default_factory=dict, repr=False)
     format: OutputFormat = "parquet"
     options: dict[str, Scalar] = Field(default_factory=dict)
     partition_by: list[str] = Field(default_factory=list)
     files_per_item: int | None = Field(default=None, ge=1)
-    expect: str | None = None
+    expect: str | None = Field(default=None, min_length=1)
     dead_letters: str | None = None
     work: str = Field(default="multiqueue-work", min_length=1)
 
@@ -274,6 +289,18 @@ class OutputSection(_Section):
     @classmethod
     def _is_a_place(cls, value: str | None) -> str | None:
         return None if value is None else place_of(value).text
+
+    @field_validator("name")
+    @classmethod
+    def _is_in_a_namespace(cls, value: str) -> str:
+        if re.fullmatch(r"\w+(\.\w+)+", value) is None:
+            raise ValueError(f'must be "NAMESPACE.TABLE", not {value!r}')
+        return value
+
+    @field_validator("partition_by")
+    @classmethod
+    def _are_several(cls, value: list[str]) -> list[str]:
+        return _told_apart(value)
 
     @field_validator("work")
     @classmethod
@@ -295,11 +322,15 @@ class OutputSection(_Section):
         return self
 
     @model_validator(mode="after")
-    def _tables_are_parquet(self) -> OutputSection:
+    def _fits_the_table(self) -> OutputSection:
         if self.table is not None and self.format != "parquet":
             raise ValueError(f"the files of a table are Parquet; leave format = {self.format!r} out, or table")
         if self.table != "iceberg" and (self.catalog or "name" in self.model_fields_set):
             raise ValueError('catalog and name go with table = "iceberg"')
+        if self.table is None and (own := {"lane", "item"} & {name.lower() for name in self.partition_by}):
+            raise ValueError(
+                f"partition_by: the rows are in directories by {min(own)} already; leave it out, or set table"
+            )
         if self.table is None and self.on_other_columns is not None:
             raise ValueError("on_other_columns goes with table; the columns of files are named by expect")
         return self
@@ -347,6 +378,8 @@ class StateSection(_Section):
     def _one_state(self) -> StateSection:
         if self.path is not None and self.url is not None:
             raise ValueError("path and url exclude each other: keep one")
+        if self.url is None and "schema_" in self.model_fields_set:
+            raise ValueError("schema goes with url; a file has none")
         return self
 
 
@@ -451,6 +484,27 @@ class Settings(_Section):
     follow: FollowSection = Field(default_factory=FollowSection)
     state: StateSection = Field(default_factory=StateSection)
     storage: dict[str, StorageSection] = Field(default_factory=dict)
+
+    @field_validator("storage")
+    @classmethod
+    def _one_for_each_place(cls, value: dict[str, StorageSection]) -> dict[str, StorageSection]:
+        names: dict[Place, str] = {}
+        for name, section in value.items():
+            if (first := names.setdefault(section.place, name)) != name:
+                raise ValueError(f"{first} and {name} are both for {section.url!r}; keep one")
+        return value
+
+
+def _told_apart(names: list[str]) -> list[str]:
+    """The names of columns, which Spark compares without case.
+
+    Raises:
+        ValueError: one is there twice.
+    """
+    lowered = [name.lower() for name in names]
+    if twice := [name for name in names if lowered.count(name.lower()) > 1]:
+        raise ValueError(f"names {twice[0]!r} twice")
+    return names
 
 
 def strings(globs: str | Iterable[str]) -> tuple[str, ...]:

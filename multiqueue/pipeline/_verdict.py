@@ -7,6 +7,7 @@ Promise     A run with `--json` writes one document to standard output, at its e
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +26,15 @@ _MOST_SET_ASIDE = 100
 
 def sentence(result: RunResult, file: str) -> str:
     """How the run ended, and which command follows."""
-    total = result.snapshot.total
+    total, shown = result.snapshot.total, shlex.quote(file)
     if result.status is ExitStatus.INTERRUPTED:
-        return f"stopped with {counted(total.waiting, 'item')} waiting; `multiqueue pipeline run {file}` goes on"
+        return f"stopped with {counted(total.waiting, 'item')} waiting; `multiqueue pipeline run {shown}` goes on"
     if result.lost:
         aside = f", {counted(total.failed, 'item')} set aside" if total.failed else ""
         return f"not all input was read: {counted(total.done, 'item')} done{aside}; {'; '.join(result.lost)}"
     if result.status is ExitStatus.SET_ASIDE:
-        return f"{counted(total.failed, 'item')} set aside; `multiqueue pipeline retry {file}` puts them back"
+        which = "it" if total.failed == 1 else "them"
+        return f"{counted(total.failed, 'item')} set aside; `multiqueue pipeline retry {shown}` puts {which} back"
     return f"all done: {counted(total.done, 'item')}, {duration(result.snapshot.elapsed_s)} of this run"
 
 

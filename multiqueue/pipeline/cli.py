@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 import math
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,7 @@ def retry(file: str, lanes: tuple[str, ...]) -> None:
     if forgotten:
         which = "it" if len(forgotten) == 1 else "them"
         click.echo(f"{counted(len(forgotten), 'item')} forgotten: no file of {which} is left")
-    click.echo(f"{counted(count, 'item')} put back; `multiqueue pipeline run {file}` tries again")
+    click.echo(f"{counted(count, 'item')} put back; `multiqueue pipeline run {shlex.quote(file)}` tries again")
 
 
 @pipeline.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pipeline_parts_support import Places
 
 from multiqueue.pipeline import ConfigError, load_config
 
@@ -108,6 +109,29 @@ def test_two_lanes_of_one_name(tmp_path: Path) -> None:
         ("[output]", "[ouput]", "6: ouput: unknown key; did you mean 'output'?"),
         ("[output]", "[retry]\nbackoff = -1\n[output]", "7: retry.backoff: must be at least 0, not -1"),
         ("[output]", '[spark]\nmaster="a"\nremote="b"\n[output]', "6: spark: master and remote exclude each other"),
+        ('sql = "SELECT * FROM input"', 'sql = ""', "5: job.sql: must not be empty"),
+        ('format = "csv"', 'format = "csv"\nschema = ""', "4: lanes.eu.schema: must not be empty"),
+        ('format = "csv"', 'format = "csv"\nexclude = "a/*"', "in which no '/' can be, not 'a/*'"),
+        (
+            'format = "csv"',
+            'format = "csv"\nbatch = true',
+            'must be "auto" or a number of files from 1 to 10000, not True',
+        ),
+        ('"out"', '"out"\npartition_by = ["x", "X"]', "8: output.partition_by: names 'x' twice"),
+        (
+            '"out"',
+            '"out"\npartition_by = ["Lane"]',
+            "6: output: partition_by: the rows are in directories by lane already",
+        ),
+        ('"out"', '"out"\ntable = "iceberg"\nname = "x"', "must be \"NAMESPACE.TABLE\", not 'x'"),
+        ('"out"', '"out"\ndead_letters = "out/data"', "/out/data' is where the rows are; name a place beside them"),
+        ("[output]", '[state]\npath = "out/steps/x"\n[output]', "/out/steps/x' is where the rows are; name a place"),
+        ("[output]", '[state]\nschema = "x"\n[output]', "6: state: schema goes with url; a file has none"),
+        (
+            "[output]",
+            '[storage.a]\nurl = "s3://b"\n[storage.b]\nurl = "s3a://b/"\n[output]',
+            "storage: a and b are both for 's3://b'; keep one",
+        ),
         ('[job]\nsql = "SELECT * FROM input"\n', "", "job: missing; a [job] table has the keys sql, python"),
         ("[job]", "[job", "line 4, column 5: not TOML: expected"),
     ],
@@ -128,6 +152,34 @@ def test_a_table_inside_a_string(tmp_path: Path) -> None:
     query = 'sql = """\nSELECT *\n[output]\npath = 1\nFROM input"""'
     text = GOOD.replace('sql = "SELECT * FROM input"', query).replace('path = "out"', "path = 3")
     assert load(tmp_path, text).startswith("11: output.path: must be a string, not 3")
+
+
+def test_a_byte_order_mark(tmp_path: Path) -> None:
+    """A file that an editor has begun with a byte order mark is read as one without."""
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD, encoding="utf-8-sig")
+    assert [lane.name for lane in load_config(path).lanes()] == ["eu"]
+
+
+def test_a_name_in_another_script(tmp_path: Path) -> None:
+    """A lane is named after a directory of any script; a name that fits into no directory of the output is refused."""
+    section = '[lanes.t]\ndirectories = "tenants/*/*"\nfiles = "*"\nformat = "text"\n'
+    (tmp_path / "tenants" / "x" / ("漢" * 80)).mkdir(parents=True)
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD + section)
+    config = load_config(path)
+    (_, lane) = config.lanes()
+    Places(tmp_path / "out").of_lane(lane.name).mkdir(parents=True)
+    (tmp_path / "tenants" / ("漢" * 40) / ("漢" * 80)).mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"lanes\.t: the lane '漢+/漢+' has too long a name .* 250 bytes; shorten it"):
+        config.lanes()
+
+
+def test_an_empty_array_leaves_nothing_out(tmp_path: Path) -> None:
+    """A default can be written: `exclude = []` leaves no name out."""
+    path = tmp_path / "p.toml"
+    path.write_text(GOOD.replace('format = "csv"', 'format = "csv"\nexclude = []'))
+    assert load_config(path).lanes()[0].exclude == ()
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

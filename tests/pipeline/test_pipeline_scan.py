@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis_support import examples
-from pipeline_parts_support import Lane, _scan
+from pipeline_parts_support import Lane, Storage, _scan
 
 
 def found(base: Path, *globs: str, **lane: Any) -> list[str]:
@@ -112,6 +112,41 @@ def test_a_name_that_is_no_text(tmp_path: Path) -> None:
     passed_over = _scan.PassedOver()
     assert found(tmp_path, "*.csv", passed_over=passed_over) == []
     assert passed_over.sentences() == ["passed over 1: the name is not UTF-8, for example '\\\\xff.csv'"]
+
+
+def test_a_directory_whose_name_is_no_text(tmp_path: Path) -> None:
+    """A directory whose name is not UTF-8 makes no lane: it is told, and the lanes beside it are there."""
+    for name in (b"\xff", b"ok"):
+        os.mkdir(os.path.join(os.fsencode(tmp_path), name))
+    passed_over = _scan.PassedOver()
+    lanes = _scan.directories(f"{tmp_path}/*", (), passed_over, Storage())
+    assert [place.name for place in lanes] == ["ok"]
+    assert passed_over.unread == f"'{tmp_path}/\\\\xff': the name is not UTF-8"
+
+
+def test_a_path_that_is_no_text_can_be_told(tmp_path: Path) -> None:
+    """A file that is passed over is told by a path that can be printed, whatever its name is."""
+    with open(os.path.join(os.fsencode(tmp_path), b"_\xff.csv"), "w"):
+        pass
+    passed_over = _scan.PassedOver()
+    assert found(tmp_path, "*.csv", passed_over=passed_over) == []
+    assert passed_over.sentences()[0].endswith("for example '_\\\\xff.csv'")
+
+
+@pytest.mark.parametrize(("glob", "place"), [("d", "/d"), ("d/", "/d"), ("d/e/..", "/d"), (".", "")])
+def test_a_glob_that_is_a_directory(tree: Path, glob: str, place: str) -> None:
+    """A directory that `files` names is passed over, and the sentence has the glob of its files."""
+    passed_over = _scan.PassedOver()
+    assert found(tree, glob, "a.csv", passed_over=passed_over) == ["a.csv"]
+    (sentence,) = passed_over.sentences()
+    assert f"a directory, and no file; its files are {tree}{place}/*" in sentence
+
+
+def test_the_root_is_no_file(tree: Path) -> None:
+    """The root of all files is a directory as any other is."""
+    passed_over = _scan.PassedOver()
+    assert found(tree, "/", passed_over=passed_over) == []
+    assert passed_over.sentences() == ["passed over 1: a directory, and no file; its files are /*, for example '/'"]
 
 
 def test_a_directory_that_is_missing(tmp_path: Path) -> None:
