@@ -13,21 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from multiqueue.store import Commit, Delete, Operation, Put, StoreClosed, StoreFailed, StoreFull
+from multiqueue.store import Commit, Delete, Operation, Put, StoreClosed, StoreError, StoreFailed, StoreFull
 
+from .._base.message import Message
 from .._base.message_codec import encode_message
-from .._base.outcome import DeadLetterReason
+from .._base.outcome import DeadLetterReason, PutOutcome
+from .._queue.entry import Entry
 from .._queue.ports import Joining, StoredQueue
 from .journal import Journal, follow, guarded
-
-if TYPE_CHECKING:
-    from multiqueue.store import StoreError
-
-    from .._base.message import Message
-    from .._base.outcome import PutOutcome
-    from .._queue.entry import Entry
 
 _NO_QUEUE: Final = 0  # rows there only take their turn
 _NOTHING: Final = (b"", b"")

@@ -14,21 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+
+from multiqueue.store import Commit, StoreError
 
 from .._base.errors import MessageRefused
-from .._base.message import MESSAGE_BYTES
+from .._base.message import MESSAGE_BYTES, Message
 from .._base.outcome import PutOutcome
 from .._base.waits import may_take_long
 from .._durable.batch import Arrivals, Submission
 from .._durable.journal import Journal, follow
-
-if TYPE_CHECKING:
-    from multiqueue.store import Commit, StoreError
-
-    from .._base.message import Message
-    from .._queue.queue import BrokerQueue
-    from .publishing import Publishing
+from .._queue.queue import BrokerQueue
+from .publishing import Publishing
 
 _LONGEST: Final = 64  # messages of a run: some 500 us for the store's thread, while the next run is filled
 _LARGEST: Final = 128 * 1024  # bytes of a run in memory, its last message apart

@@ -18,21 +18,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 from .._base.errors import MessageRefused, Unroutable
+from .._base.message import Message
 from .._base.outcome import DeadLetterReason, PutOutcome
+from .._delivery.received import Delivery, Holder, Received
 from .._durable.batch import Submission
 from .._queue.entry import Entry, IllegalStep
-
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .._delivery.received import Delivery, Holder, Received
-    from .._queue.queue import BrokerQueue
-    from .dead_letters import DeadLetterRouting
-    from .life import Life
-    from .publishing import Publishing
-
+from .._queue.queue import BrokerQueue
+from .dead_letters import DeadLetterRouting
+from .life import Life
+from .publishing import Publishing
 
 _How = Literal["accept", "release", "reject"]  # a method of a Holder
 _Outcomes = list[tuple["BrokerQueue", PutOutcome]]

@@ -10,17 +10,13 @@ State       Guarded by the queue's lock, except for the lists themselves, which 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from .._base.errors import ConsumerNotAdmitted
 from .._queue.consumer import QueueConsumer
+from .._queue.cursor import Reader
 from .._selector.selector import Selector
-from .target_list import Share
-
-if TYPE_CHECKING:
-    from .._queue.cursor import Reader
-    from .memory import MemoryManager
-    from .target_list import Area, TargetList
+from .memory import MemoryManager
+from .target_list import Area, Share, TargetList
 
 
 @dataclass(slots=True, eq=False)

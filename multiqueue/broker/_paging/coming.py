@@ -7,18 +7,14 @@ State       Guarded by the queue's lock. What is here is charged to W.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from .._base.message import MESSAGE_BYTES
 from .._queue.entry import Entry, Position
 from .._queue.entry_list_kinds import newcomers
 from .._queue.entry_source import ResidentEntries
+from .memory import MemoryManager
 from .target_list import Account, Area, TargetList
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .memory import MemoryManager
 
 
 class Coming:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from .._base.message import MESSAGE_BYTES, Message
 from .._base.ports import AT_ONCE, After
@@ -25,13 +25,11 @@ from .._queue.cursor import Reader
 from .._queue.entry import Entry, EntryState, Key, Position
 from .._queue.entry_list_kinds import make_entry_list
 from .._queue.entry_source import Deadlines, Doubt, QueueRules, ResidentEntries
+from .._queue.ports import Rows
 from .assignments import Assignment, Assignments
 from .coming import Coming
+from .memory import MemoryManager
 from .target_list import LEVEL_SHIFT, Area, TargetList, number_of
-
-if TYPE_CHECKING:
-    from .._queue.ports import Rows
-    from .memory import MemoryManager
 
 _ADOPTED_BY_A_PUT: Final = 2  # so that a queue that goes on being filled is adopted whole all the same
 _ADOPTED_BY_A_READER: Final = 64

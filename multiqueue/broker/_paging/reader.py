@@ -16,29 +16,23 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
-from multiqueue.store import StoreDamaged
+from multiqueue.store import Header, StoreDamaged
 
 from .._base.message import MESSAGE_BYTES
 from .._base.message_codec import decode_message
 from .._base.outcome import DeadLetterReason
-from .._queue.consumer import QueueConsumer
+from .._base.ports import After
+from .._queue.consumer import Predicate, QueueConsumer
+from .._queue.entry import Entry
 from .._queue.ports import Rows
+from .._queue.queue import BrokerQueue
 from .._selector.selector import Selector
 from .loads import Found, Load, LoadKind
+from .memory import MemoryManager
 from .paged_entries import PagedEntries, cost_of
-from .target_list import LEVEL_SHIFT, Look, number_of
-
-if TYPE_CHECKING:
-    from multiqueue.store import Header
-
-    from .._base.ports import After
-    from .._queue.consumer import Predicate
-    from .._queue.entry import Entry
-    from .._queue.queue import BrokerQueue
-    from .memory import MemoryManager
-    from .target_list import TargetList
+from .target_list import LEVEL_SHIFT, Look, TargetList, number_of
 
 _log = logging.getLogger("multiqueue.broker")
 

@@ -16,28 +16,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from multiqueue.store import StoreDamaged, StoreError
+from multiqueue.store import Level, StoreDamaged, StoreError
 
 from .._base.outcome import DeadLetterReason
 from .._base.ports import AT_ONCE
 from .._base.settings import QueueKind, QueueSettings
 from .._base.waits import may_take_long
+from .._queue.consumer import QueueConsumer
 from .._queue.entry_source import ResidentEntries
+from .._queue.ports import Rows
+from .._queue.queue import BrokerQueue
 from .._queue.state import nap
+from .memory import MemoryManager
 from .paged_entries import PagedEntries
 from .reader import PagedReader, acting
 from .target_list import LEVEL_SHIFT
 from .writer import PagedWriter
-
-if TYPE_CHECKING:
-    from multiqueue.store import Level
-
-    from .._queue.consumer import QueueConsumer
-    from .._queue.ports import Rows
-    from .._queue.queue import BrokerQueue
-    from .memory import MemoryManager
 
 _SLICE: Final = 256  # entries that are adopted in one hold of the queue's lock: some 3 ms
 _log = logging.getLogger("multiqueue.broker")

@@ -13,26 +13,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from multiqueue.store import Put, StoreError
+from multiqueue.store import Commit, Put, StoreError
 
 from .._base.message_codec import encode_message
 from .._base.outcome import DeadLetterReason
 from .._base.settings import QueueKind
 from .._base.waits import InPieces
 from .._queue.entry import Entry
+from .._queue.ports import Rows
+from .._queue.queue import BrokerQueue
 from .._queue.state import FEW, nap
+from .memory import MemoryManager
 from .paged_entries import PagedEntries
 from .reader import PagedReader, acting
 from .target_list import LEVEL_SHIFT, number_of
-
-if TYPE_CHECKING:
-    from multiqueue.store import Commit
-
-    from .._queue.ports import Rows
-    from .._queue.queue import BrokerQueue
-    from .memory import MemoryManager
 
 _BATCH: Final = 1000  # rows of one submission
 _PIECE: Final = 512  # the same where others wait meanwhile: some 5 ms

@@ -16,16 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias
+from typing import Any, Generic, Protocol, TypeAlias
 
 from .._base.errors import PreconditionFailed
+from .._base.message import Message
+from .._queue.queue import BrokerQueue
 from .._selector.selector import SELECTOR_ARGUMENT
 from .arguments import frozen, selector_argument
 from .topic import B, BindingSet, TopicTree
-
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .._queue.queue import BrokerQueue
 
 DEFAULT_EXCHANGE = ""
 _MODES = ("all", "any", "all-with-x", "any-with-x")  # of x-match

@@ -19,14 +19,12 @@ import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from .._base.errors import AccessRefused, NotFound
+from .._base.message import Message
+from .._queue.queue import BrokerQueue
 from .exchange import Binding, Destination, Exchange, ExchangeStatistics
-
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .._queue.queue import BrokerQueue
 
 
 @dataclass(frozen=True, slots=True, eq=False)

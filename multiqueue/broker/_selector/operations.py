@@ -12,10 +12,8 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .._base.message import Message
+from .._base.message import Message
 
 Evaluator = Callable[["Message"], object]
 

@@ -8,12 +8,9 @@ property under `amqp.`; a header whose name is no identifier stands in double qu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from .._base.message import Message
 from .parser import parse
-
-if TYPE_CHECKING:
-    from .._base.message import Message
 
 # The argument of a binding or a consumer that holds a selector, as Qpid calls it.
 SELECTOR_ARGUMENT = "x-filter-jms-selector"
