@@ -26,7 +26,7 @@ from .._queue.entry import Entry, EntryState, Key, Position
 from .._queue.entry_list_kinds import make_entry_list
 from .._queue.entry_source import Deadlines, Doubt, QueueRules, ResidentEntries
 from .._queue.ports import Rows
-from .assignments import Assignment, Assignments
+from .assignments import Assignments
 from .coming import Coming
 from .memory import MemoryManager
 from .target_list import LEVEL_SHIFT, Area, TargetList, number_of
@@ -362,11 +362,11 @@ class PagedEntries:
         return entry
 
     def _next_adopted(self, reader: Reader, after: After) -> Entry | None:
-        assignment = self.assignments.of(reader)
+        target = self.assignments.target_of(reader)
         position = -1
-        while assignment is not None:
+        while target is not None:
             with self._memory as paging:
-                slot = paging.after(assignment.target, position)
+                slot = paging.after(target, position)
                 entry = slot.payload if slot is not None else None
             if not isinstance(entry, Entry):
                 return None
@@ -377,16 +377,12 @@ class PagedEntries:
             elif self._queue.can_have(entry, reader, after):
                 return entry
             elif entry.state is EntryState.AVAILABLE:
-                assignment = self._without(reader, assignment, entry)
+                if target.key is None:
+                    with self._memory as paging:
+                        paging.refuse(target, position)
+                elif self.assignments.separate(reader):
+                    return None  # it starts over with its own list
         return None
-
-    def _without(self, reader: Reader, assignment: Assignment, entry: Entry) -> Assignment | None:
-        """Pass over an entry that the reader may not have; None when it starts over with its own list."""
-        if assignment.key is None:
-            with self._memory as paging:
-                paging.refuse(assignment.target, entry.position)
-            return assignment
-        return None if self.assignments.separate(reader) else assignment
 
     def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
         first = self.next_for(reader, after)
@@ -429,15 +425,13 @@ class PagedEntries:
         reader, counters = reader or self._getter, self._queue.counters
         if counters.ready <= counters.held or self.area.is_closed or self.area.unreadable or reader.no_local:
             return False
-        assignment = self.assignments.of(reader)
-        if self._coming is not None or assignment is None:
+        target = self.assignments.target_of(reader)
+        if self._coming is not None or target is None or target.selective or target.browses:
             return False
-        if assignment.target.selective or assignment.target.browses:
-            return False
-        if assignment.key is None and reader is not self._getter:
+        if target.key is None and reader is not self._getter:
             return False  # it has refused something
         with self._memory as paging:
-            return paging.is_at_end(assignment.target)
+            return paging.is_at_end(target)
 
     def begin_get(self, owner: object) -> Reader:
         self.assignments.enter_once(self._getter)

@@ -94,7 +94,9 @@ class TargetList:
     # that is the level's last, and open otherwise: then the rest is found by scanning.
     scans: list[int] = field(init=False)
     asked_again: Positions = field(default_factory=Positions)  # came back behind the scan: the selector is asked again
-    hungry: bool = False  # a consumer of this list has credit and wants work
+    key: object = None  # what consumers that may share it have in common; None for a reader's own list
+    willing: set[object] = field(default_factory=set)  # of its readers, those that have credit and want work
+    hungry: bool = False  # Invariant: as `willing`, as far as the memory manager has been told
     loading: bool = False  # a load for it is under way
     is_closed: bool = False
 
