@@ -71,9 +71,9 @@ from multiqueue.broker._routing.arguments import frozen as frozen
 from multiqueue.broker._routing.arguments import queue_settings as queue_settings
 from multiqueue.broker._routing.dead_letter import dead_letter as dead_letter
 from multiqueue.broker._routing.dead_letter import is_cycle as is_cycle
+from multiqueue.broker._routing.exchange import TopicTree as TopicTree
 from multiqueue.broker._routing.exchange import headers_condition as headers_condition
-from multiqueue.broker._routing.topic import TopicTree as TopicTree
-from multiqueue.broker._routing.topic import words_of as words_of
+from multiqueue.broker._routing.exchange import words_of as words_of
 from multiqueue.broker._routing.topology import Topology as Topology
 from multiqueue.broker._selector.parser import MAX_DEPTH as MAX_DEPTH
 from multiqueue.broker._selector.parser import MAX_LENGTH as MAX_LENGTH

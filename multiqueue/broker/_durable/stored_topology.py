@@ -15,6 +15,8 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
 
 from multiqueue.store import (
     Commit,
@@ -34,6 +36,8 @@ from .._routing.exchange import DEFAULT_EXCHANGE, Binding, Exchange, binding_con
 from .._routing.topology import Declared, DeclaredQueue, Topology
 from . import definitions
 from .journal import Journal
+
+_Found = TypeVar("_Found")
 
 
 class StoredTopology(Topology):
@@ -87,30 +91,33 @@ class StoredTopology(Topology):
             self.bind(Binding(start, end, routing_key, arguments, binding_condition(start, arguments)))
 
     def add_exchange(self, exchange: Exchange) -> Exchange:
-        define = self._definition_of(exchange)
-        with self._order:
-            found = super().add_exchange(exchange)
-            commit = self._submit_locked(define) if found is exchange else None
-        self._settle(commit, lambda: self.remove_exchange(exchange))
-        return found
+        add = partial(super().add_exchange, exchange)
+        return self._add(exchange, add, lambda: self.remove_exchange(exchange))
 
     def add_queue(self, declared: DeclaredQueue, default: Exchange) -> DeclaredQueue:
-        define = self._definition_of(declared)
-        with self._order:
-            found = super().add_queue(declared, default)
-            commit = self._submit_locked(define) if found is declared else None
-        self._settle(commit, declared.queue.delete)
-        return found
+        return self._add(declared, partial(super().add_queue, declared, default), declared.queue.delete)
 
-    def bind(self, binding: Binding) -> bool:
-        define = self._definition_of(binding)
+    def bind(self, binding: Binding) -> Binding | None:
+        undo = partial(self.unbind, binding.source, binding.identity)
+        return self._add(binding, partial(super().bind, binding), undo)
+
+    def _add(self, new: Declared, add: Callable[[], _Found], undo: Callable[[], object]) -> _Found:
+        """Add it, unless there is such a thing, and wait for its commit. What the store refuses is undone."""
+        define = self._definition_of(new)
         with self._order:
-            is_new = binding.identity not in binding.source.bindings
-            if not super().bind(binding):
-                return False
-            commit = self._submit_locked(define) if is_new else None
-        self._settle(commit, lambda: self.unbind(binding.source, binding.identity))
-        return True
+            found = add()
+            if define is None or found is not new:
+                return found
+            commit = self._latest = self._journal.submit([define])
+        if not self._journal.may_wait:
+            commit.add_done_callback(lambda error: undo() if isinstance(error, StoreFull) else None)
+            return found
+        try:
+            commit.wait()
+        except StoreFull:
+            undo()
+            raise
+        return found
 
     @contextmanager
     def _removing(self) -> Iterator[list[Declared]]:
@@ -146,25 +153,6 @@ class StoredTopology(Topology):
             return definitions.definition_of(declared)
         except TypeError as error:
             raise PreconditionFailed(f"invalid argument in vhost '{self.virtual_host}': {error}") from error
-
-    def _submit_locked(self, define: Define | None) -> Commit | None:
-        if define is None:
-            return None
-        self._latest = self._journal.submit([define])
-        return self._latest
-
-    def _settle(self, commit: Commit | None, undo: Callable[[], object]) -> None:
-        """Wait for the commit of a change, and undo one that the store refuses."""
-        if commit is None:
-            return
-        if not self._journal.may_wait:
-            commit.add_done_callback(lambda error: undo() if isinstance(error, StoreFull) else None)
-            return
-        try:
-            commit.wait()
-        except StoreFull:
-            undo()
-            raise
 
     def _forget_locked(self, gone: Sequence[Declared]) -> None:
         operations: list[Operation] = []

@@ -4,60 +4,170 @@ An exchange only *finds* candidates, by routing key, under the topology's lock; 
 message itself (`Binding.condition`) is asked afterwards and without a lock. A further type of exchange is one
 more entry in `EXCHANGE_TYPES`.
 
-A binding of a headers exchange has `x-match`, `all` (the default) or `any`; either passes over the binding's other
-arguments that begin with `x-`, which `all-with-x` and `any-with-x` do not. An argument that is None asks that the
-header is there, with any value; any other asks for an equal value of the same type.
-
-Two bindings are the same when source, destination, routing key and arguments are: binding again changes
-nothing, and binding with other arguments makes a second one. A queue gets one copy however many match.
+Topic       A pattern is words between dots; `*` stands for one word, `#` for any number of them, none included. An
+            empty routing key is no word at all, every other empty word counts: `a.` is two words. A match looks at the
+            patterns' common beginnings once: its cost is words times the nodes alive after each, for any number of
+            bindings. `#` next to `#` does not multiply it.
+Headers     A binding has `x-match`, `all` (the default) or `any`; either passes over the binding's other arguments
+            that begin with `x-`, which `all-with-x` and `any-with-x` do not. An argument that is None asks that the
+            header is there, with any value; any other asks for an equal value of the same type.
+Identity    Two bindings are the same when source, destination, routing key and arguments are: binding again changes
+            nothing, and binding with other arguments makes a second one. A queue gets one copy however many match.
+State       Matchers are guarded by the topology's lock.
+Source      A topic's alive set is Thompson's simulation of a nondeterministic automaton (CACM 11(6), 1968).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Generic, Protocol, TypeAlias
+from typing import TypeAlias
 
 from .._base.errors import PreconditionFailed
 from .._base.message import Message
 from .._queue.queue import BrokerQueue
 from .._selector.selector import SELECTOR_ARGUMENT
 from .arguments import frozen, selector_argument
-from .topic import B, BindingSet, TopicTree
 
 DEFAULT_EXCHANGE = ""
+ONE_WORD = "*"
+ANY_WORDS = "#"
 _MODES = ("all", "any", "all-with-x", "any-with-x")  # of x-match
 
-Condition: TypeAlias = "Callable[[Message], bool]"
+Condition: TypeAlias = Callable[[Message], bool]
 
 
-class Matcher(Protocol[B]):
-    """The bindings of one exchange, ordered for finding. Guarded by the topology's lock."""
+class BindingSet:
+    """Bindings in the order they were made; a change and a look each cost O(1) while the other rests.
 
-    def add(self, binding: B) -> None: ...
-    def remove(self, binding: B) -> None: ...
-    def matching(self, routing_key: str) -> tuple[B, ...]: ...
+    What `matching` returned stays valid after the lock.
+    """
+
+    __slots__ = ("_bindings", "_snapshot")
+
+    def __init__(self) -> None:
+        self._bindings: dict[Binding, None] = {}
+        # Invariant: None, or exactly the keys of _bindings in order.
+        self._snapshot: tuple[Binding, ...] | None = ()
+
+    def add(self, binding: Binding) -> None:
+        self._bindings[binding] = None
+        self._snapshot = None
+
+    def remove(self, binding: Binding) -> None:
+        del self._bindings[binding]
+        self._snapshot = None
+
+    def matching(self, routing_key: str = "") -> tuple[Binding, ...]:
+        """The bindings as they are now: what a fanout or headers exchange has for any routing key."""
+        if self._snapshot is None:
+            self._snapshot = tuple(self._bindings)
+        return self._snapshot
+
+    def __len__(self) -> int:
+        return len(self._bindings)
 
 
-class _ByRoutingKey(Generic[B]):
+class _ByRoutingKey:
     """Direct: the routing key is the binding's."""
 
     def __init__(self) -> None:
         # Invariant: no set is empty.
-        self._by_key: dict[str, BindingSet[B]] = {}
+        self._by_key: dict[str, BindingSet] = {}
 
-    def add(self, binding: B) -> None:
+    def add(self, binding: Binding) -> None:
         self._by_key.setdefault(binding.routing_key, BindingSet()).add(binding)
 
-    def remove(self, binding: B) -> None:
+    def remove(self, binding: Binding) -> None:
         bindings = self._by_key[binding.routing_key]
         bindings.remove(binding)
         if not bindings:
             del self._by_key[binding.routing_key]
 
-    def matching(self, routing_key: str) -> tuple[B, ...]:
+    def matching(self, routing_key: str) -> tuple[Binding, ...]:
         bindings = self._by_key.get(routing_key)
         return () if bindings is None else bindings.matching()
+
+
+class _Node:
+    """A beginning of patterns: what may follow it, and the bindings whose pattern ends here."""
+
+    __slots__ = ("bindings", "children", "repeats")
+
+    def __init__(self, repeats: bool = False) -> None:
+        self.children: dict[str, _Node] = {}  # by the pattern's next word, wildcards meaning themselves
+        self.bindings: BindingSet = BindingSet()
+        # True for a node reached by `#`: it swallows every further word.
+        self.repeats = repeats
+
+
+class TopicTree:
+    """The bindings of one topic exchange, found by routing key."""
+
+    def __init__(self) -> None:
+        self._root: _Node = _Node()
+
+    def add(self, binding: Binding) -> None:
+        """Let the binding's routing key, as a pattern, lead to it."""
+        node = self._root
+        for word in words_of(binding.routing_key):
+            node = node.children.setdefault(word, _Node(repeats=word == ANY_WORDS))
+        node.bindings.add(binding)
+
+    def remove(self, binding: Binding) -> None:
+        """Forget the binding, and every node that only it needed."""
+        path = [self._root]
+        words = words_of(binding.routing_key)
+        for word in words:
+            path.append(path[-1].children[word])
+        path.pop().bindings.remove(binding)
+        for parent, word in zip(reversed(path), reversed(words), strict=True):
+            child = parent.children[word]
+            if child.children or child.bindings:
+                break
+            del parent.children[word]
+
+    def matching(self, routing_key: str) -> tuple[Binding, ...]:
+        """The bindings whose pattern matches, each once."""
+        *_, alive = self.steps(routing_key)
+        found = [node.bindings.matching() for node in alive if node.bindings]
+        return found[0] if len(found) == 1 else tuple(binding for each in found for binding in each)
+
+    def steps(self, routing_key: str) -> Iterator[list[_Node]]:
+        """The nodes alive before the first word and after each one: all the work that a match does."""
+        alive = _with_any_words([self._root])
+        yield alive
+        for word in words_of(routing_key):
+            # A routing key's own `*` or `#` is a word like any other, and no pattern has one.
+            steps = (ONE_WORD,) if word in (ONE_WORD, ANY_WORDS) else (word, ONE_WORD)
+            reached: list[_Node] = []
+            for node in alive:
+                if node.repeats:
+                    reached.append(node)
+                for step in steps:
+                    if (following := node.children.get(step)) is not None:
+                        reached.append(following)
+            alive = _with_any_words(reached)
+            yield alive
+
+
+def _with_any_words(nodes: list[_Node]) -> list[_Node]:
+    """`nodes`, each once, and behind them those that a `#` standing for no word leads to.
+
+    The list grows while it is walked, and the walk ends: a node is put in once.
+    """
+    seen = set(nodes)
+    for node in nodes:
+        following = node.children.get(ANY_WORDS)
+        if following is not None and following not in seen:
+            seen.add(following)
+            nodes.append(following)
+    return nodes
+
+
+def words_of(routing_key: str) -> list[str]:
+    """The words of a routing key or a pattern."""
+    return routing_key.split(".") if routing_key else []
 
 
 def headers_condition(arguments: Mapping[str, object]) -> Condition:
@@ -88,19 +198,11 @@ def _meets(wanted: object, value: object) -> bool:
     return wanted is None or (type(wanted) is type(value) and wanted == value)
 
 
-@dataclass(frozen=True, slots=True)
-class ExchangeType:
-    """How one type of exchange finds its bindings, and what it makes of a binding's arguments."""
-
-    matcher: Callable[[], Matcher[Any]]
-    condition: Callable[[Mapping[str, object]], Condition] | None = None
-
-
-EXCHANGE_TYPES: dict[str, ExchangeType] = {
-    "direct": ExchangeType(_ByRoutingKey),
-    "fanout": ExchangeType(BindingSet),
-    "topic": ExchangeType(TopicTree),
-    "headers": ExchangeType(BindingSet, headers_condition),
+EXCHANGE_TYPES: dict[str, type[_ByRoutingKey | BindingSet | TopicTree]] = {
+    "direct": _ByRoutingKey,
+    "fanout": BindingSet,
+    "topic": TopicTree,
+    "headers": BindingSet,
 }
 
 
@@ -110,8 +212,7 @@ def binding_condition(exchange: Exchange, arguments: Mapping[str, object]) -> Co
     Raises:
         PreconditionFailed, SelectorError: an argument that does not fit.
     """
-    make = EXCHANGE_TYPES[exchange.type].condition
-    by_type = None if make is None else make(arguments)
+    by_type = headers_condition(arguments) if exchange.type == "headers" else None
     selector = selector_argument(f"binding from exchange '{exchange.name}'", arguments)
     if by_type is None or selector is None:
         return by_type or selector
@@ -144,7 +245,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         # Invariant: the matcher holds exactly the values of `bindings`.
-        self.matcher: Matcher[Binding] = EXCHANGE_TYPES[self.type].matcher()
+        self.matcher = EXCHANGE_TYPES[self.type]()
         self.bindings: dict[Hashable, Binding] = {}
         self.received = 0
         self.unroutable = 0
@@ -153,7 +254,7 @@ class Exchange:
         return f"<Exchange {self.name!r} {self.type}>"
 
 
-Destination: TypeAlias = "BrokerQueue | Exchange"
+Destination: TypeAlias = BrokerQueue | Exchange
 
 
 @dataclass(frozen=True, slots=True, eq=False)

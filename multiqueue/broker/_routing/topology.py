@@ -40,7 +40,7 @@ class DeclaredQueue:
         return self.queue.name
 
 
-Declared: TypeAlias = "DeclaredQueue | Exchange | Binding"
+Declared: TypeAlias = DeclaredQueue | Exchange | Binding
 
 
 class Topology:
@@ -123,14 +123,15 @@ class Topology:
                 self._remove_bindings_locked(leading, gone)
         return True
 
-    def bind(self, binding: Binding) -> bool:
-        """Add the binding unless it is there; False when one of its ends is gone."""
+    def bind(self, binding: Binding) -> Binding | None:
+        """The binding that is there from now on: the one given, or an equal one; None when one of its ends is gone."""
         with self._lock:
             if not all(map(self._is_registered_locked, (binding.source, binding.destination))):
-                return False
-            if binding.identity not in binding.source.bindings:
+                return None
+            found = binding.source.bindings.get(binding.identity)
+            if found is None:
                 self._add_binding_locked(binding)
-            return True
+            return found or binding
 
     def is_bound(self, source: Exchange, identity: Hashable) -> bool:
         """Whether there is this binding now."""
