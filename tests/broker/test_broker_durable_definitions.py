@@ -232,14 +232,14 @@ def test_a_declaration_waits_for_one_that_is_on_its_way_to_the_store(monkeypatch
     is_made, go_on = threading.Event(), threading.Event()
     topology: Any = host._topology
     topology._order = _TellingLock(go_on)
-    submit = topology._submit_locked
+    submit = topology._journal.submit
 
-    def late(define: Any) -> Any:
+    def late(*operations: Any) -> Any:
         is_made.set()
         assert go_on.wait(PATIENCE)
-        return submit(define)
+        return submit(*operations)
 
-    monkeypatch.setattr(topology, "_submit_locked", late)
+    monkeypatch.setattr(topology._journal, "submit", late)
     kept: list[int] = []
 
     def declare() -> None:

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from multiqueue.store import Commit, Delete, Operation, Put, StoreClosed, StoreError, StoreFailed, StoreFull
+from multiqueue.store import Commit, Delete, DropQueue, Operation, Put, StoreClosed, StoreError, StoreFailed, StoreFull
 
 from .._base.message import Message
 from .._base.message_codec import encode_message
 from .._base.outcome import DeadLetterReason, PutOutcome
 from .._queue.entry import Entry
 from .._queue.ports import Joining, StoredQueue
-from .journal import Journal, follow, guarded
+from .journal import Journal, guarded
 
 _NO_QUEUE: Final = 0  # rows there only take their turn
 _NOTHING: Final = (b"", b"")
@@ -142,7 +142,7 @@ class Submission:
             return None
         self._message, self._stored_form = None, _NOTHING
         try:
-            return self._journal.hand_in(self.operations, partial(follow, self.go_on), self.failed)
+            return self._journal.submit(self.operations, self.go_on, self.failed)
         except BaseException:
             self.withdraw()
             raise
@@ -185,11 +185,10 @@ class Submission:
 
     def failed(self, error: BaseException) -> None:
         """The store has refused it, or is at its end."""
-        self._journal.note(error)
         if self._is_owed and isinstance(error, StoreFull):
             self._journal.owe(self.submit_again)
         else:
-            follow(self.withdraw)
+            self.withdraw()
 
     def _prepare(self, message: Message, like: Entry | None) -> tuple[bytes, bytes]:
         if like is not None:
@@ -211,12 +210,11 @@ class Arrivals:
         TypeError: a header is nothing that a store can keep.
     """
 
-    __slots__ = ("_entries", "_joining", "_journal", "_puts")
+    __slots__ = ("_entries", "_joining", "_puts")
 
-    def __init__(self, journal: Journal, queue: StoredQueue, messages: Sequence[Message]) -> None:
+    def __init__(self, queue: StoredQueue, messages: Sequence[Message]) -> None:
         joining = queue.joining
         number = joining.store_number
-        self._journal = journal
         self._joining = joining
         self._puts = [
             Put(number, encode_message(message), message.body)  # type: ignore[arg-type] # they are bytes
@@ -244,12 +242,10 @@ class Arrivals:
             guarded(partial(self._joining.hand_over, self._entries, self._puts))
             return
         for index, (entry, put) in enumerate(zip(self._entries, self._puts, strict=True)):
-            error = refused.get(index)
-            if error is None:
-                guarded(partial(self._joining.hand_over, (entry,), (put,)))
-            else:
-                self._journal.note(error)
+            if index in refused:
                 guarded(partial(self._joining.withdraw, entry))
+            else:
+                guarded(partial(self._joining.hand_over, (entry,), (put,)))
 
 
 def _body_of(message: Message) -> bytes:
@@ -277,6 +273,6 @@ class QueueJournal:
         self.batch = partial(Submission, host)
         self.delete = host.delete
         self.submit = host.submit
-        self.drop_queue = partial(host.drop_queue, number)
+        self.drop_queue = partial(host.submit_if_open, [DropQueue(number)])
         # Adds what becomes of a dead letter to the submission that deletes it.
         self.dead_letter = dead_letter

@@ -24,7 +24,6 @@ from typing import Final
 from multiqueue.store import (
     Commit,
     Delete,
-    DropQueue,
     MessageStore,
     Operation,
     Put,
@@ -49,7 +48,7 @@ _LEAST_GAP: Final = 0.05  # seconds: every queue of the virtual host asks, and o
 class _Change:
     """The effect of a submission on memory. One small object: thousands of them wait for one commit."""
 
-    memory: MemoryManager
+    journal: Journal
     writing: int  # bytes
     gone: list[int] | None = None  # numbers of messages
     committed: Callable[[], object] | None = None
@@ -58,19 +57,20 @@ class _Change:
     def written(self) -> None:
         self.end_writing()
         if self.gone is not None:
-            self.memory.deleted(self.gone)
+            self.journal.memory.deleted(self.gone)
         if self.committed is not None:
-            self.committed()
+            follow(self.committed)
 
     def refused(self, error: BaseException) -> None:
         self.end_writing()
+        self.journal.note(error)
         if self.failed is not None:
-            self.failed(error)
+            follow(partial(self.failed, error))
 
     def end_writing(self) -> None:
         writing, self.writing = self.writing, 0  # once, should a submission be interrupted and accepted all the same
         if writing:
-            self.memory.end_writing(writing)
+            self.journal.memory.end_writing(writing)
 
 
 class Journal:
@@ -85,7 +85,7 @@ class Journal:
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.store = store  # to read from; what changes it is handed in here
-        self._memory = memory
+        self.memory = memory
         self.clock = clock
         self.wall_clock = wall_clock
         self.on_failed: Callable[[], object] = lambda: None  # called once, on the thread that notices
@@ -117,25 +117,10 @@ class Journal:
         operations: Sequence[Operation],
         committed: Callable[[], object] | None = None,
         failed: Callable[[BaseException], object] | None = None,
-    ) -> Commit:
-        """As `MessageStore.submit`, with callbacks that know where they run."""
-
-        def told(error: BaseException) -> None:
-            self.note(error)
-            if failed is not None:
-                follow(partial(failed, error))
-
-        return self.hand_in(operations, None if committed is None else partial(follow, committed), told)
-
-    def hand_in(
-        self,
-        operations: Sequence[Operation],
-        committed: Callable[[], object] | None,
-        failed: Callable[[BaseException], object],
         *,
         lingers: bool = False,
     ) -> Commit:
-        """`submit` for callbacks that say themselves where they run, and `note` what failed."""
+        """As `MessageStore.submit`, with callbacks that know where they run."""
         writing = 0
         gone: list[int] | None = None
         for each in operations:
@@ -144,20 +129,22 @@ class Journal:
                 writing += _cost(each)
             elif type(each) is Delete:
                 gone = [*(gone or ()), *each.ids]
-        change = _Change(self._memory, writing, gone, committed, failed)
+        change = _Change(self, writing, gone, committed, failed)
         submit = partial(self.store.submit, operations, change.written, change.refused, lingers=lingers)
         return self._charged(change, submit)
 
-    def hand_in_run(
+    def submit_run(
         self, parts: Sequence[Sequence[Operation]], told: Callable[[Mapping[int, StoreError]], object]
     ) -> Commit:
-        """As `MessageStore.submit_run`, of parts that delete nothing; `told` says itself where it runs, and `note`s."""
+        """As `MessageStore.submit_run`, of parts that delete nothing; `told` knows where it runs."""
         writing = sum([_cost(each) for part in parts for each in part if type(each) is Put and not each.id])
-        change = _Change(self._memory, writing)
+        change = _Change(self, writing)
 
         def tell(refused: Mapping[int, StoreError]) -> None:
             change.end_writing()
-            told(refused)
+            for error in refused.values():
+                self.note(error)
+            follow(partial(told, refused))
 
         return self._charged(change, partial(self.store.submit_run, parts, tell))
 
@@ -165,7 +152,7 @@ class Journal:
         """Hand in what a change charges; waits also while too much of the budget waits for commits."""
         waits = may_take_long()
         if change.writing:
-            self._memory.begin_writing(change.writing, may_wait=waits)
+            self.memory.begin_writing(change.writing, may_wait=waits)
         try:
             return submit(waits=waits)
         except BaseException as error:
@@ -173,22 +160,19 @@ class Journal:
             self.note(error)
             raise
 
-    def delete(self, numbers: Sequence[int]) -> Commit | None:
-        """Have messages deleted by one of the next commits, which is returned; does not wait.
-
-        A store that has failed or was closed keeps them: they are delivered again when it is opened, flagged.
-        """
+    def submit_if_open(self, operations: Sequence[Operation], *, lingers: bool = False) -> Commit | None:
+        """As `submit`; a store at its end changes nothing any more, and that is no error."""
         try:
-            return self.hand_in([Delete(numbers)], None, self.note, lingers=True)
+            return self.submit(operations, lingers=lingers)
         except (StoreFailed, StoreClosed):
             return None
 
-    def drop_queue(self, number: int) -> None:
-        """Have every message of a queue deleted by one of the next commits. As `delete`."""
-        try:
-            self.hand_in([DropQueue(number)], None, self.note)
-        except (StoreFailed, StoreClosed):
-            pass
+    def delete(self, numbers: Sequence[int]) -> Commit | None:
+        """Have messages deleted by one of the next commits, which is returned; does not wait.
+
+        A store at its end keeps them: they are delivered again when it is opened, flagged.
+        """
+        return self.submit_if_open([Delete(numbers)], lingers=True)
 
     def wait_for_commits(self, timeout: float | None = None) -> bool:
         """Block until everything that was handed in before is committed; False when `timeout` seconds passed first.
@@ -247,7 +231,7 @@ class Journal:
                 due = self.store.expired(self.wall_clock(), limit)
             except StoreError:
                 return False  # somebody has been told
-            dropped = self._memory.expire(due)
+            dropped = self.memory.expire(due)
             if len(due) < limit:
                 break
             if not dropped:

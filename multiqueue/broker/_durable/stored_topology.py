@@ -25,8 +25,6 @@ from multiqueue.store import (
     DropQueue,
     Level,
     Operation,
-    StoreClosed,
-    StoreFailed,
     StoreFull,
 )
 
@@ -161,7 +159,5 @@ class StoredTopology(Topology):
             if isinstance(each, DeclaredQueue):
                 operations.append(DropQueue(each.queue.store_number))
         if operations:
-            try:
-                self._latest = self._journal.submit(operations)
-            except (StoreFailed, StoreClosed):
-                pass  # the virtual host refuses everything from now on; what is gone here comes back with it
+            # A virtual host whose store is at its end refuses everything; what is gone here comes back with it.
+            self._latest = self._journal.submit_if_open(operations) or self._latest

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, NamedTuple
 
 from multiqueue.store import Commit, StoreError
@@ -23,7 +22,7 @@ from .._base.message import MESSAGE_BYTES, Message
 from .._base.outcome import PutOutcome
 from .._base.waits import may_take_long
 from .._durable.batch import Arrivals, Submission
-from .._durable.journal import Journal, follow
+from .._durable.journal import Journal
 from .._queue.queue import BrokerQueue
 from .publishing import Publishing
 
@@ -59,8 +58,8 @@ class Run:
     def hand_in(self) -> None:
         """Have it committed. Raises as `Submission.submit`."""
         try:
-            self._commit = self._journal.hand_in_run(
-                [part for each, _ in self._submissions for part in each.parts], self._ended
+            self._commit = self._journal.submit_run(
+                [part for each, _ in self._submissions for part in each.parts], self._go_on
             )
         except BaseException:
             for each, _ in self._submissions:
@@ -78,9 +77,6 @@ class Run:
         self._commit.add_done_callback(callback)
 
     # On the store's thread
-
-    def _ended(self, refused: Mapping[int, StoreError]) -> None:
-        follow(partial(self._go_on, refused))
 
     def _go_on(self, refused: Mapping[int, StoreError]) -> None:
         submissions, self._submissions = self._submissions, []
@@ -165,7 +161,7 @@ class Publisher:
             outcome = queue.put_all(messages)
             sent = None if outcome is None else _SENT if outcome is _ENQUEUED else Sent((queue,))
         else:
-            arrivals = Arrivals(journal, queue, messages) if queue.is_stored else None
+            arrivals = Arrivals(queue, messages) if queue.is_stored else None
             if arrivals is None or not arrivals.admit(messages):
                 return None
             size = sum([message.size for message in messages]) + MESSAGE_BYTES * len(messages)
