@@ -160,19 +160,22 @@ class Journal:
             self.note(error)
             raise
 
-    def submit_if_open(self, operations: Sequence[Operation], *, lingers: bool = False) -> Commit | None:
-        """As `submit`; a store at its end changes nothing any more, and that is no error."""
-        try:
-            return self.submit(operations, lingers=lingers)
-        except (StoreFailed, StoreClosed):
-            return None
-
     def delete(self, numbers: Sequence[int]) -> Commit | None:
         """Have messages deleted by one of the next commits, which is returned; does not wait.
 
         A store at its end keeps them: they are delivered again when it is opened, flagged.
         """
-        return self.submit_if_open([Delete(numbers)], lingers=True)
+        try:
+            return self.submit([Delete(numbers)], lingers=True)
+        except (StoreFailed, StoreClosed):
+            return None
+
+    def submit_if_open(self, operations: Sequence[Operation]) -> Commit | None:
+        """As `submit`; a store at its end changes nothing any more, and that is no error."""
+        try:
+            return self.submit(operations)
+        except (StoreFailed, StoreClosed):
+            return None
 
     def wait_for_commits(self, timeout: float | None = None) -> bool:
         """Block until everything that was handed in before is committed; False when `timeout` seconds passed first.
