@@ -198,7 +198,8 @@ def _meets(wanted: object, value: object) -> bool:
     return wanted is None or (type(wanted) is type(value) and wanted == value)
 
 
-EXCHANGE_TYPES: dict[str, type[_ByRoutingKey | BindingSet | TopicTree]] = {
+Matcher: TypeAlias = _ByRoutingKey | BindingSet | TopicTree
+EXCHANGE_TYPES: dict[str, type[Matcher]] = {
     "direct": _ByRoutingKey,
     "fanout": BindingSet,
     "topic": TopicTree,
@@ -245,7 +246,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         # Invariant: the matcher holds exactly the values of `bindings`.
-        self.matcher = EXCHANGE_TYPES[self.type]()
+        self.matcher: Matcher = EXCHANGE_TYPES[self.type]()
         self.bindings: dict[Hashable, Binding] = {}
         self.received = 0
         self.unroutable = 0
