@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import shlex
 import tomllib
@@ -93,3 +94,21 @@ def test_each_hop_of_the_journey_is_where_its_link_leads() -> None:
         source = (HOUSE / files[key]).read_text()
         for part in name.split("."):
             assert re.search(rf"^\s*(class|def|async def) {part}\b", source, flags=re.MULTILINE), name
+
+
+def test_figures_of_the_readme_are_those_of_its_record() -> None:
+    """Each ratio in the README is the median of the record that the README links."""
+    text = (HOUSE / "README.md").read_text()
+    (link,) = re.findall(r"\((docs/measurements/[\w.-]+)\.md\)", text)
+    record = json.loads((HOUSE / f"{link}.json").read_text())
+    assert f"medians of {record['rounds']} rounds" in text
+    workloads = {one["name"]: one for one in record["workloads"]}
+    ours = {
+        name: next(one for one in workloads[name]["rivals"] if one["name"] == "multiqueue")["metrics"]
+        for name in ("single", "1p1c", "4p1c", "4p1c-100", "batches", "wake-up")
+    }
+    (polling,) = (one for one in workloads["eight"]["goals"] if one["against"] == "poll every 1 ms")
+    medians = [(metrics.get("rate") or metrics["p50"])["ratio"]["median"] for metrics in ours.values()]
+    shown = re.findall(r"\| ([\d.]+) \|$", text.partition("## How fast")[2].partition("\n## ")[0], re.MULTILINE)
+    for figure, median in zip(shown, [*medians, polling["ratio"]["median"]], strict=True):
+        assert float(figure) == round(median, len(figure.partition(".")[2]))
