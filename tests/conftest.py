@@ -38,6 +38,8 @@ SHARED = {
     "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|columns|input|stores|table_spark))"),
 }
 
+DOZEN = 12
+
 # Of these a test that SHARED does not find would start one more, in each process that runs such a test.
 DEAR = {"rabbitmq_peer": "rabbitmq", "postgres_peer": "postgres"}
 
@@ -120,9 +122,9 @@ def pytest_collection() -> Iterator[Any]:
 def pytest_collection_finish() -> None:
     """Take what the collection made out of the garbage collector's sight: a full collection costs 0.1 s otherwise.
 
-    Tests ask for hundreds of them, and each round of a benchmark begins with one.
+    Tests ask for hundreds of them, and each round of a benchmark begins with one. What is garbage already stays: to
+    look for it costs more than it holds.
     """
-    gc.collect()
     gc.freeze()
 
 
@@ -135,10 +137,31 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
             """Tests of one scope run in one process."""
             return next((name for name, shared in SHARED.items() if shared.search(nodeid)), nodeid)
 
+        def _assign_work_unit(self, node: Any) -> None:
+            """Send short scopes by the dozen while many are left: each message costs about as much as a short test."""
+            count = min(DOZEN, -(-len(self.workqueue) // (4 * len(self.nodes))))
+            tests: list[str] = []
+            while self.workqueue and len(tests) < count:
+                scope, unit = self.workqueue.popitem(last=False)
+                self.assigned_work[node][scope] = unit
+                tests += unit
+            places = self.registered_collections[node]
+            node.send_runtest_some([places.index(test) for test in tests])
+
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            """Forget a test that is done: else each further one would be counted among all of them."""
+            test = self.registered_collections[node][item_index]
+            units = self.assigned_work[node]
+            scope = self._split_scope(test)
+            del units[scope][test]
+            if not units[scope]:
+                del units[scope]
+            self._reschedule(node)
+
         def remove_node(self, node: Any) -> str | None:
             """The test that a process died of has failed; without this the next process would be given it again."""
             units = self.assigned_work[node]
-            left = [(scope, test) for scope, unit in units.items() for test, is_done in unit.items() if not is_done]
+            left = [(scope, test) for scope, unit in units.items() for test in unit]
             units.clear()
             for scope, test in left[1:]:
                 units.setdefault(scope, {})[test] = False
