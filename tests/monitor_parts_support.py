@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from multiqueue.monitor import _access as _access
 from multiqueue.monitor import _app as _app
 from multiqueue.monitor import _events as _events
@@ -9,7 +11,6 @@ from multiqueue.monitor import _lanes as _lanes
 from multiqueue.monitor import _patience as _patience
 from multiqueue.monitor import _samples as _samples
 from multiqueue.monitor import _server as _server
-from multiqueue.monitor import _top as _top
 from multiqueue.monitor._errors import Refused as Refused
 from multiqueue.monitor._history import History as History
 from multiqueue.monitor._history import Track as Track
@@ -20,4 +21,10 @@ from multiqueue.monitor._samples import take_sample as take_sample
 from multiqueue.monitor._shell import Api as Api
 from multiqueue.monitor._shell import field as field
 from multiqueue.monitor._shell import table as table
-from multiqueue.monitor._top import Top as Top
+
+
+def top() -> ModuleType:
+    """The module of `multiqueue top`: its library is dear to load, and the tests of one file need it."""
+    from multiqueue.monitor import _top
+
+    return _top

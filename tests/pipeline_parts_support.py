@@ -22,7 +22,6 @@ from multiqueue.pipeline._console import reporter_for as reporter_for
 from multiqueue.pipeline._corrupt import RECORDS as RECORDS
 from multiqueue.pipeline._csv_input import Headers as Headers
 from multiqueue.pipeline._dead_letters import DeadLetters as DeadLetters
-from multiqueue.pipeline._delta import DeltaTable as DeltaTable
 from multiqueue.pipeline._demo import demo_config as demo_config
 from multiqueue.pipeline._demo_job import facts as facts
 from multiqueue.pipeline._demo_tables import Group as Group
@@ -130,3 +129,10 @@ from multiqueue.pipeline._work import Task as Task
 from multiqueue.pipeline._work import _read_schemas as _read_schemas
 from multiqueue.pipeline._work import work_of as work_of
 from multiqueue.pipeline._work_clock import WorkClock as WorkClock
+
+
+def delta_table() -> type:
+    """`DeltaTable`: its library is dear to load, and few tests name it."""
+    from multiqueue.pipeline._delta import DeltaTable
+
+    return DeltaTable

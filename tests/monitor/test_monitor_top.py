@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from typing import Any
 
+import monitor_parts_support as parts
 import pytest
 from click.testing import CliRunner
 from monitor_parts_support import Api
@@ -16,10 +18,8 @@ from multiqueue.broker import Broker, Message
 from multiqueue.cli import main
 from multiqueue.monitor import Lanes, serve_lanes
 
-pytest.importorskip("textual")
-
-from monitor_parts_support import Top, _top
-from textual.widgets import DataTable, Static
+if find_spec("textual") is None:
+    pytest.skip("textual is not installed: pip install 'blocking-multiqueue[monitor]'", allow_module_level=True)
 
 
 def api_of(client: Client) -> Api:
@@ -30,7 +30,7 @@ def in_terminal(api: Api, use: Callable[[Any, Any], Awaitable[None]], columns: i
     """Run the program in a terminal of so many columns, and use it."""
 
     async def run() -> None:
-        top = Top(api)
+        top = parts.top().Top(api)
         async with top.run_test(size=(columns, 24)) as pilot:
             await use(top, pilot)
 
@@ -45,11 +45,11 @@ async def until(pilot: Any, holds: Callable[[], bool]) -> None:
 
 @pytest.fixture(autouse=True)
 def _it_asks_often(many_samples: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_top, "_EVERY", 0.05)
+    monkeypatch.setattr(parts.top(), "_EVERY", 0.05)
 
 
-def lines(top: Top) -> list[list[str]]:
-    table = top.query_one(DataTable)
+def lines(top: Any) -> list[list[str]]:
+    table = top.query_one("DataTable")
     return [[str(cell) for cell in table.get_row_at(place)] for place in range(table.row_count)]
 
 
@@ -61,7 +61,7 @@ def test_queues_are_shown_sorted_and_filtered(client: Client, broker: Broker) ->
         for _ in range(count):
             broker.publish(Message(b"", routing_key=name))
 
-    async def use(top: Top, pilot: Any) -> None:
+    async def use(top: Any, pilot: Any) -> None:
         await until(pilot, lambda: len(lines(top)) == 3)
         assert lines(top)[0][:3] == ["a", "1", "0"]
         await pilot.press("s")
@@ -82,7 +82,7 @@ def test_numbers_stay_in_forty_columns(client: Client, broker: Broker) -> None:
     """A long name is shortened in the middle, and the numbers beside it are whole."""
     broker.declare_queue("a-very-long-name-of-a-queue-in-a-department")
 
-    async def use(top: Top, pilot: Any) -> None:
+    async def use(top: Any, pilot: Any) -> None:
         await until(pilot, lambda: bool(lines(top)))
         ((name, ready, unacked, *_),) = lines(top)
         assert "…" in name
@@ -98,8 +98,8 @@ def test_lanes_are_shown() -> None:
         lanes.watch("nightly", executor)
         executor.lane("acme").submit(int).result()
 
-        async def use(top: Top, pilot: Any) -> None:
-            await until(pilot, lambda: "404" in str(top.query_one("#told", Static).render()))
+        async def use(top: Any, pilot: Any) -> None:
+            await until(pilot, lambda: "404" in str(top.query_one("#told").render()))
             await pilot.press("3")
             await until(pilot, lambda: bool(lines(top)))
             assert lines(top) == [["acme", "0", "0", "1", "0", "nightly"]]

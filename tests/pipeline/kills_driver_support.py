@@ -15,7 +15,7 @@ from typing import Any
 
 import pyiceberg.catalog.sql  # noqa: F401
 import s3fs  # noqa: F401
-from pipeline_parts_support import DeltaTable, LedgerLeaving, TableOutput
+from pipeline_parts_support import LedgerLeaving, TableOutput, delta_table
 from pipeline_parts_support import _run as command
 from table_support import put
 
@@ -85,7 +85,7 @@ def fused(moment: int) -> None:
 
     for name in ("link", "remove", "rename"):
         around(os, name)
-    for owner, name in ((DeltaTable, "commit"), (LedgerLeaving, "begin"), (LedgerLeaving, "forget")):
+    for owner, name in ((delta_table(), "commit"), (LedgerLeaving, "begin"), (LedgerLeaving, "forget")):
         around(owner, name, lights=True)
     around(LedgerLeaving, "count")
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet as parquet
 from pipeline_parts_support import Change, Kind, Lane, Step, TableOutput, output_of
 from pipeline_support import Pipeline, do_without
 
 from multiqueue.pipeline import Item, parse_config
 
-try:
-    import deltalake
-    import pyiceberg  # noqa: F401 - asked for here, once for all tests of tables
-except ImportError as missing:
-    do_without(f"{missing.name} is not installed: pip install 'blocking-multiqueue[test]'")
+# Asked for here, once for all tests of tables; loaded by those that read one, for they are dear to load.
+for _name in ("deltalake", "pyiceberg"):
+    if find_spec(_name) is None:
+        do_without(f"{_name} is not installed: pip install 'blocking-multiqueue[test]'")
 
 # The columns of what `write_rows` writes.
 _COLUMNS: dict[str, Kind] = {"lane": "string", "item": "string", "row": "string"}
@@ -45,6 +43,9 @@ def output_in(
 
 def put(output: TableOutput, item: Item, rows: dict[str, list[Any]], columns: dict[str, Kind]) -> None:
     """Write these columns, and ours, as a running item does."""
+    import pyarrow
+    import pyarrow.parquet as parquet
+
     table, directory = output.table_of(item), output.directory_of(item)
     count = len(next(iter(rows.values())))
     ours = {"lane": [item.lane] * count, "item": [item.id] * count}
@@ -89,6 +90,8 @@ def rows_of(root: Path | str, kind: str, column: str = "row", options: dict[str,
 def read(root: Path | str, kind: str, options: dict[str, str] | None = None) -> Any:
     """The table at this place, as Arrow's."""
     if kind == "delta":
+        import deltalake
+
         return deltalake.DeltaTable(root, storage_options=options).to_pyarrow_table()
     return iceberg(root).scan().to_arrow()
 
@@ -96,6 +99,8 @@ def read(root: Path | str, kind: str, options: dict[str, str] | None = None) -> 
 def versions(root: Path, kind: str) -> int:
     """How many versions readers can have seen the table in."""
     if kind == "delta":
+        import deltalake
+
         return deltalake.DeltaTable(root).version() + 1
     return len(iceberg(root).metadata.metadata_log) + 1
 

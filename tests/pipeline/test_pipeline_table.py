@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import pyarrow
 import pytest
 from click.testing import CliRunner
 from pipeline_parts_support import Kind, Ledger, Place, TableOutput, open_ledger
 from pipeline_support import Pipeline, contents, lane_of, make_tree
-from pyiceberg.expressions.visitors import IN_PREDICATE_LIMIT
 from table_support import STEPS, output_in, put, read, rows_of, table_pipeline, versions
 from test_pipeline_crash import LANES, Fuse, Killed, fragile
 
@@ -150,6 +148,8 @@ def test_a_later_attempt_replaces_its_own_rows(tmp_path: Path, kind: str, ledger
 @pytest.mark.slow(selected=True)
 def test_a_commit_reads_no_file(tmp_path: Path, kind: str, ledger: Ledger) -> None:
     """A commit asks for the bytes of no file, neither of those that come nor of those that go or stay. (pipeline 17)"""
+    from pyiceberg.expressions.visitors import IN_PREDICATE_LIMIT
+
     output = opened(tmp_path, kind, ledger)
     put_all(output, items(tmp_path, 1), "stays")
     count = IN_PREDICATE_LIMIT + 2 if kind == "iceberg" else 3  # pyiceberg asks no bounds for longer lists
@@ -340,6 +340,8 @@ def test_a_table_partitioned_in_another_way(tmp_path: Path, kind: str, ledger: L
 
 def test_a_type_that_the_table_has_not(tmp_path: Path, kind: str, ledger: Ledger) -> None:
     """Iceberg has no integers of one or two bytes: such a column is written as one of four, also by later items."""
+    import pyarrow
+
     output = opened(tmp_path, kind, ledger)
     found: dict[str, Kind] = {"lane": "string", "item": "string", "n": "short"}
     for item in items(tmp_path, 2):

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,9 @@ from test_pipeline_table_store import options
 
 from multiqueue.pipeline import ExitStatus, parse_config, run_pipeline
 
-try:
-    import deltalake
-    import duckdb
-    import polars
-except ImportError as missing:
-    do_without(f"{missing.name} is not installed: pip install 'blocking-multiqueue[test]'")
+for _name in ("duckdb", "polars"):
+    if find_spec(_name) is None:
+        do_without(f"{_name} is not installed: pip install 'blocking-multiqueue[test]'")
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow(selected=True), pytest.mark.timeout(900)]
 
@@ -113,6 +111,9 @@ def test_a_store_that_spark_does_not_reach(tmp_path: Path, spark: Any, s3_store:
 
     is told of. (pipeline 16, 17)
     """
+    import deltalake
+    import polars
+
     bucket = s3_store.bucket()
     for place, name in enumerate(_CUSTOMERS):
         write(tmp_path, "a" if place % 2 else "b", f"{place}.csv", f"{name},{place},2026-01-0{place + 1}", "none,5,")
@@ -144,6 +145,9 @@ def test_a_store_that_spark_does_not_reach(tmp_path: Path, spark: Any, s3_store:
 
 def everybody(root: Path, kind: str) -> Iterator[list[dict[str, Any]]]:
     """The rows of a table, as each reader that is not ours finds them."""
+    import duckdb
+    import polars
+
     rows = read(root, kind)
     yield rows.to_pylist()
     yield duckdb.from_arrow(rows).to_arrow_table().to_pylist()

@@ -27,7 +27,7 @@ except ImportError:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents:
+        if item.path.parent == HERE:
             item.add_marker(pytest.mark.filterwarnings(PANDAS_IS_NEW))
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyarrow.ipc import open_stream
 from spark_parts_support import (
     Lease,
     Leased,
@@ -205,6 +204,8 @@ def test_a_move_of_several_queues(url: str) -> None:
 
 def test_a_broker_that_comes_back_in_the_middle(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """If the broker is away at the first look of a fetch and back at the second, nothing is taken and not moved."""
+    from pyarrow.ipc import open_stream
+
     publish(url, "orders", *numbers(0, 2))
     backlog = Leased(SourceOptions.parse({"url": url, "queue": "orders", "sourceId": "s"}))
     there, looks = backlog._supply.reader, iter([None])
