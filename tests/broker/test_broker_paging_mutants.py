@@ -170,11 +170,15 @@ MUTATIONS: dict[str, Mutation] = {
     "the head cache has gaps": _replace("_uncover", lambda original: lambda self, slot: None),
 }
 
+FINDERS = [0, 531, 325, 209, 159, 48, 30, 13]
+"""The histories that notice the rarest mutations, tried first: the search for them takes most of the time. Where the
+house has changed and they notice nothing, another one does."""
+
 
 def _finds(patch: pytest.MonkeyPatch, mutation: Mutation, histories: int) -> bool:
     mutation(patch)
     try:
-        for seed in range(histories):
+        for seed in dict.fromkeys([*FINDERS, *range(histories)]):
             random_history(seed, levels=3 if seed % 4 == 3 else 1)
     except Exception:  # noqa: BLE001  # whatever breaks has been noticed
         return True

@@ -258,21 +258,22 @@ def test_an_interrupted_removal_removes_nothing() -> None:
 @pytest.mark.slow(selected=True)
 def test_a_joiner_wakes_when_a_signal_strikes_task_done() -> None:
     """A thread in `join` goes on after the last `task_done`, when a real signal's exception struck that one."""
-    for _ in range(60):
-        queue: Queue[str] = Queue()
-        queue.put("x")
-        queue.get()
-        with Threads() as threads, signals(0.0001) as striking:
-            joiner = threads.start(queue.join)
-            wait_until_blocked(joiner.thread)
-            try:
-                striking[0] = True
+    with signals(0.0001) as striking:
+        for _ in range(60):
+            queue: Queue[str] = Queue()
+            queue.put("x")
+            queue.get()
+            with Threads() as threads:
+                joiner = threads.start(queue.join)
+                wait_until_blocked(joiner.thread)
                 try:
-                    while queue.unfinished_tasks:
+                    striking[0] = True
+                    try:
+                        while queue.unfinished_tasks:
+                            queue.task_done()
+                    finally:
+                        striking[0] = False
+                except Struck:
+                    if queue.unfinished_tasks:
                         queue.task_done()
-                finally:
-                    striking[0] = False
-            except Struck:
-                if queue.unfinished_tasks:
-                    queue.task_done()
-        assert not queue._take_side._take_lock._is_owned()
+            assert not queue._take_side._take_lock._is_owned()
