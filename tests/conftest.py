@@ -35,10 +35,13 @@ SHARED = {
     "house": re.compile("tests/test_rooms"),  # which it parses
     "postgres": re.compile("::.*postgres", re.IGNORECASE),
     "s3": re.compile(r"test_pipeline_(storage|table_store)|test_pipeline_disposal.*\bs3\b"),
-    "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|columns|input|stores|table_spark))"),
+    "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|stores|table_spark))"),
+    "spark that reads": re.compile("test_pipeline_(columns|input)"),  # as much again: two processes do half of it each
 }
 
+# So many tests, or tests of about so many seconds, are sent to a process at once.
 DOZEN = 12
+DOZEN_S = 1.0
 
 # Of these a test that SHARED does not find would start one more, in each process that runs such a test.
 DEAR = {"rabbitmq_peer": "rabbitmq", "postgres_peer": "postgres"}
@@ -107,6 +110,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = kept
+    if hasattr(config, "workerinput"):  # the last process to end waits for a short test then, not for a long one
+        items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -133,13 +138,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduler(LoadScopeScheduling):
+        usual_s = DOZEN_S
+        """How long a test took of late, on average."""
+
         def _split_scope(self, nodeid: str) -> str:
             """Tests of one scope run in one process."""
             return next((name for name, shared in SHARED.items() if shared.search(nodeid)), nodeid)
 
         def _assign_work_unit(self, node: Any) -> None:
             """Send short scopes by the dozen while many are left: each message costs about as much as a short test."""
-            count = min(DOZEN, -(-len(self.workqueue) // (4 * len(self.nodes))))
+            count = min(DOZEN, -(-len(self.workqueue) // (4 * len(self.nodes))), int(DOZEN_S / self.usual_s) or 1)
             tests: list[str] = []
             while self.workqueue and len(tests) < count:
                 scope, unit = self.workqueue.popitem(last=False)
@@ -150,6 +158,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
         def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
             """Forget a test that is done: else each further one would be counted among all of them."""
+            self.usual_s += (duration - self.usual_s) / DOZEN
             test = self.registered_collections[node][item_index]
             units = self.assigned_work[node]
             scope = self._split_scope(test)

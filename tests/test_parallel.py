@@ -47,6 +47,25 @@ def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
     assert "in test_hangs" in done.stderr + done.stdout
 
 
+@pytest.mark.slow(selected=True)
+def test_slow_tests_begin_first(tmp_path: Path) -> None:
+    """The processes begin with the slow tests: a process that is given a slow one last would let the others wait."""
+    for name in ("conftest.py", "hypothesis_support.py"):
+        (tmp_path / name).write_text((HERE / name).read_text())
+    (tmp_path / "test_suite.py").write_text(
+        "import pytest as p\n@p.mark.parametrize('n', range(30))\ndef test_short(n): ...\n"
+        "@p.mark.slow(selected=True)\n@p.mark.parametrize('n', range(4))\ndef test_long(n): ...\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\n")
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-v", "--slow", "selected", "."]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert "34 passed" in done.stdout, done.stdout
+    for process in ("gw0", "gw1"):
+        kinds = [line.split("::")[1][:9] for line in done.stdout.splitlines() if line.startswith(f"[{process}]")]
+        assert kinds[0] == "test_long", done.stdout
+        assert kinds == sorted(kinds), done.stdout
+
+
 def test_a_test_that_would_start_a_peer_of_its_own_is_refused(tmp_path: Path) -> None:
     """A test that asks for a dear fixture, and that the scheduler does not know by its name, ends the run at once."""
     for name in ("conftest.py", "hypothesis_support.py"):
