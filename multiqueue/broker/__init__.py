@@ -30,7 +30,7 @@ from ._base.kinds import known_queue_kinds, register_queue_kind, unregister_queu
 from ._base.message import Message, WireForm
 from ._base.outcome import DeadLetterReason, PutOutcome
 from ._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
-from ._base.waits import serve_many
+from ._base.waits import PutOff, serve_many, without_waiting
 from ._delivery.received import Delivery, Getter, Received
 from ._delivery.scheduler import Scheduler
 from ._delivery.subscription import PullSubscription, Subscription
@@ -104,6 +104,7 @@ __all__ = [
     "Published",
     "Publisher",
     "PullSubscription",
+    "PutOff",
     "PutOutcome",
     "QueueConsumer",
     "QueueKind",
@@ -137,4 +138,5 @@ __all__ = [
     "register_queue_kind",
     "serve_many",
     "unregister_queue_kind",
+    "without_waiting",
 ]

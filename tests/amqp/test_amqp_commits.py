@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from amqp_raw_support import RawClient
@@ -99,3 +100,113 @@ def test_a_fault_while_a_method_waits(client: RawClient, broker: StoredBroker) -
     client.send_method(0, commands.Connection.CloseOk)
     assert client.is_cut()
     assert [queue.name for queue in broker.virtual_host().queues()] == ["q"]
+
+
+CHANGES = [
+    (commands.Queue.Declare, {"queue": "new", "durable": True}),
+    (commands.Queue.Bind, {"queue": "d", "exchange": "e", "routing_key": "new"}),
+    (commands.Queue.Unbind, {"queue": "d", "exchange": "e", "routing_key": "key"}),
+    (commands.Queue.Delete, {"queue": "d"}),
+    (commands.Exchange.Declare, {"exchange": "new", "exchange_type": "fanout", "durable": True}),
+    (commands.Exchange.Bind, {"source": "e", "destination": "amq.topic", "routing_key": "new"}),
+    (commands.Exchange.Unbind, {"source": "e", "destination": "amq.topic", "routing_key": "key"}),
+    (commands.Exchange.Delete, {"exchange": "e"}),
+]
+NAMES = [method.name for method, _ in CHANGES]
+
+
+@pytest.fixture
+def declared(broker: StoredBroker) -> StoredBroker:
+    """The broker with a durable queue and exchange, bound; what comes is held again."""
+    broker.memory.release()
+    broker.declare_queue("d", durable=True)
+    broker.declare_exchange("e", durable=True)
+    broker.bind_queue("d", "e", "key")
+    broker.bind_exchange("amq.topic", "e", "key")
+    broker.memory.hold()
+    return broker
+
+
+@pytest.mark.parametrize(("method", "fields"), CHANGES, ids=NAMES)
+def test_a_durable_change_holds_up_its_own_connection_alone(
+    url: str, declared: StoredBroker, method: Any, fields: dict[str, Any]
+) -> None:
+    """While it waits for its commit, another connection of the same I/O thread publishes, gets and declares. It is
+    answered after the commit, and what its channel sends meanwhile is done after it (amqp)."""
+    with RawClient(url) as one, RawClient(url) as other:
+        other.declare("passing", exclusive=True)
+        one.send_method(1, method, **fields)
+        one.send_method(1, commands.Queue.Declare, queue="later", exclusive=True)
+        wait_until_held(declared)
+        other.publish("", "passing", b"x")
+        got = other.get("passing")
+        assert got is not None and got.body == b"x"
+        assert [queue.name for queue in declared.virtual_host().queues() if queue.name == "later"] == []
+        declared.memory.release()
+        assert one.method().name == f"{method.name}Ok"
+        assert one.method().queue == "later"
+
+
+@pytest.mark.parametrize(("method", "fields"), [CHANGES[0], CHANGES[1], CHANGES[4], CHANGES[5]])
+def test_a_change_that_a_full_store_refuses_costs_its_channel(
+    url: str, declared: StoredBroker, method: Any, fields: dict[str, Any]
+) -> None:
+    """The channel is closed with the method that asked, nothing of the change is left, and it can be tried again."""
+    before = shape(declared)
+    with RawClient(url) as client:
+        declared.memory.fail_at(1, StoreFull("no room"))
+        client.send_method(1, method, **fields)
+        wait_until_held(declared)
+        declared.memory.release(1)
+        close = client.method()
+        assert (close.reply_code, close.class_id << 16 | close.method_id) == (541, method.index)
+        assert shape(declared) == before
+        client.send_method(1, commands.Channel.CloseOk)
+        declared.memory.release()
+        client.channel(1)
+        assert client.call(1, method, **fields).name == f"{method.name}Ok"
+
+
+def shape(broker: StoredBroker) -> tuple[list[str], list[str], list[tuple[str, str]]]:
+    host = broker.virtual_host()
+    bindings = [(each.source.name, each.routing_key) for each in host.bindings()]
+    return [each.name for each in host.queues()], [each.name for each in host.exchanges()], bindings
+
+
+def test_a_declaration_behind_a_publish_waits_for_both_commits(client: RawClient, broker: StoredBroker) -> None:
+    """For that of the publish before it is done, for its own before it is answered."""
+    published(client, broker, 1)
+    client.send_method(1, commands.Queue.Declare, queue="new", durable=True)
+    client.send_method(1, commands.Queue.Declare, queue="later")
+    wait_until_held(broker)
+    assert [queue.name for queue in broker.virtual_host().queues()] == ["q"]
+    broker.memory.release(1)
+    assert client.method() == amqp.Ack(1, False)
+    wait_until_blocked(lambda: [queue.name for queue in broker.virtual_host().queues()] == ["q", "new"])
+    broker.memory.release()
+    assert [client.method().queue for _ in range(2)] == ["new", "later"]
+
+
+def test_a_second_declaration_is_answered_after_the_commit_of_the_first(url: str, broker: StoredBroker) -> None:
+    """A client that declares what another one has just declared is not told before it is kept (broker-durability 8)."""
+    with RawClient(url) as one, RawClient(url) as other:
+        for each in (one, other):
+            each.send_method(1, commands.Queue.Declare, queue="new", durable=True)
+            wait_until_blocked(lambda: all(each.gate.reasons for each in broker._servers[0].connections()[:1]))  # type: ignore[attr-defined]
+        wait_until_blocked(lambda: all(each.gate.reasons for each in broker._servers[0].connections()))  # type: ignore[attr-defined]
+        broker.memory.release(1)
+        assert [each.method().queue for each in (one, other)] == ["new", "new"]
+        assert broker.memory.statistics().commits == 2
+
+
+def test_a_client_that_leaves_while_its_declaration_waits(url: str, broker: StoredBroker) -> None:
+    """The queue is kept all the same, and nothing of the connection is left."""
+    with RawClient(url) as one:
+        one.send_method(1, commands.Queue.Declare, queue="new", durable=True)
+        wait_until_held(broker)
+        (connection,) = broker._servers[0].connections()  # type: ignore[attr-defined]
+        connection.io.post(connection.abort)
+    wait_until_blocked(lambda: not broker._servers[0].connections())  # type: ignore[attr-defined]
+    broker.memory.release()
+    with RawClient(url) as other:
+        assert other.declare("new", durable=True, passive=True).queue == "new"

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from ...broker import BrokerError, Run
-from .._session.effects import Served, Work, fail
+from ...broker import BrokerError
+from .._session.effects import AfterCommit, Commit, Served, Work, fail
 from .._wire.errors import AmqpError
 from .ports import ConnectionPort, ServerPort
 from .read_gate import ReadGate
@@ -32,7 +32,7 @@ class Offloaded:
     is_under_way: bool = False  # a commit
     session: Served | None = None  # whose commit it is; it is that thread's meanwhile
     fault: tuple[AmqpError | BrokerError, bytes] | None = None  # waits for the commit
-    postponed: dict[Served, bytes] = field(default_factory=dict)  # methods that wait for commits
+    postponed: set[AfterCommit] = field(default_factory=set)  # steps of methods that wait for commits
 
     def offload(self, work: Work, session: Served) -> None:
         self._server.offload(partial(self._work, work, self._came_back))  # raises when no thread can be had
@@ -82,18 +82,18 @@ class Offloaded:
         self._gate.pause(came_back)
         self._server.offload_long(partial(self._work, work, came_back))
 
-    def postpone(self, session: Served, payload: bytes, run: Run) -> None:
-        self.postponed[session] = payload
-        self._gate.pause(session)
-        run.add_done_callback(lambda _: self._connection.post(self._committed, session))
+    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Commit) -> None:
+        self.postponed.add(step)
+        self._gate.pause(step)
+        commit.add_done_callback(lambda error: self._connection.post(self._committed, step, session, method, error))
 
-    def _committed(self, session: Served) -> None:
+    def _committed(self, step: AfterCommit, session: Served, method: bytes, error: BaseException | None) -> None:
+        self.postponed.remove(step)
         connection = self._connection
-        payload = self.postponed.pop(session, None)
-        if payload is None or connection.is_lost or not connection.machine.is_running:
+        if connection.is_lost or not connection.machine.is_running:
             return
-        self._answer(partial(session.call, payload), session, payload[:4])
-        self._gate.resume(session)
+        self._answer(partial(step, error), session, method)
+        self._gate.resume(step)
         connection.flush()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from ...broker import BrokerError, BrokerQueue, Publisher, Run, VirtualHost
+from ...broker import BrokerError, BrokerQueue, Publisher, VirtualHost
 from ...errors import MultiQueueError
 from .._wire.errors import AmqpError, ChannelFault
 from .._wire.hot import Content
@@ -25,6 +25,14 @@ PIECE: Final = 512  # messages that are settled at once: 1 to 3 ms
 
 Work = Callable[[], Callable[[], object]]
 """Something for another thread; it returns what follows on the session's."""
+AfterCommit = Callable[[BaseException | None], object]
+"""A step that follows a commit, and gets the error of one that failed."""
+
+
+class Commit(Protocol):
+    """What is committed at some time, or fails."""
+
+    def add_done_callback(self, callback: AfterCommit) -> None: ...
 
 
 class Served(Protocol):
@@ -67,8 +75,9 @@ class Effects(Sender, Protocol):
     def publishes(self) -> None: ...
     def throttle(self, queues: tuple[BrokerQueue, ...]) -> None: ...
 
-    def postpone(self, session: Served, payload: bytes, run: Run) -> None:
-        """Call a method when publishes before it are committed. Later steps of the session wait behind it."""
+    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Commit) -> None:
+        """Do a step of `method` when `commit` is done, with its error if it has one. Later steps of the session wait
+        behind it."""
 
     def offload(self, work: Work, session: Served) -> None:
         """Run `work`, which may wait for a disk, then what it returns, on the session's thread. Nothing else of it is

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from ...broker import BrokerQueue
+from ...broker import BrokerQueue, without_waiting
 from .._wire.errors import ConnectionFault, reason
 from .._wire.hot import ACK, NACK, REJECT, Ack, Content, Reject, Settlement, decode_hot
 from .._wire.methods import commands, decode_method, method_name
@@ -58,7 +58,7 @@ class Session:
             # A method comes after publishes whose commit is under way: it has to see them, so it waits for them.
             # Commits end in the order of publishing, so the last one is enough to wait for.
             self.publishing.last_run = None
-            self.effects.postpone(self, effect, last)
+            self.effects.postpone(lambda _: self.call(effect), self, effect[:4], last)
         else:
             self.call(effect)
 
@@ -213,10 +213,22 @@ def answers(*methods: Any) -> Callable[[Handler], Handler]:
 
     def register(handler: Handler) -> Handler:
         def answered(session: Session, called: Any) -> None:
-            fields = handler(session, called)
-            if not getattr(called, "nowait", False):
-                group, _, name = called.valid_responses[0].partition(".")
-                session.reply(getattr(getattr(commands, group), name), **(fields or {}))
+            with without_waiting() as put_off:
+                fields = handler(session, called)
+
+            def answer(error: BaseException | None) -> None:
+                if not session.is_open:
+                    return
+                if error is not None:
+                    raise error
+                if not getattr(called, "nowait", False):
+                    group, _, name = called.valid_responses[0].partition(".")
+                    session.reply(getattr(getattr(commands, group), name), **(fields or {}))
+
+            if put_off.commit is None:
+                answer(None)
+            else:
+                session.effects.postpone(answer, session, called.index.to_bytes(4), put_off)
 
         return handles(*methods)(answered)
 

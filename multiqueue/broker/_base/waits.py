@@ -8,7 +8,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
+
+from multiqueue.store import StoreFull
+
+if TYPE_CHECKING:
+    from multiqueue.store import Commit
+
+
+@dataclass(slots=True, eq=False)
+class PutOff:
+    """A wait for a commit that is left to the caller of a change; none while `commit` is None."""
+
+    commit: Commit | None = None
+    is_own: bool = False  # of the change itself; a refusal of another one is no error of this one
+
+    def add_done_callback(self, callback: Callable[[BaseException | None], object]) -> None:
+        """As `Commit.add_done_callback`, with the error that the change would have raised."""
+        assert self.commit is not None, "there is nothing to wait for"
+        self.commit.add_done_callback(
+            lambda error: callback(None if isinstance(error, StoreFull) and not self.is_own else error)
+        )
 
 
 class Here(threading.local):
@@ -16,6 +39,7 @@ class Here(threading.local):
 
     follows_commit = 0  # a store's, running what follows a commit, so many calls deep
     serves_many = False
+    put_off: PutOff | None = None  # takes the waits for changes of definitions
 
 
 here = Here()
@@ -24,6 +48,19 @@ here = Here()
 def serve_many() -> None:
     """The present thread serves many from now on: nothing on it may wait for commits, or do what takes long."""
     here.serves_many = True
+
+
+@contextmanager
+def without_waiting() -> Iterator[PutOff]:
+    """In this block one call of this thread that declares, binds or deletes returns before its commit.
+
+    What is put off says when it is committed, or with which error it was undone.
+    """
+    before, here.put_off = here.put_off, PutOff()
+    try:
+        yield here.put_off
+    finally:
+        here.put_off = before
 
 
 def may_take_long() -> bool:

@@ -6,7 +6,8 @@ State       `_order` is held while a change is made and handed to the store, so 
             order in which they came about. `_latest`, guarded by it, is the commit of the latest change.
 Lock order  `_order` -> the topology's; `_order` -> the store's. Definitions bring no message, so handing them in waits
             for nothing. Commits are waited for with no lock held.
-Who runs    As `Topology`; but those who add wait for the commit, unless they run on the store's thread.
+Who runs    As `Topology`; but a call that adds waits for its commit. On the store's thread, and `without_waiting`, it does
+            not, and a refused change is undone on the store's thread.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from multiqueue.store import (
 )
 
 from .._base.errors import PreconditionFailed
+from .._base.waits import here
 from .._queue.queue import BrokerQueue
 from .._routing.exchange import DEFAULT_EXCHANGE, Binding, Exchange, binding_condition
 from .._routing.topology import Declared, DeclaredQueue, Topology
@@ -107,8 +109,10 @@ class StoredTopology(Topology):
             if define is None or found is not new:
                 return found
             commit = self._latest = self._journal.submit([define])
-        if not self._journal.may_wait:
+        if here.put_off is not None or not self._journal.may_wait:
             commit.add_done_callback(lambda error: undo() if isinstance(error, StoreFull) else None)
+            if here.put_off is not None:
+                here.put_off.commit, here.put_off.is_own = commit, True
             return found
         try:
             commit.wait()
@@ -135,6 +139,9 @@ class StoredTopology(Topology):
         with self._order:  # a change that is seen already may still be on its way to the store
             commit = self._latest
         if commit is None:
+            return
+        if here.put_off is not None and not commit.is_done:
+            here.put_off.commit = here.put_off.commit or commit
             return
         try:
             commit.wait()

@@ -243,16 +243,18 @@ class DirectLink:
         """Queues ask their producers to wait for room: `wait_for_room` does."""
         self._throttled = tuple(amqp.to_wait_for(self._sessions, queues))
 
-    def postpone(self, session: amqp.Served, payload: bytes, run: Any) -> None:
+    def postpone(self, step: amqp.AfterCommit, session: amqp.Served, method: bytes, commit: amqp.Commit) -> None:
         self._behind[session.number] = []
-        run.add_done_callback(lambda _: self.post(self._committed, session, payload))
+        commit.add_done_callback(lambda error: self.post(self._committed, step, session, method, error))
 
-    def _committed(self, session: amqp.Served, payload: bytes) -> None:
+    def _committed(
+        self, step: amqp.AfterCommit, session: amqp.Served, method: bytes, error: BaseException | None
+    ) -> None:
         behind = self._behind.pop(session.number, [])
         if self._sessions.get(session.number) is session:
-            self._do(self._sessions[session.number], partial(session.call, payload), payload[:4])
-        for step in behind:  # one that has to wait again has those after it behind itself
-            step()
+            self._do(self._sessions[session.number], partial(step, error), method)
+        for each in behind:  # one that has to wait again has those after it behind itself
+            each()
 
     def offload(self, work: amqp.Work, session: amqp.Served) -> None:
         self.flush()
