@@ -8,7 +8,6 @@ from ._session.confirms import Confirms as Confirms
 from ._session.consumer import SessionConsumer as SessionConsumer
 from ._session.effects import AfterCommit as AfterCommit
 from ._session.effects import Client as Client
-from ._session.effects import Commit as Commit
 from ._session.effects import Effects as Effects
 from ._session.effects import Output as Output
 from ._session.effects import Served as Served

@@ -14,7 +14,7 @@ from client_contract_support import PEERS, Seen
 from multiqueue.broker import Broker, VirtualHost
 from multiqueue.client import Channel, ChannelClosed, Connection, connect
 from multiqueue.store import MemoryStore
-from multiqueue.testing import PATIENCE
+from multiqueue.testing import PATIENCE, wait_until_blocked
 
 MANY = 30
 
@@ -129,6 +129,23 @@ def test_only_the_channel_that_published_waits(store: MemoryStore, held: Callabl
     assert counts.all == []
     store.release()
     assert counts.wait_for(1) == [1]
+    asking.join()
+
+
+def test_only_the_channel_that_declares_waits(store: MemoryStore, held: Callable[[], Connection]) -> None:
+    """A durable declaration is answered after its commit, and holds up its own channel alone."""
+    connection = held()
+    waiting, other = connection.channel(), connection.channel()
+    declared = Seen()
+    asking = threading.Thread(target=lambda: declared(waiting.queue_declare("new", durable=True).queue))
+    asking.start()
+    wait_until_blocked(lambda: store.statistics().pending_operations == 1)
+    mine = other.queue_declare(exclusive=True).queue
+    other.publish(b"2", routing_key=mine)
+    assert other.basic_get(mine, auto_ack=True) is not None
+    assert declared.all == []
+    store.release()
+    assert declared.wait_for(1) == ["new"]
     asking.join()
 
 

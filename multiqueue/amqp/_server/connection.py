@@ -19,10 +19,10 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, cast
 
-from ...broker import BrokerError, BrokerQueue
+from ...broker import BrokerError, BrokerQueue, PutOff, Run
 from .._session.confirms import CommitReports
 from .._session.consumer import SessionConsumer
-from .._session.effects import AfterCommit, Client, Commit, Served, Step, Work, end_each, fail
+from .._session.effects import AfterCommit, Client, Served, Step, Work, end_each, fail
 from .._session.figures import ConnectionFigures
 from .._session.session import Session, to_wait_for, want
 from .._wire.errors import AmqpError, ConnectionFault, reason
@@ -86,7 +86,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.offloaded: Offloaded = Offloaded(server, self, self.gate)
         self.offload: Callable[[Work, Served], None] = self.offloaded.offload
         self.offload_long: Callable[[Work, Served, bytes], None] = self.offloaded.offload_long
-        self.postpone: Callable[[AfterCommit, Served, bytes, Commit], None] = self.offloaded.postpone
+        self.postpone: Callable[[AfterCommit, Served, bytes, Run | PutOff], None] = self.offloaded.postpone
         self.status_json: Callable[[], bytes] = server.status_json
         self.piecework: Piecework = Piecework(io.do_piece, self.flush)
         self.client_properties: dict[str, object] = {}

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from ...broker import BrokerError
-from .._session.effects import AfterCommit, Commit, Served, Work, fail
+from ...broker import BrokerError, PutOff, Run
+from .._session.effects import AfterCommit, Served, Work, fail
 from .._wire.errors import AmqpError
 from .ports import ConnectionPort, ServerPort
 from .read_gate import ReadGate
@@ -82,7 +82,7 @@ class Offloaded:
         self._gate.pause(came_back)
         self._server.offload_long(partial(self._work, work, came_back))
 
-    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Commit) -> None:
+    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Run | PutOff) -> None:
         self.postponed.add(step)
         self._gate.pause(step)
         commit.add_done_callback(lambda error: self._connection.post(self._committed, step, session, method, error))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
-from ...broker import BrokerError, BrokerQueue, Publisher, VirtualHost
+from ...broker import BrokerError, BrokerQueue, Publisher, PutOff, Run, VirtualHost
 from ...errors import MultiQueueError
 from .._wire.errors import AmqpError, ChannelFault
 from .._wire.hot import Content
@@ -27,12 +27,6 @@ Work = Callable[[], Callable[[], object]]
 """Something for another thread; it returns what follows on the session's."""
 AfterCommit = Callable[[BaseException | None], object]
 """A step that follows a commit, and gets the error of one that failed."""
-
-
-class Commit(Protocol):
-    """What is committed at some time, or fails."""
-
-    def add_done_callback(self, callback: AfterCommit) -> None: ...
 
 
 class Served(Protocol):
@@ -75,7 +69,7 @@ class Effects(Sender, Protocol):
     def publishes(self) -> None: ...
     def throttle(self, queues: tuple[BrokerQueue, ...]) -> None: ...
 
-    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Commit) -> None:
+    def postpone(self, step: AfterCommit, session: Served, method: bytes, commit: Run | PutOff) -> None:
         """Do a step of `method` when `commit` is done, with its error if it has one. Later steps of the session wait
         behind it."""
 

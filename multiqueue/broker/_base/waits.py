@@ -52,9 +52,9 @@ def serve_many() -> None:
 
 @contextmanager
 def without_waiting() -> Iterator[PutOff]:
-    """In this block one call of this thread that declares, binds or deletes returns before its commit.
+    """In this block one call that declares, binds or deletes does not wait for its commit, which is put off.
 
-    What is put off says when it is committed, or with which error it was undone.
+    For a thread that serves many. What others declared meanwhile, and the call met, is waited for in the same way.
     """
     before, here.put_off = here.put_off, PutOff()
     try:

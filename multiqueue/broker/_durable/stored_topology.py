@@ -6,8 +6,8 @@ State       `_order` is held while a change is made and handed to the store, so 
             order in which they came about. `_latest`, guarded by it, is the commit of the latest change.
 Lock order  `_order` -> the topology's; `_order` -> the store's. Definitions bring no message, so handing them in waits
             for nothing. Commits are waited for with no lock held.
-Who runs    As `Topology`; but a call that adds waits for its commit. On the store's thread, and `without_waiting`, it does
-            not, and a refused change is undone on the store's thread.
+Who runs    As `Topology`; but a call that adds waits for its commit. On the store's thread, and `without_waiting`, it
+            does not, and the store's thread undoes a change that is refused.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ MakeQueue = Callable[[str, QueueSettings], BrokerQueue]
 class Declarations:
     """The exchanges, queues and bindings of one virtual host. Any thread may call anything.
 
-    Nothing blocks, but with a store a call that declares, binds or deletes waits for the commit. A
-    change that a full store refuses (`StoreFull`) is undone.
+    Nothing blocks, but with a store a call that declares, binds or deletes waits for the commit,
+    unless it is made `without_waiting`. A change that a full store refuses (`StoreFull`) is undone.
 
     An `owner` stands for a connection: an exclusive queue belongs to the one that declared it. Without an owner it
     is this process's own.

@@ -243,7 +243,7 @@ class DirectLink:
         """Queues ask their producers to wait for room: `wait_for_room` does."""
         self._throttled = tuple(amqp.to_wait_for(self._sessions, queues))
 
-    def postpone(self, step: amqp.AfterCommit, session: amqp.Served, method: bytes, commit: amqp.Commit) -> None:
+    def postpone(self, step: amqp.AfterCommit, session: amqp.Served, method: bytes, commit: Any) -> None:
         self._behind[session.number] = []
         commit.add_done_callback(lambda error: self.post(self._committed, step, session, method, error))
 
