@@ -216,10 +216,10 @@ def test_a_getter_settles_a_message_once_that_one_call_names_twice(broker: Broke
     getter = Getter()
     received = getter.get(broker.queue("q"))
     assert received is not None
-    getter.accept(received.delivery, received.delivery)
+    getter.accept(received, received)
     assert len(broker.queue("q")) == 0
     with pytest.raises(ValueError, match="settled before"):
-        getter.reject(received.delivery)
+        getter.reject(received)
 
 
 def test_a_thread_blocks_on_several_queues_and_is_served_from_each_in_turn(broker: Broker) -> None:

@@ -161,7 +161,7 @@ class HostMachine(RuleBasedStateMachine):
         """Nothing is stuck: a subscriber with credit is given a message as long as there is one."""
         delivery = self.subscription.target.pull()
         if delivery is not None:
-            self.take(Received(self.subscription.target, delivery))
+            self.take(delivery)
         elif len(self.subscription.unsettled()) < 2:
             assert self.oracle.ready("work") == self.oracle.ready("ranked") == []
 

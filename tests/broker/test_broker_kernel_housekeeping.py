@@ -153,8 +153,6 @@ def test_what_expires_in_a_temporary_store_is_dropped() -> None:
 class Asking:
     """Asks for what it is told to in the middle of a visit."""
 
-    is_deleted = False
-
     def __init__(self, answer: float | None, asks_for: float | None, fails: bool = False) -> None:
         self.answer, self.asks_for, self.fails = answer, asks_for, fails
         self.visits = 0

@@ -140,7 +140,7 @@ class PagingHostMachine(DurableMachine):
         unsettled = {id(delivery) for delivery in taker.subscription.target.unsettled()}
         taker.subscription.close()
         for copy in self.lists.queues[taker.queue]:
-            if copy.held is not None and id(copy.held.delivery) in unsettled:
+            if copy.held is not None and id(copy.held) in unsettled:
                 copy.held = None
 
     @rule(name=names)

@@ -115,7 +115,7 @@ def test_what_is_found_expired_when_its_queue_has_come_back_is_left_alone() -> N
     reading, received = queue._pager._period.reader, host.get("q")
     assert reading is not None
     assert received is not None
-    position = received.delivery.entry.position
+    position = received.entry.position
     with holding(store):
         received.accept()
         queue.housekeeping()

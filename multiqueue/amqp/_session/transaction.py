@@ -9,11 +9,10 @@ Waiting     A commit may wait for a disk: a server runs it on a thread of its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from ...broker import (
     BrokerQueue,
-    Delivery,
     Entry,
     EntryQueue,
     Message,
@@ -32,17 +31,17 @@ Settle = Literal["accept", "release", "reject"]
 class _Holder:
     """Settles at commit, on whichever thread that runs: queues only. Windows are the session's."""
 
-    def accept(self, *deliveries: Any) -> None:
+    def accept(self, *deliveries: Received) -> None:
         self._each(deliveries, "accept")
 
-    def release(self, *deliveries: Any, refused: bool = False) -> None:
+    def release(self, *deliveries: Received, refused: bool = False) -> None:
         self._each(deliveries, "release")
 
-    def reject(self, *deliveries: Any) -> None:
+    def reject(self, *deliveries: Received) -> None:
         self._each(deliveries, "reject")
 
     @staticmethod
-    def _each(deliveries: tuple[Delivery, ...], how: Settle) -> None:
+    def _each(deliveries: tuple[Received, ...], how: Settle) -> None:
         groups: dict[tuple[EntryQueue, object], list[Entry]] = {}
         for delivery in deliveries:
             groups.setdefault((delivery.entry.queue, delivery.consumer), []).append(delivery.entry)
@@ -75,7 +74,7 @@ class SessionTransaction:
 
     def settle(self, taken: dict[int, Held], how: Settle) -> None:
         step: Callable[..., None] = getattr(self._transaction, how)
-        step(*(Received(self._holder, Delivery(held.owner, held.entry)) for held in taken.values()))
+        step(*(Received(self._holder, held.owner, held.entry) for held in taken.values()))
         self._settled.update(taken)
 
     def commit(self) -> Committed:

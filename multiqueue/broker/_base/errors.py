@@ -24,6 +24,12 @@ class BrokerError(MultiQueueError):
     reply_name: ClassVar[str] = "INTERNAL_ERROR"
     closes: ClassVar[Scope] = "channel"
 
+    def __init_subclass__(cls, code: int = 0, name: str = "", closes: Scope | None = None) -> None:
+        super().__init_subclass__()
+        cls.reply_code = code or cls.reply_code
+        cls.reply_name = name or cls.reply_name
+        cls.closes = closes or cls.closes
+
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
         self.detail = detail
@@ -37,32 +43,20 @@ class BrokerError(MultiQueueError):
         return self.reply_text
 
 
-class AccessRefused(BrokerError):
+class AccessRefused(BrokerError, code=403, name="ACCESS_REFUSED"):
     """The name or the queue belongs to somebody else: reserved, internal, in exclusive use."""
 
-    reply_code = 403
-    reply_name = "ACCESS_REFUSED"
 
-
-class NotFound(BrokerError):
+class NotFound(BrokerError, code=404, name="NOT_FOUND"):
     """No such queue, exchange or virtual host."""
 
-    reply_code = 404
-    reply_name = "NOT_FOUND"
 
-
-class ResourceLocked(BrokerError):
+class ResourceLocked(BrokerError, code=405, name="RESOURCE_LOCKED"):
     """An exclusive queue of another connection."""
 
-    reply_code = 405
-    reply_name = "RESOURCE_LOCKED"
 
-
-class PreconditionFailed(BrokerError):
+class PreconditionFailed(BrokerError, code=406, name="PRECONDITION_FAILED"):
     """The thing exists but not as asked: unequal redeclaration, in use, not empty, an invalid argument."""
-
-    reply_code = 406
-    reply_name = "PRECONDITION_FAILED"
 
 
 class UnknownQueueKind(PreconditionFailed):
@@ -80,39 +74,24 @@ class UnknownQueueKind(PreconditionFailed):
         self.queue = queue
 
 
-class NotAllowed(BrokerError):
+class NotAllowed(BrokerError, code=530, name="NOT_ALLOWED", closes="connection"):
     """Asked of the wrong virtual host, or a consumer tag used twice."""
-
-    reply_code = 530
-    reply_name = "NOT_ALLOWED"
-    closes: ClassVar[Scope] = "connection"
 
 
 class MessageTooLarge(PreconditionFailed):
     """The message alone would take so much of the virtual host's memory that others could not go on."""
 
 
-class ConsumerNotAdmitted(BrokerError):
+class ConsumerNotAdmitted(BrokerError, code=506, name="RESOURCE_ERROR"):
     """The virtual host's memory is not enough for one consumer more: raise its limit, or lower prefetches."""
 
-    reply_code = 506
-    reply_name = "RESOURCE_ERROR"
 
-
-class NotImplementedByBroker(BrokerError):
+class NotImplementedByBroker(BrokerError, code=540, name="NOT_IMPLEMENTED", closes="connection"):
     """A part of the protocol this broker, like RabbitMQ, does not offer."""
 
-    reply_code = 540
-    reply_name = "NOT_IMPLEMENTED"
-    closes: ClassVar[Scope] = "connection"
 
-
-class BrokerClosed(BrokerError):
+class BrokerClosed(BrokerError, code=320, name="CONNECTION_FORCED", closes="connection"):
     """The broker, virtual host, connection or session was closed. Open another one."""
-
-    reply_code = 320
-    reply_name = "CONNECTION_FORCED"
-    closes: ClassVar[Scope] = "connection"
 
 
 class Undeliverable(BrokerError):
@@ -123,29 +102,20 @@ class Undeliverable(BrokerError):
         self.message = message
 
 
-class MessageRefused(Undeliverable):
+class MessageRefused(Undeliverable, code=311, name="CONTENT_TOO_LARGE"):
     """Queues at their limit refused the message: `queues` names them. Every other queue it was for has it."""
-
-    reply_code = 311
-    reply_name = "CONTENT_TOO_LARGE"
 
     def __init__(self, detail: str, *, message: Message, queues: tuple[str, ...]) -> None:
         super().__init__(detail, message=message)
         self.queues = queues
 
 
-class Unroutable(Undeliverable):
+class Unroutable(Undeliverable, code=312, name="NO_ROUTE"):
     """A mandatory message reached no queue."""
 
-    reply_code = 312
-    reply_name = "NO_ROUTE"
 
-
-class NoConsumers(Undeliverable):
+class NoConsumers(Undeliverable, code=313, name="NO_CONSUMERS"):
     """An immediate message reached no queue that has a consumer for it now."""
-
-    reply_code = 313
-    reply_name = "NO_CONSUMERS"
 
 
 class SelectorError(PreconditionFailed, ValueError):

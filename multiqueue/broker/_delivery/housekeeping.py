@@ -76,8 +76,6 @@ class Housekeeping:
     def run_once(self) -> None:
         """Visit every queue that is due, once. One that fails is logged, and does not keep the others waiting."""
         for queue in self._take_due():
-            if queue.is_deleted:
-                continue
             again: float | None = AT_ONCE
             try:
                 again = queue.housekeeping()

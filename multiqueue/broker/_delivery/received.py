@@ -1,30 +1,50 @@
-"""A message in the application's hands, and who keeps the books on it until it is settled.
+"""A message in the application's hands, and the record of those that are not settled yet.
 
-State       A `Getter`'s `_lock` guards its set of unsettled messages. It is a leaf: queues are called without it.
-Membership  `Getter.close` takes the whole set at once and gives it back to the queues; a caller that settles one of
+State       `Unsettled._lock` guards its messages. It is a leaf: queues are called without it.
+Membership  `Unsettled.close` takes all of them at once and gives them back to the queues; a caller that settles one of
             them at the same moment either was first or is told that it is not unsettled any more.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from threading import Lock  # by name, so that tests can put another one in its place
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from .._base.message import Message
     from .._queue.entry import Entry, EntryQueue
     from .._queue.queue import BrokerQueue
 
+Settlement = Literal["accept", "release", "reject"]  # a method of a holder, and of a queue
 
-class Delivery:
-    """A message in the hands of `consumer`, which is a `QueueConsumer` or the owner of a get, until it is settled."""
 
-    __slots__ = ("consumer", "delivery_count", "entry", "message", "redelivered")
+class Holder(Protocol):
+    """The settler of messages: a `ConsumerTarget` or a `Getter`."""
 
-    def __init__(self, consumer: Any, entry: Entry) -> None:
+    def accept(self, *received: Received) -> None: ...
+    def release(self, *received: Received, refused: bool = False) -> None: ...
+    def reject(self, *received: Received) -> None: ...
+
+
+class Received:
+    """A message that was consumed or got, to be settled once: accepted, released or rejected.
+
+    `message` is as it was published, with its headers and properties; it is not a copy: change nothing in it.
+    `delivery_count` says how often it was delivered, this time included; `redelivered` is True when somebody had it
+    before, or may have had it: in a process that crashed. `entry` is its place on its queue; `consumer` has it, a
+    `QueueConsumer` or the owner of a get.
+
+    Any thread may settle it. Settling it again, or after its subscription was closed, raises ValueError: it has
+    gone back to its queue then, and somebody else may have it. When its queue was deleted, settling it is no
+    error, and nothing is left to do.
+    """
+
+    __slots__ = ("consumer", "delivery_count", "entry", "holder", "message", "redelivered")
+
+    def __init__(self, holder: Holder, consumer: Any, entry: Entry) -> None:
+        self.holder: Holder = holder
         self.consumer: Any = consumer
         self.entry: Entry = entry
         self.message: Message = entry.message
@@ -32,62 +52,18 @@ class Delivery:
         self.delivery_count: int = entry.delivery_count
         self.redelivered: bool = entry.delivery_count > 1 or entry.maybe_delivered
 
-    @property
-    def queue(self) -> EntryQueue:
-        """Where it came from."""
-        return self.entry.queue
-
-    def __repr__(self) -> str:
-        return f"<delivery {self.delivery_count} of {self.entry!r} to {self.consumer!r}>"
-
-
-class Holder(Protocol):
-    """The settler of deliveries: a `ConsumerTarget` or a `Getter`."""
-
-    def accept(self, *deliveries: Any) -> None: ...
-    def release(self, *deliveries: Any, refused: bool = False) -> None: ...
-    def reject(self, *deliveries: Any) -> None: ...
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Received:
-    """A message that was consumed or got, to be settled once: accepted, released or rejected.
-
-    Any thread may settle it. Settling it again, or after its subscription was closed, raises ValueError: it has
-    gone back to its queue then, and somebody else may have it. When its queue was deleted, settling it is no
-    error, and nothing is left to do.
-    """
-
-    holder: Holder
-    delivery: Delivery
-
     def __repr__(self) -> str:
         return f"<{self.message!r} from queue {self.queue!r}>"
 
     @property
-    def message(self) -> Message:
-        """The message as it was published, with its headers and properties. It is not a copy: change nothing in it."""
-        return self.delivery.message
-
-    @property
     def body(self) -> object:
         """The message's body: bytes, or the object that was published in this process."""
-        return self.delivery.message.body
+        return self.message.body
 
     @property
     def queue(self) -> str:
         """The name of the queue it came from."""
-        return self.delivery.entry.queue.name
-
-    @property
-    def delivery_count(self) -> int:
-        """How often it was delivered, this time included."""
-        return self.delivery.delivery_count
-
-    @property
-    def redelivered(self) -> bool:
-        """True when somebody had it before, or may have had it: in a process that crashed."""
-        return self.delivery.redelivered
+        return self.entry.queue.name
 
     def accept(self, *, wait: bool = False) -> None:
         """Done: the message leaves its queue.
@@ -109,10 +85,10 @@ class Received:
         """Dead-letter it, or drop it when its queue has no dead-letter exchange. `wait` and its errors as `accept`."""
         self._settle(self.holder.reject, wait)
 
-    def _settle(self, settle: Callable[[Delivery], None], wait: bool = False) -> None:
-        queue = self.delivery.entry.queue
+    def _settle(self, settle: Callable[[Received], None], wait: bool = False) -> None:
+        queue = self.entry.queue
         try:
-            settle(self.delivery)
+            settle(self)
         except ValueError:
             if not queue.is_deleted:  # or a subscription, which ends with its last queue, has let go of its messages
                 raise
@@ -120,62 +96,107 @@ class Received:
             queue.wait_for_commits()
 
 
+Delivery = Received  # as a `ConsumerTarget` calls it
+
+
+class Unsettled:
+    """The messages that one holder, which errors call `owner`, gave out and that are not settled, oldest first."""
+
+    def __init__(self, owner: str) -> None:
+        self._owner = owner
+        self._lock = Lock()
+        self._messages: dict[Received, None] = {}
+        self._closed = False
+
+    def keep(self, received: Iterable[Received]) -> bool:
+        """Remember what is given out; False once this is closed: it has to go back."""
+        with self._lock:
+            if not self._closed:
+                for each in received:
+                    self._messages[each] = None
+            return not self._closed
+
+    def all(self) -> list[Received]:
+        with self._lock:
+            return list(self._messages)
+
+    def settle(self, received: Sequence[Received], how: Settlement, **options: bool) -> tuple[int, int]:
+        """Have these settled by their queues; returns how many that was, and their bytes.
+
+        Raises:
+            ValueError: one of them is not here; then none was settled.
+        """
+        settled = dict.fromkeys(received)
+        with self._lock:
+            messages = self._messages
+            for each in settled:
+                if each not in messages:
+                    raise ValueError(
+                        f"{each.entry!r} is not with {self._owner}: settled before, given back, or another's"
+                    )
+            for each in settled:
+                del messages[each]
+        if len(settled) == 1:
+            (each,) = settled
+            if each.consumer.acquires:
+                getattr(each.entry.queue, how)(each.entry, each.consumer, **options)
+            return 1, each.entry.size
+        _settle_runs(settled, how, **options)
+        return len(settled), sum([each.entry.size for each in settled])
+
+    def close(self) -> None:
+        """Give everything back; nothing is kept from now on."""
+        with self._lock:
+            self._closed = True
+            messages, self._messages = self._messages, {}
+        _settle_runs(messages, "release")
+
+
+def _settle_runs(received: Iterable[Received], how: Settlement, **options: bool) -> None:
+    """Those of each queue and consumer in one call; a browser has nothing to settle."""
+    runs: dict[tuple[EntryQueue, Any], list[Entry]] = {}
+    for each in received:
+        runs.setdefault((each.entry.queue, each.consumer), []).append(each.entry)
+    for (queue, consumer), entries in runs.items():
+        if consumer.acquires:
+            getattr(queue, how)(entries, consumer, **options)
+
+
 class Getter:
     """Gets messages one by one, without a consumer, and has them until they are settled. Any thread may call."""
 
+    acquires = True  # unlike a browser
+
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._unsettled: dict[Delivery, None] = {}
-        self._closed = False
+        self._unsettled = Unsettled("this getter")
 
     def get(self, queue: BrokerQueue, *, auto_accept: bool = False) -> Received | None:
         """The first ready message of the queue, or None. Does not block."""
         entry = queue.get(self, auto_accept=auto_accept)
         if entry is None:
             return None
-        got = Delivery(self, entry)
-        if not auto_accept:
-            with self._lock:
-                closed = self._closed
-                if not closed:
-                    self._unsettled[got] = None
-            if closed:
-                queue.release(entry, self, counted=False)
-                return None
-        return Received(self, got)
+        got = Received(self, self, entry)
+        if not auto_accept and not self._unsettled.keep((got,)):
+            queue.release(entry, self, counted=False)
+            return None
+        return got
 
-    def accept(self, *deliveries: Delivery) -> None:
+    def accept(self, *received: Received) -> None:
         """Done with these messages.
 
         Raises:
             ValueError: one of them is not unsettled; then none was settled.
         """
-        self._settle(deliveries, "accept")
+        self._unsettled.settle(received, "accept")
 
-    def release(self, *deliveries: Delivery, refused: bool = False) -> None:
+    def release(self, *received: Received, refused: bool = False) -> None:
         """Give these messages back. A get has no consumer, so `refused` asks nothing. Raises as `accept`."""
-        self._settle(deliveries, "release")
+        self._unsettled.settle(received, "release")
 
-    def reject(self, *deliveries: Delivery) -> None:
+    def reject(self, *received: Received) -> None:
         """Dead-letter these messages. Raises as `accept`."""
-        self._settle(deliveries, "reject")
+        self._unsettled.settle(received, "reject")
 
     def close(self) -> None:
         """Give back what is unsettled; nothing is got from now on."""
-        with self._lock:
-            self._closed = True
-            unsettled, self._unsettled = self._unsettled, {}
-        for got in unsettled:
-            got.entry.queue.release(got.entry, self)
-
-    def _settle(self, deliveries: tuple[Delivery, ...], how: str) -> None:
-        """Settle by the queue's method of this name."""
-        settled = dict.fromkeys(deliveries)
-        with self._lock:
-            for got in settled:
-                if got not in self._unsettled:
-                    raise ValueError(f"{got.entry!r} was settled before, or went back when its getter was closed")
-            for got in settled:
-                del self._unsettled[got]
-        for got in settled:
-            getattr(got.entry.queue, how)(got.entry, self)
+        self._unsettled.close()

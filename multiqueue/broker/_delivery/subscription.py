@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self
+from typing import TYPE_CHECKING, Final, ParamSpec, Self
 
 from multiqueue.errors import ShutDown
 
@@ -50,7 +50,7 @@ def call_back(callback: Callable[P, object], *args: P.args, **kwargs: P.kwargs) 
 
 
 def _log_error(received: Received, error: Exception) -> None:
-    _log.error("callback failed for %r", received.delivery, exc_info=error, extra={"queue": received.queue})
+    _log.error("callback failed for %r", received.entry, exc_info=error, extra={"queue": received.queue})
 
 
 class Subscription:
@@ -85,7 +85,7 @@ class Subscription:
 
     def unsettled(self) -> list[Received]:
         """The messages that were received and not settled, in order."""
-        return [Received(self._target, delivery) for delivery in self._target.unsettled()]
+        return self._target.unsettled()
 
     def close(self, timeout: float | None = None) -> None:
         """Receive nothing further, and give back what is unsettled. Closing twice is harmless.
@@ -125,7 +125,7 @@ class PullSubscription(Subscription):
             Empty: `timeout` seconds passed first.
             ShutDown: it was closed, or its last queue deleted, or cannot be read: the log has why.
         """
-        return Received(self._target, self._target.get(timeout))
+        return self._target.get(timeout)
 
     def get_many(self, most: int, timeout: float | None = None) -> list[Received]:
         """The next messages of one of its queues: what is there now, up to `most`; blocks until there is one.
@@ -136,7 +136,7 @@ class PullSubscription(Subscription):
             ValueError: `most` is less than 1.
             Empty, ShutDown: as `get`.
         """
-        return [Received(self._target, delivery) for delivery in self._target.get_many(most, timeout)]
+        return self._target.get_many(most, timeout)
 
     def accept(self, *received: Received) -> None:
         """Done with these messages of this subscription: those of one queue leave it in one step.
@@ -146,11 +146,10 @@ class PullSubscription(Subscription):
         Raises:
             ValueError: one of them was settled before, or is not of this subscription; then none was settled.
         """
-        deliveries: list[Any] = [each.delivery for each in received]
         try:
-            self._target.accept(*deliveries)
+            self._target.accept(*received)
         except ValueError:
-            if not all(each.entry.queue.is_deleted for each in deliveries):
+            if not all(each.entry.queue.is_deleted for each in received):
                 raise
 
     def __iter__(self) -> Iterator[Received]:
@@ -203,10 +202,10 @@ class CallbackSubscription(Subscription):
     def run_turn(self) -> bool:
         """Deliver up to 32 messages; True when there may be more. One thread at a time."""
         for _ in range(_TURN):
-            delivery = self._target.pull()
-            if delivery is None:
+            received = self._target.pull()
+            if received is None:
                 return False
-            self._deliver(Received(self._target, delivery))
+            self._deliver(received)
         return True
 
     def _end(self) -> None:

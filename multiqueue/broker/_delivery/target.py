@@ -2,8 +2,8 @@
 
 Promise     `get` returns the next delivery of any of its consumers, round robin over those that have one. A
             delivery is settled once; what is not settled when the target closes goes back to its place.
-State       `_lock` guards the unsettled deliveries and the list of consumers, and is held for nothing else.
-            Which consumers have work is in `ready`.
+State       `_lock` guards the list of consumers and `_closed`, and is held for nothing else. Which consumers have work
+            is in `ready`, what is unsettled in `received`.
 Waiting     `get` blocks until a consumer is ready, which a queue's notification makes it, and so does a pull that
             delivered: the queue notifies again only when a pull has found nothing. A turn is one pull: see `ready`.
 Membership  `close` first removes the consumers, then gives back what is unsettled, so that nothing returns to a
@@ -14,7 +14,7 @@ Source      "Consumer-Queue Interactions".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import Lock  # by name, so that tests can put another one in its place
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -24,10 +24,9 @@ from multiqueue.errors import Empty, ShutDown
 from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
 from .ready import ReadyConsumers
-from .received import Delivery
+from .received import Delivery, Settlement, Unsettled
 
 if TYPE_CHECKING:
-    from .._queue.entry import Entry
     from .._queue.queue import BrokerQueue
 
 
@@ -55,7 +54,7 @@ class ConsumerTarget:
         self._ready = ReadyConsumers(name)
         self._lock = Lock()
         self._consumers: list[QueueConsumer] = []
-        self._unsettled: dict[Delivery, None] = {}  # in order of delivery
+        self._unsettled = Unsettled(f"target {name!r}")
         self._closed = False
 
     # -- consumers
@@ -175,8 +174,7 @@ class ConsumerTarget:
 
     def unsettled(self) -> list[Delivery]:
         """The deliveries that are not settled, in order of delivery."""
-        with self._lock:
-            return list(self._unsettled)
+        return self._unsettled.all()
 
     # -- flow
 
@@ -200,12 +198,9 @@ class ConsumerTarget:
         with self._lock:
             self._closed = True
             consumers, self._consumers = self._consumers, []
-            unsettled, self._unsettled = self._unsettled, {}
         for consumer in consumers:
             consumer.queue.remove_consumer(consumer)
-        for consumer, entries in _by_consumer(unsettled).items():
-            if consumer.acquires:
-                consumer.queue.release(entries, consumer)
+        self._unsettled.close()
         self._ready.close()
 
     @property
@@ -238,46 +233,18 @@ class ConsumerTarget:
                 self._on_ready(self)
         if not entries:
             return []
-        deliveries = self._keep(consumer, entries)  # first of all: what follows calls other queues
+        deliveries = [Delivery(self, consumer, entry) for entry in entries]
+        is_held = not (consumer.auto_accept and consumer.acquires)
+        if is_held and not self._unsettled.keep(deliveries):  # first of all: what follows calls other queues
+            if consumer.acquires:
+                consumer.queue.release(entries, consumer, counted=False)
+            return []
         if not consumer.is_willing:
             self._credit_changed()  # used up; the other queues should know before they ask
         return deliveries
 
-    def _keep(self, consumer: QueueConsumer, entries: list[Entry]) -> list[Delivery]:
-        deliveries = [Delivery(consumer, entry) for entry in entries]
-        if consumer.auto_accept and consumer.acquires:
-            return deliveries
-        with self._lock:
-            if not self._closed:
-                for delivery in deliveries:
-                    self._unsettled[delivery] = None
-                return deliveries
-        if consumer.acquires:
-            consumer.queue.release(entries, consumer, counted=False)
-        return []
-
-    def _settle(self, deliveries: tuple[Delivery, ...], how: str, **options: bool) -> None:
-        """Settle by the queues' method of this name."""
-        settled = dict.fromkeys(deliveries)
-        with self._lock:
-            unsettled = self._unsettled
-            for delivery in settled:
-                if delivery not in unsettled:
-                    raise ValueError(
-                        f"{delivery!r} is not with target {self.name!r}: settled before, or of another target"
-                    )
-            for delivery in settled:
-                del unsettled[delivery]
-        shares: Iterable[tuple[QueueConsumer, Entry | list[Entry]]]
-        if len(settled) == 1:
-            (delivery,) = settled
-            shares, size = ((delivery.consumer, delivery.entry),), delivery.entry.size
-        else:
-            shares, size = _by_consumer(settled).items(), sum([delivery.entry.size for delivery in settled])
-        for consumer, entries in shares:
-            if consumer.acquires:
-                getattr(consumer.queue, how)(entries, consumer, **options)
-        if self.credit.settled(len(settled), size):
+    def _settle(self, deliveries: tuple[Delivery, ...], how: Settlement, **options: bool) -> None:
+        if self.credit.settled(*self._unsettled.settle(deliveries, how, **options)):
             self._credit_changed()
 
     def _credit_changed(self) -> None:
@@ -290,10 +257,3 @@ class ConsumerTarget:
                 return
             self._consumers.remove(consumer)
         self._ready.remove(consumer)
-
-
-def _by_consumer(deliveries: Iterable[Delivery]) -> dict[QueueConsumer, list[Entry]]:
-    entries: dict[QueueConsumer, list[Entry]] = {}
-    for delivery in deliveries:
-        entries.setdefault(delivery.consumer, []).append(delivery.entry)
-    return entries

@@ -13,28 +13,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from multiqueue.store import Commit, Delete, DropQueue, Operation, Put, StoreClosed, StoreError, StoreFailed, StoreFull
 
 from .._base.message import Message
 from .._base.message_codec import encode_message
 from .._base.outcome import DeadLetterReason, PutOutcome
+from .._queue.enqueue import Enqueuer
 from .._queue.entry import Entry
-from .._queue.ports import Joining, StoredQueue
+from .._queue.queue import BrokerQueue
 from .journal import Journal, guarded
 
 _NO_QUEUE: Final = 0  # rows there only take their turn
 _NOTHING: Final = (b"", b"")
-
-_Q = TypeVar("_Q", bound=StoredQueue)
 
 
 @dataclass(slots=True, eq=False)
 class _Arrival:
     """A message that joins its queue."""
 
-    joining: Joining
+    joining: Enqueuer
     entry: Entry
     put: Put
 
@@ -72,7 +71,7 @@ class Submission:
 
     def put(
         self,
-        queue: StoredQueue,
+        queue: BrokerQueue,
         message: Message,
         *,
         immediate: bool = False,
@@ -95,7 +94,7 @@ class Submission:
         if like is not None:
             entry.take_after(like)
         if not message.persistent:
-            self.take_turn(joining, entry, otherwise=lambda _: joining.withdraw(entry))
+            self.take_turn(partial(joining.join_in_turn, entry), lambda _: joining.withdraw(entry))
             return outcome
         put = Put(
             joining.store_number,
@@ -109,13 +108,15 @@ class Submission:
         self._steps.append(_Arrival(joining, entry, put))
         return outcome
 
-    def take_turn(self, joining: Joining, entry: Entry, otherwise: Callable[[Put], object]) -> None:
-        """Let an entry that is not stored join among those that are: an empty row gives it its number and its turn."""
+    def take_turn(self, join: Callable[[Put], object], otherwise: Callable[[Put], object]) -> None:
+        """Let what is not stored join among what is: an empty row gives it its number and its turn."""
         turn = Put(_NO_QUEUE, b"", b"", transient=True)
         self.operations.append(turn)
-        self.then(partial(joining.join_in_turn, entry, turn), partial(otherwise, turn))
+        self.then(partial(join, turn), partial(otherwise, turn))
 
-    def put_on(self, queues: Sequence[_Q], message: Message, *, immediate: bool = False) -> list[tuple[_Q, PutOutcome]]:
+    def put_on(
+        self, queues: Sequence[BrokerQueue], message: Message, *, immediate: bool = False
+    ) -> list[tuple[BrokerQueue, PutOutcome]]:
         """`put` on each of the queues, or on none when that raises."""
         try:
             return [(queue, self.put(queue, message, immediate=immediate)) for queue in queues]
@@ -212,7 +213,7 @@ class Arrivals:
 
     __slots__ = ("_entries", "_joining", "_puts")
 
-    def __init__(self, queue: StoredQueue, messages: Sequence[Message]) -> None:
+    def __init__(self, queue: BrokerQueue, messages: Sequence[Message]) -> None:
         joining = queue.joining
         number = joining.store_number
         self._joining = joining

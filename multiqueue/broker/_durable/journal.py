@@ -241,8 +241,6 @@ class Journal:
                 limit *= 4  # consumers have all of these
         return not self.is_at_end
 
-    is_deleted = False  # for `Housekeeping`, which forgets it with its thread
-
     def note(self, error: BaseException) -> None:
         """Remember the end of the store, and have it told once."""
         if isinstance(error, StoreClosed):

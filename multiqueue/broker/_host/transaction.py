@@ -18,12 +18,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from .._base.errors import MessageRefused, Unroutable
 from .._base.message import Message
 from .._base.outcome import DeadLetterReason, PutOutcome
-from .._delivery.received import Delivery, Holder, Received
+from .._delivery.received import Holder, Received, Settlement
 from .._durable.batch import Submission
 from .._queue.entry import Entry, IllegalStep
 from .._queue.queue import BrokerQueue
@@ -31,7 +31,6 @@ from .dead_letters import DeadLetterRouting
 from .life import Life
 from .publishing import Publishing
 
-_How = Literal["accept", "release", "reject"]  # a method of a Holder
 _Outcomes = list[tuple["BrokerQueue", PutOutcome]]
 
 
@@ -47,7 +46,7 @@ class Transaction:
     _dead_letters: DeadLetterRouting
     _published: list[tuple[Message, list[BrokerQueue], bool]] = field(default_factory=list)  # and whether mandatory
     # By holder and method. Invariant: a delivery's entry is a key of one of the values at most.
-    _settled: dict[tuple[Holder, _How], dict[Entry, Delivery]] = field(default_factory=dict)
+    _settled: dict[tuple[Holder, Settlement], dict[Entry, Received]] = field(default_factory=dict)
 
     def publish(self, message: Message, *, mandatory: bool = False) -> int:
         """Route the message now, publish it at commit; returns to how many queues.
@@ -166,13 +165,13 @@ class Transaction:
         else:
             self.rollback()
 
-    def _settle(self, how: _How, received: tuple[Received, ...]) -> None:
+    def _settle(self, how: Settlement, received: tuple[Received, ...]) -> None:
         for entries in self._settled.values():
             for each in received:
-                if each.delivery.entry in entries:
-                    raise ValueError(f"{each.delivery.entry!r} is settled in this transaction already")
+                if each.entry in entries:
+                    raise ValueError(f"{each.entry!r} is settled in this transaction already")
         for each in received:
-            self._settled.setdefault((each.holder, how), {})[each.delivery.entry] = each.delivery
+            self._settled.setdefault((each.holder, how), {})[each.entry] = each
 
     def _fill(self, submission: Submission, outcomes: list[tuple[Message, _Outcomes, bool]]) -> list[Entry]:
         """Everything goes into one submission; returns the entries that it deletes."""
@@ -223,14 +222,14 @@ class Transaction:
                     del deliveries[delivery.entry]
 
     @staticmethod
-    def _unlock(delivery: Delivery) -> None:
+    def _unlock(delivery: Received) -> None:
         try:
             delivery.entry.queue.unlock(delivery.entry, delivery.consumer)
         except IllegalStep:
             pass  # it was settled elsewhere meanwhile; what is being raised matters more
 
     @staticmethod
-    def _lock(delivery: Delivery) -> bool:
+    def _lock(delivery: Received) -> bool:
         """False when it was taken away, or is gone with its queue."""
         queue = delivery.entry.queue
         try:

@@ -179,11 +179,6 @@ class VirtualHost(Verbs):
     def _forget(self, queue: BrokerQueue) -> None:
         if self._topology.remove_queue(queue):
             self._life.past.deleted(queue.statistics())
-        self._let_be(queue)
-
-    def _let_be(self, queue: BrokerQueue) -> None:
-        if self._housekeeping is not None:
-            self._housekeeping.remove(queue)
 
     def publisher(self, tell: Tell) -> Publisher:
         """A publisher that hands what it publishes to the store in runs.
@@ -289,7 +284,6 @@ class VirtualHost(Verbs):
         self._spill_rows.close()
         for queue in self.queues():
             queue.delete()
-            self._let_be(queue)
 
     def check_closable(self) -> None:
         """Return when `close` may be called on this thread.

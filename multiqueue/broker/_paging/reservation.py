@@ -16,8 +16,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final
 
-from .._base.ports import MemoryHolder
 from .._base.waits import InPieces
+from .._queue.depth_limit import DepthLimit
 from .budget import UNPAGED_SHARE
 from .lists import Paging
 from .target_list import Account
@@ -41,9 +41,9 @@ class Reservations:
     _paging: Paging
     _some_page: Callable[[], bool]  # True while a queue pages
     _relieving: InPieces
-    _holders: dict[MemoryHolder, None] = field(default_factory=dict)  # Invariant: those that have something reserved
+    _holders: dict[DepthLimit, None] = field(default_factory=dict)  # Invariant: those that have something reserved
 
-    def reserve(self, holder: MemoryHolder) -> bool:
+    def reserve(self, holder: DepthLimit) -> bool:
         with self._memory as paging:
             use = holder.in_use
             if use > paging.limit * _MOST_BACKED and holder.is_backed:
@@ -54,13 +54,13 @@ class Reservations:
             self._trim(paging)
             return self._grant(paging, holder, use)
 
-    def reserve_anyway(self, holder: MemoryHolder) -> None:
+    def reserve_anyway(self, holder: DepthLimit) -> None:
         with self._memory as paging:
             more = holder.in_use - holder.reserved
             paging.room(max(more, 0), first=True)
             self._charge(paging, holder, more)
 
-    def release(self, holder: MemoryHolder) -> None:
+    def release(self, holder: DepthLimit) -> None:
         with self._memory as paging:
             self._return(paging, holder, 0)
 
@@ -69,13 +69,13 @@ class Reservations:
         with self._memory as paging:
             self._trim(paging)
 
-    def relieve(self, asking: MemoryHolder | None = None) -> None:
+    def relieve(self, asking: DepthLimit | None = None) -> None:
         """Have queues page, the largest first, until there is room for the one that asks, and some more."""
         self._relieving.run(self._relieve(asking))
 
-    def _relieve(self, asking: MemoryHolder | None) -> Iterator[None]:
+    def _relieve(self, asking: DepthLimit | None) -> Iterator[None]:
         """Yields after each queue that was made to page."""
-        tried: set[MemoryHolder] = set()
+        tried: set[DepthLimit] = set()
         while True:
             with self._memory as paging:
                 need = 0 if asking is None or asking in tried else max(asking.in_use - asking.reserved, 0)
@@ -103,14 +103,14 @@ class Reservations:
     def _share(self, paging: Paging) -> float:
         return paging.limit * (UNPAGED_SHARE if self._some_page() else _SHARE_ALONE)
 
-    def _grant(self, paging: Paging, holder: MemoryHolder, amount: int) -> bool:
+    def _grant(self, paging: Paging, holder: DepthLimit, amount: int) -> bool:
         more = max(amount - holder.reserved, 0)
         if paging.amounts[Account.UNPAGED] + more > self._share(paging) or not paging.room(more):
             return False
         self._charge(paging, holder, more)
         return True
 
-    def _charge(self, paging: Paging, holder: MemoryHolder, more: int) -> None:
+    def _charge(self, paging: Paging, holder: DepthLimit, more: int) -> None:
         if more > 0:
             paging.charge(Account.UNPAGED, more)
             holder.reserved += more
@@ -120,7 +120,7 @@ class Reservations:
         for holder in list(self._holders):
             self._return(paging, holder, holder.in_use)
 
-    def _return(self, paging: Paging, holder: MemoryHolder, rest: int) -> None:
+    def _return(self, paging: Paging, holder: DepthLimit, rest: int) -> None:
         if rest < holder.reserved and holder in self._holders:
             paging.charge(Account.UNPAGED, rest - holder.reserved)
             holder.reserved = rest

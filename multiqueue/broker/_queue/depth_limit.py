@@ -11,11 +11,29 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from typing import Protocol
 
 from .._base.message import MESSAGE_BYTES
-from .._base.ports import After, MemoryReservations
+from .._base.ports import After
 from .._base.settings import Overflow, QueueSettings
 from .counters import Counters
+
+
+class MemoryReservations(Protocol):
+    """The memory that queues may fill; any of it may be called under a queue's lock."""
+
+    def reserve(self, holder: DepthLimit) -> bool:
+        """Reserve what the holder uses, and something for what comes next; False when that is not to be had."""
+
+    def reserve_anyway(self, holder: DepthLimit) -> None:
+        """Charge what the holder uses although there is no room for it: it is there."""
+
+    def release(self, holder: DepthLimit) -> None:
+        """The holder keeps nothing in memory any more."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """True when all of the budget is taken, by those who were asked to wait and did not. A moment's figure."""
 
 
 class DepthLimit:
@@ -146,7 +164,7 @@ class DepthLimit:
 
     @property
     def is_backed(self) -> bool:
-        """As `MemoryHolder.is_backed`."""
+        """True when a store has its messages already, and it can page now: it need not keep many in memory."""
         return self._is_backed is not None and self._is_backed()
 
     def page_out(self) -> bool:

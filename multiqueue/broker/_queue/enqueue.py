@@ -16,7 +16,8 @@ Lock order  queue lock -> the store's (`allocate`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from multiqueue.store import Put, StoreDamaged
 
@@ -28,7 +29,6 @@ from .callbacks import Callbacks
 from .consumer import QueueConsumer
 from .entry import Entry, EntryQueue, EntryState
 from .entry_list_kinds import plain_key
-from .ports import StoredQueue
 from .state import Offers, QueueState
 
 if TYPE_CHECKING:
@@ -43,16 +43,12 @@ _PAGE: Final = 1000  # headers read at once when a queue is opened
 _TIME_TO_PULL: Final = 1.0
 
 
-class _Owner(EntryQueue, StoredQueue, Protocol):
-    """The queue that messages come onto."""
-
-
 class Enqueuer:
     """How messages come onto one broker queue. `journal` is where a durable queue has its rows."""
 
     def __init__(
         self,
-        queue: _Owner,
+        queue: EntryQueue,
         state: QueueState,
         callbacks: Callbacks,
         journal: Rows | None,
@@ -170,7 +166,7 @@ class Enqueuer:
                 self.join_in_turn(entry, turn)
 
         batch = journal.batch()
-        batch.take_turn(self, entry, otherwise=join_anyway)
+        batch.take_turn(partial(self.join_in_turn, entry), join_anyway)
         batch.submit()
 
     def _join(self, entries: Sequence[Entry]) -> None:

@@ -43,11 +43,8 @@ class QueueRules(Protocol):
     clock: Callable[[], float]
 
     def suits(self, entry: Entry, reader: Reader) -> bool: ...
-
     def can_have(self, entry: Entry, reader: Reader, after: After) -> bool: ...
-
     def hold(self, entry: Entry, until: float) -> None: ...
-
     def visit_by(self, when: float) -> None: ...
 
 
@@ -180,7 +177,6 @@ class _Listed(Protocol):
     """As `EntryList`, or what of a queue that pages is in memory."""
 
     def get(self, position: Position) -> Entry | None: ...
-
     def __len__(self) -> int: ...
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from multiqueue.store import Commit, Level, MessageStore, Operation, Put
@@ -13,64 +13,30 @@ if TYPE_CHECKING:
     from .entry import Entry
 
 
-class Joining(Protocol):
-    """How messages that are committed join a queue: see `Enqueuer`."""
-
-    @property
-    def store_number(self) -> int: ...
-
-    def admit(
-        self, message: Message, *, immediate: bool = False, unlimited: bool = False
-    ) -> tuple[PutOutcome, Entry | None]: ...
-
-    def admit_all(self, messages: Sequence[Message]) -> list[Entry] | None: ...
-
-    def hand_over(self, entries: Sequence[Entry], puts: Sequence[Put]) -> None: ...
-
-    def join_in_turn(self, entry: Entry, turn: Put) -> None: ...
-
-    def withdraw(self, entry: Entry) -> None: ...
-
-
-class StoredQueue(Protocol):
-    """A queue that a batch may put messages on."""
-
-    @property
-    def joining(self) -> Joining: ...
-
-
-class MoveTarget(StoredQueue, Protocol):
+class MoveTarget(Protocol):
     """A queue that messages are moved or copied to: see `BrokerQueue`."""
 
     @property
     def label(self) -> str: ...
-
     @property
     def is_stored(self) -> bool: ...
-
     @property
     def journal(self) -> Rows | None: ...
-
     def put(self, message: Message, *, immediate: bool = False) -> PutOutcome: ...
 
 
 class Batch(Protocol):
     """Operations that are stored together, all or nothing, and their callbacks: see `_durable.batch.Submission`."""
 
+    # `queue` is a `BrokerQueue`, which knows this module.
     def put(
-        self, queue: StoredQueue, message: Message, *, immediate: bool = False, like: Entry | None = None
+        self, queue: Any, message: Message, *, immediate: bool = False, like: Entry | None = None
     ) -> PutOutcome: ...
-
-    def take_turn(self, joining: Joining, entry: Entry, otherwise: Callable[[Put], object]) -> None: ...
-
+    def take_turn(self, join: Callable[[Put], object], otherwise: Callable[[Put], object]) -> None: ...
     def delete(self, number: int) -> None: ...
-
     def then(self, action: Callable[[], object], otherwise: Callable[[], object] | None = None) -> None: ...
-
     def submit(self) -> Commit | None: ...
-
     def submit_if_open(self) -> None: ...
-
     def withdraw(self) -> None: ...
 
 
@@ -79,16 +45,11 @@ class RowsHost(Protocol):
 
     @property
     def may_wait(self) -> bool: ...
-
     @property
     def is_at_end(self) -> bool: ...
-
     def wait_for_commits(self, timeout: float | None = None) -> bool: ...
-
     def wall_clock(self) -> float: ...
-
     def wall_time(self, when: float) -> float: ...
-
     def queue_time(self, when: float) -> float: ...
 
 
@@ -97,26 +58,19 @@ class Rows(Protocol):
 
     @property
     def number(self) -> int: ...
-
     @property
     def host(self) -> RowsHost: ...
-
     @property
     def store(self) -> MessageStore: ...
-
     def delete(self, numbers: Sequence[int]) -> Commit | None: ...
-
     def submit(
         self,
         operations: Sequence[Operation],
         committed: Callable[[], object] | None = None,
         failed: Callable[[BaseException], object] | None = None,
     ) -> Commit: ...
-
     def drop_queue(self) -> object: ...
-
     def batch(self, *, is_owed: bool = False) -> Batch: ...
-
     def dead_letter(self, queue: object, message: Message, reason: DeadLetterReason, batch: Batch) -> object: ...
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import Final, Protocol
@@ -33,9 +32,7 @@ from .entry_source import Doubt, EntrySource
 from .message_groups import SharedGroups, make_groups
 from .ports import Walk
 
-_SLICES_A_VISIT: Final = 128  # some 70 ms, in which other queues are not visited
-_NAP: Final = 0.0002  # seconds, between two of them
-_SLICE: Final = 256  # entries in one hold of the lock: some hundred microseconds
+_NAP: Final = 0.0002  # seconds, between two slices of work
 FEW: Final = 64  # entries that may go to dead letters, in one hold: 70 us each, the lock being free
 _AVAILABLE: Final = EntryState.AVAILABLE
 
@@ -51,43 +48,11 @@ class QueueCalls(Protocol):
     """Methods of the queue that are called when the lock is free; and `visit_by`, under it. See `BrokerQueue`."""
 
     def visit_by(self, when: float) -> None: ...
-
     def entry_dropped(self, entry: Entry, reason: DeadLetterReason | None) -> None: ...
-
     def relieve(self) -> None: ...
-
     def evict(self) -> None: ...
-
     def send_on_ready(self) -> None: ...
-
-    def clear(self, clearing: Clearing) -> None: ...
-
-
-@dataclass(eq=False, repr=False)
-class Clearing:
-    """The entries of a deleted queue, which go piece by piece: a million at once would hold up every other thread."""
-
-    _lock: HeldLock
-    _source: EntrySource
-    is_deleted: bool = False
-
-    def attend(self, ask: object) -> None:
-        """As `BrokerQueue.attend`: this asks for nothing between two visits."""
-
-    def housekeeping(self) -> float | None:
-        """As `BrokerQueue.housekeeping`."""
-        for _ in range(_SLICES_A_VISIT):
-            if self.go_on():
-                return None
-            nap()
-        return AT_ONCE
-
-    def go_on(self) -> bool:
-        """Let go of a slice; True when that was the rest."""
-        with self._lock:
-            gone, is_more = self._source.clear_some(_SLICE)
-        gone.clear()  # the messages end here, and their memory is free: under no lock
-        return not is_more
+    def clear(self) -> None: ...
 
 
 class QueueState:
@@ -108,6 +73,7 @@ class QueueState:
         self.consumers: QueueConsumerManager = QueueConsumerManager()
         self.last_used: float = clock()
         self.deleted: bool = False
+        self.is_let_go: bool = False  # it is deleted, and what is left on it goes piece by piece
         self.reason_of_deletion: DeadLetterReason | None = None  # None: what was on the queue is simply gone
         self.consumer_numbers: Iterator[int] = count(1)  # each is one consumer's
         self._is_to_evict = False  # a ring may have more above its limit than was dropped at once
@@ -515,7 +481,8 @@ class QueueState:
         """Make what is ready unavailable: it goes when the lock is free."""
         self.counters.let_go_of_ready()
         self.source.close(after)
-        after.append(partial(self._calls.clear, Clearing(self.lock, self.source)))
+        self.is_let_go = True
+        after.append(self._calls.clear)
 
     def evict_some(self, after: After) -> bool:
         """Drop some of what a ring has above its limit; True when there is more."""
