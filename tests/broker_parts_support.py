@@ -58,7 +58,6 @@ from multiqueue.broker._queue.entry import STEAL as STEAL
 from multiqueue.broker._queue.entry import TRANSITIONS as TRANSITIONS
 from multiqueue.broker._queue.entry import Move as Move
 from multiqueue.broker._queue.entry import Step as Step
-from multiqueue.broker._queue.entry_list_kinds import KINDS as KINDS
 from multiqueue.broker._queue.entry_list_kinds import amqp_level as amqp_level
 from multiqueue.broker._queue.entry_list_kinds import plain_key as plain_key
 from multiqueue.broker._queue.entry_list_log import EntryLog as EntryLog

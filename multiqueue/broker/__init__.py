@@ -26,7 +26,6 @@ from ._base.errors import (
     UnknownQueueKind,
     Unroutable,
 )
-from ._base.kinds import known_queue_kinds, register_queue_kind, unregister_queue_kind
 from ._base.message import Message, WireForm
 from ._base.outcome import DeadLetterReason, PutOutcome
 from ._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
@@ -52,8 +51,8 @@ from ._queue.entry_list_kinds import (
     PriorityEntryList,
     SortedEntryList,
     StandardEntryList,
-    make_entry_list,
 )
+from ._queue.kinds import known_queue_kinds, make_entry_list, register_queue_kind, unregister_queue_kind
 from ._queue.queue import BrokerQueue
 from ._routing.arguments import ConsumerArguments, consumer_arguments
 from ._routing.dead_letter import deaths_of, keys_in

@@ -6,9 +6,9 @@ import random
 from typing import Any
 
 import pytest
-from broker_parts_support import KINDS, EntryLog, Reader, ReturnLog, amqp_level, plain_key
+from broker_parts_support import EntryLog, Reader, ReturnLog, amqp_level, plain_key
 
-from multiqueue.broker import BrokerQueue, Entry, EntryList, Message, QueueKind, QueueSettings
+from multiqueue.broker import BrokerQueue, Entry, EntryList, Message, QueueKind, QueueSettings, make_entry_list
 
 QUEUE = BrokerQueue("q")
 SETTINGS: dict[QueueKind, dict[str, Any]] = {
@@ -20,7 +20,7 @@ SETTINGS: dict[QueueKind, dict[str, Any]] = {
 
 
 def make_list(kind: QueueKind) -> EntryList:
-    return KINDS[kind](QueueSettings(kind=kind, **SETTINGS[kind]))
+    return make_entry_list(QueueSettings(kind=kind, **SETTINGS[kind]), "a queue")
 
 
 def add(entries: EntryList, body: object = "", **properties: Any) -> Entry:
@@ -102,7 +102,7 @@ def test_amqp_priorities_share_the_levels(levels: int, expected: list[int]) -> N
 
 def test_rabbitmqs_scale_counts_from_zero() -> None:
     """With `max_priority` no priority is 0 and what is above the maximum is the maximum."""
-    entries = KINDS[QueueKind.PRIORITY](QueueSettings(kind=QueueKind.PRIORITY, max_priority=2))
+    entries = make_entry_list(QueueSettings(kind=QueueKind.PRIORITY, max_priority=2), "a queue")
     for body, priority in (("none", None), ("one", 1), ("nine", 9), ("two", 2), ("zero", 0)):
         add(entries, body, priority=priority)
     assert [entry.message.body for entry in entries] == ["nine", "two", "one", "none", "zero"]

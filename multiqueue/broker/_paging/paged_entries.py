@@ -23,8 +23,8 @@ from .._base.settings import QueueKind, QueueSettings
 from .._queue.consumer import ConsumerState, QueueConsumer
 from .._queue.cursor import Reader
 from .._queue.entry import Entry, EntryState, Key, Position
-from .._queue.entry_list_kinds import make_entry_list
-from .._queue.entry_source import Deadlines, Doubt, QueueRules, ResidentEntries
+from .._queue.entry_source import Deadlines, Doubt, EntrySource, QueueRules, ResidentEntries
+from .._queue.kinds import make_entry_list
 from .._queue.ports import Rows
 from .assignments import Assignments
 from .coming import Coming
@@ -76,7 +76,7 @@ class _Past(NamedTuple):
     maybe_delivered: bool
 
 
-class PagedEntries:
+class PagedEntries(EntrySource):
     """One queue's. `own_rows` is where a queue that is not durable has its rows; entries get their numbers there."""
 
     asks_selectors = False
@@ -125,10 +125,6 @@ class PagedEntries:
         if not entry.is_stored and self._memory.writes_too_much:
             after.append(self._paged.catch_up)
         return None
-
-    def add_all(self, entries: Sequence[Entry], after: After) -> None:
-        for entry in entries:
-            self.add(entry, after)
 
     # -- taking over what was in memory
 
@@ -300,7 +296,7 @@ class PagedEntries:
         return None
 
     def oldest_age(self, now: float) -> float:
-        """As `EntrySource.oldest_age`, of what is in memory: when the others came is not known."""
+        # Of what is in memory: when the others came is not known.
         if self._coming is not None:
             return self._coming.old.oldest_age(now)
         slots = list(self.area.slots.values())
@@ -384,10 +380,6 @@ class PagedEntries:
                     return None  # it starts over with its own list
         return None
 
-    def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
-        first = self.next_for(reader, after)
-        return [] if first is None else [first]
-
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """A browser has seen it. For others it leaves the lists when it is acquired."""
         if not reader.acquires:
@@ -459,9 +451,6 @@ class PagedEntries:
     def is_overfull(self) -> bool:
         """True when what no store can keep has filled the memory."""
         return bool(self.area.kept) and self._memory.reservations.is_exhausted
-
-    def some_ready(self, most: int) -> tuple[list[Entry], bool]:
-        return [], False
 
     def close(self, after: After) -> None:
         for position in [position for position, entry in self.taken.items() if entry.is_ready]:

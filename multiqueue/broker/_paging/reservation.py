@@ -46,7 +46,7 @@ class Reservations:
     def reserve(self, holder: DepthLimit) -> bool:
         with self._memory as paging:
             use = holder.in_use
-            if use > paging.limit * _MOST_BACKED and holder.is_backed:
+            if use > paging.limit * _MOST_BACKED and holder.is_backed():
                 return False
             ahead = min(max(use, int(paging.limit * _LEAST)), int(paging.limit * _LARGEST))
             if self._grant(paging, holder, use + ahead):

@@ -119,11 +119,6 @@ class Counters:
         self.depth -= count
         self.depth_bytes -= size
 
-    def let_go_of_ready(self) -> None:
-        """All that is ready goes at once."""
-        self.left(self.ready, self.ready_bytes)
-        self.ready = self.ready_bytes = self.held = 0
-
     def reset_high_water_marks(self) -> None:
         """Set the high-water marks to what is now, never to zero."""
         self.highest_depth, self.highest_depth_bytes = self.depth, self.depth_bytes

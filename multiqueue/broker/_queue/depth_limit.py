@@ -59,8 +59,11 @@ class DepthLimit:
         self._reservations: MemoryReservations | None = None  # None where no one counts what the queue has in memory
         # Bytes that may be in use before more must be asked for. Guarded by the memory manager's lock as well.
         self.reserved: int = sys.maxsize
-        self._page_out: Callable[[], bool] | None = None  # None where no store could have what is on the queue
-        self._is_backed: Callable[[], bool] | None = None
+        self.can_page: bool = False  # a store could have what is on the queue
+        # Lets it have that, the lock being free; False when that cannot be done now.
+        self.page_out: Callable[[], bool] = lambda: False
+        # True when a store has the messages already, and the queue can page now: it need not keep many in memory.
+        self.is_backed: Callable[[], bool] = lambda: False
         self.short_of_memory: bool = False  # there is no more memory. Invariant: implies throttled
         # Of a queue that pages: whether what no store can keep has filled the memory.
         self._is_overfull: Callable[[], bool] | None = None
@@ -71,8 +74,10 @@ class DepthLimit:
         """True when one more message of this size is to be turned away; `coming` have been admitted before it."""
         if self._is_overfull is not None and self._is_overfull():
             return True
-        if self.short_of_memory and (self._refuses_at_limit or self._is_memory_exhausted):
-            return True
+        if self.short_of_memory:
+            is_exhausted = self._reservations is not None and self._reservations.is_exhausted
+            if self._refuses_at_limit or is_exhausted:
+                return True
         return self._refuses_at_limit and self.is_reached_by(size, coming, coming_bytes)
 
     def is_reached_by(self, size: int, coming: int = 0, coming_bytes: int = 0) -> bool:
@@ -135,8 +140,9 @@ class DepthLimit:
         self, reservations: MemoryReservations, page_out: Callable[[], bool] | None, is_backed: Callable[[], bool]
     ) -> None:
         """Reserve memory for what is on the queue from now on; `page_out` lets a store have it instead."""
-        self._reservations, self._page_out, self._is_backed = reservations, page_out, is_backed
-        self.reserved = 0
+        self._reservations, self.is_backed, self.reserved = reservations, is_backed, 0
+        self.can_page = page_out is not None
+        self.page_out = page_out or self.page_out
 
     def begin_paging(self, is_overfull: Callable[[], bool]) -> None:
         """What is on the queue is in a store from now on; `is_overfull` says when what no store keeps is too much."""
@@ -156,20 +162,6 @@ class DepthLimit:
     @property
     def is_reserving(self) -> bool:
         return self._reservations is not None
-
-    @property
-    def can_page(self) -> bool:
-        """True when a store could have what is on the queue."""
-        return self._page_out is not None
-
-    @property
-    def is_backed(self) -> bool:
-        """True when a store has its messages already, and it can page now: it need not keep many in memory."""
-        return self._is_backed is not None and self._is_backed()
-
-    def page_out(self) -> bool:
-        """Let the store have what is on the queue, the lock being free; False when that cannot be done now."""
-        return self._page_out is not None and self._page_out()
 
     def reserve(self) -> bool:
         """Reserve memory for what is on the queue now; False when there is none."""
@@ -191,10 +183,6 @@ class DepthLimit:
             self._reservations.release(self)
             self._reservations = None
             self.reserved = sys.maxsize
-
-    @property
-    def _is_memory_exhausted(self) -> bool:
-        return self._reservations is not None and self._reservations.is_exhausted
 
 
 def _exceeds(amount: int, limit: int | None) -> bool:

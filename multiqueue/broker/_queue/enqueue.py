@@ -290,13 +290,11 @@ class Enqueuer:
         if longest is not None:
             expiration = longest if expiration is None else min(expiration, longest)
         if expiration is not None:
-            if expiration <= 0 and self._is_awaited():
-                expiration = _TIME_TO_PULL
+            if expiration <= 0:
+                with self._lock:
+                    is_awaited = bool(self._state.consumers.willing())
+                expiration = _TIME_TO_PULL if is_awaited else expiration
             entry.expires_at = self._state.clock() + expiration
-
-    def _is_awaited(self) -> bool:
-        with self._lock:
-            return bool(self._state.consumers.willing())
 
     # -- telling consumers
 

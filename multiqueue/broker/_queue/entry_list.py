@@ -1,6 +1,6 @@
 """The protocol of entry lists, which every kind of queue has.
 
-The kinds of this room are in `_queue/entry_list_kinds`; programs register theirs (`_base/kinds`), and derive their
+The kinds of this room are in `_queue/entry_list_kinds`; programs register theirs (`_queue/kinds`), and derive their
 tests from `multiqueue.testing.contracts.EntryListContract`.
 """
 

@@ -1,15 +1,12 @@
-"""The four kinds of entry list: standard, priority, sorted, last-value; and the list that settings ask for."""
+"""The four kinds of entry list: standard, priority, sorted, last-value."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from .._base.errors import PreconditionFailed, UnknownQueueKind
-from .._base.kinds import known_queue_kinds, maker_of
 from .._base.positions import SortedSet
-from .._base.settings import QueueKind
 from .entry import Entry, Key, Position
 from .entry_list import EntryList
 from .entry_list_log import EntryLog
@@ -226,42 +223,6 @@ class LastValueEntryList(StandardEntryList):
         super().check_invariants()
         current = {entry.key: entry for entry in self if entry.key is not None and not entry.superseded}
         assert current == self._latest, "the map of latest entries differs from the list"
-
-
-# One line per kind of queue.
-KINDS: Final[Mapping[QueueKind, Callable[[QueueSettings], EntryList]]] = {
-    QueueKind.STANDARD: StandardEntryList,
-    QueueKind.PRIORITY: PriorityEntryList,
-    QueueKind.SORTED: SortedEntryList,
-    QueueKind.LAST_VALUE: LastValueEntryList,
-}
-_MEMBERS: Final = [name for name in vars(EntryList) if name in ("__len__", "__iter__") or not name.startswith("_")]
-
-
-def make_entry_list(settings: QueueSettings, queue: str) -> EntryList:
-    """A new list for a queue; `queue` names it in errors: `queue 'x' in vhost '/'`.
-
-    Raises:
-        UnknownQueueKind: its kind is not registered.
-        PreconditionFailed: the kind does not take the settings, or has made something else than a list.
-    """
-    kind = settings.kind
-    if isinstance(kind, QueueKind):
-        return KINDS[kind](settings)
-    make = maker_of(kind)
-    if make is None:
-        raise UnknownQueueKind(kind, queue, known_queue_kinds())
-    try:
-        made: object = make(settings)
-    except Exception as error:
-        raise PreconditionFailed(f"queue kind '{kind}' makes no list for {queue}: {error}") from error
-    missing = [name for name in _MEMBERS if not hasattr(type(made), name)]
-    if missing:
-        raise PreconditionFailed(
-            f"queue kind '{kind}' has made a {type(made).__name__} for {queue}, which lacks {', '.join(missing)};"
-            " multiqueue.broker.EntryList says what a list has"
-        )
-    return cast(EntryList, made)
 
 
 def newcomers(entries: EntryList) -> Callable[[Entry], bool]:

@@ -65,6 +65,8 @@ class EntrySource(Protocol):
 
     def add_all(self, entries: Sequence[Entry], after: After) -> None:
         """`add` new entries of a standard queue, none of which is held."""
+        for entry in entries:
+            self.add(entry, after)
 
     def take(self, entries: Sequence[Entry], owner: object) -> None:
         """Somebody takes entries that `next_for` or `next_run` gave."""
@@ -119,6 +121,8 @@ class EntrySource(Protocol):
 
     def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
         """The entries that `next_for` would give one after the other: `most`, or fewer. Empty if there is none now."""
+        first = self.next_for(reader, after)
+        return [] if first is None else [first]
 
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         """Move a reader past the entry that `next_for` just gave it, or past that of a run, and those before."""
@@ -159,6 +163,7 @@ class EntrySource(Protocol):
 
     def some_ready(self, most: int) -> tuple[list[Entry], bool]:
         """The next ready ones of a deleted queue, of a source that has all in memory; and whether there may be more."""
+        return [], False
 
     def close(self, after: After) -> None:
         """The queue is deleted: what is ready cannot be taken."""
@@ -248,11 +253,10 @@ class ResidentEntries(EntrySource):
         return superseded
 
     def add_all(self, entries: Sequence[Entry], after: After) -> None:
-        if self._log is not None:
+        if self._log is None:
+            super().add_all(entries, after)
+        else:
             self._log.append_all(entries)
-            return
-        for entry in entries:
-            self.add(entry, after)
 
     def remove(self, entries: Sequence[Entry]) -> None:
         departed = self._departed
@@ -303,8 +307,7 @@ class ResidentEntries(EntrySource):
         return next((entry for entry in self.entries.least_significant() if entry.is_ready), None)
 
     def oldest_age(self, now: float) -> float:
-        """As `EntrySource.oldest_age`. Walks all but a standard queue."""
-        if self._queue.settings.kind is QueueKind.STANDARD:
+        if self._log is not None:
             first = self.entries.after(self.start)
             return now - first.arrived_at if first is not None else 0.0
         return now - min((entry.arrived_at for entry in self.entries), default=now)
@@ -315,7 +318,7 @@ class ResidentEntries(EntrySource):
     # -- readers
 
     def next_for(self, reader: Reader, after: After) -> Entry | None:
-        """As `EntrySource.next_for`. The reader passes over what it cannot have: what comes back is in the log."""
+        # The reader passes over what it cannot have: what comes back is in the log.
         log = self.returns if reader.acquires else self.late_arrivals
         if reader.returns_seen != log.end:
             reader.merge(log, self.start)
@@ -340,12 +343,9 @@ class ResidentEntries(EntrySource):
         return entry
 
     def next_run(self, reader: Reader, most: int, after: After) -> list[Entry]:
-        first = self.next_for(reader, after)
-        if first is None:
-            return []
-        run = [first]
-        if self._log is not None and self._is_plain and not reader.no_local and not reader.revisits:
-            for entry in self._log.following(first.position, most - 1):
+        run = super().next_run(reader, most, after)
+        if run and self._log is not None and self._is_plain and not reader.no_local and not reader.revisits:
+            for entry in self._log.following(run[0].position, most - 1):
                 if entry.state is not _AVAILABLE or entry.expires_at is not None or entry.refused_by is not None:
                     break
                 run.append(entry)

@@ -42,9 +42,9 @@ from .counters import QueueStatistics
 from .dead_letters import DeadLetters
 from .enqueue import Enqueuer
 from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState, Move
-from .entry_list_kinds import make_entry_list
 from .entry_source import ResidentEntries
 from .filtered_pull import FilteredPull
+from .kinds import make_entry_list
 from .state import QueueState, nap
 
 if TYPE_CHECKING:

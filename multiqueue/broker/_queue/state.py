@@ -479,7 +479,9 @@ class QueueState:
 
     def _let_go(self, after: After) -> None:
         """Make what is ready unavailable: it goes when the lock is free."""
-        self.counters.let_go_of_ready()
+        counters = self.counters
+        counters.left(counters.ready, counters.ready_bytes)
+        counters.ready = counters.ready_bytes = counters.held = 0
         self.source.close(after)
         self.is_let_go = True
         after.append(self._calls.clear)

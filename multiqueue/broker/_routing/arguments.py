@@ -14,8 +14,8 @@ from types import NoneType
 from typing import TypeAlias, TypeVar
 
 from .._base.errors import PreconditionFailed
-from .._base.kinds import known_queue_kinds
 from .._base.settings import AlertThresholds, MessageGroups, Overflow, QueueKind, QueueSettings
+from .._queue.kinds import known_queue_kinds
 from .._selector.selector import SELECTOR_ARGUMENT, Selector
 
 ALTERNATE_EXCHANGE = "alternate-exchange"

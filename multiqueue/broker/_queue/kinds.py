@@ -1,6 +1,6 @@
 """Kinds of queue by name: the four of this room, and those that programs register.
 
-State       `_lock`, a leaf, guards the dictionary of registered kinds.
+State       `_lock`, a leaf, guards the dictionary of kinds.
 Who runs    A factory runs on the thread that declares the queue or opens its broker, under no lock. The list's methods
             run under the lock of its queue, but for `key_of`. docs/decisions/0506-kinds-are-registered-by-name.md has
             the rest.
@@ -11,17 +11,26 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from .settings import QueueKind, QueueSettings
+from .._base.errors import PreconditionFailed, UnknownQueueKind
+from .._base.settings import QueueKind, QueueSettings
+from .entry_list import EntryList
+from .entry_list_kinds import LastValueEntryList, PriorityEntryList, SortedEntryList, StandardEntryList
 
 MakeEntryList = Callable[[QueueSettings], Any]
 """A factory of new, empty `EntryList`s; a queue that asks for one checks it."""
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_.-]{0,254}")
-_OURS: Final = tuple(kind.value for kind in QueueKind)
+_OURS: Final[dict[str, MakeEntryList]] = {
+    QueueKind.STANDARD.value: StandardEntryList,
+    QueueKind.PRIORITY.value: PriorityEntryList,
+    QueueKind.SORTED.value: SortedEntryList,
+    QueueKind.LAST_VALUE.value: LastValueEntryList,
+}
+_MEMBERS: Final = [name for name in vars(EntryList) if name in ("__len__", "__iter__") or not name.startswith("_")]
 _lock = threading.Lock()
-_registered: dict[str, MakeEntryList] = {}
+_makers = dict(_OURS)
 
 
 def register_queue_kind(name: str, make: MakeEntryList) -> None:
@@ -39,9 +48,9 @@ def register_queue_kind(name: str, make: MakeEntryList) -> None:
     if not callable(make):
         raise TypeError(f"queue kind '{name}' needs a callable that makes its lists, not {make!r}")
     with _lock:
-        if name in _OURS or name in _registered:
+        if name in _makers:
             raise ValueError(f"queue kind '{name}' is taken; choose another name, or unregister it first")
-        _registered[name] = make
+        _makers[name] = make
 
 
 def unregister_queue_kind(name: str) -> None:
@@ -51,17 +60,36 @@ def unregister_queue_kind(name: str) -> None:
         KeyError: it is not registered.
     """
     with _lock:
-        if _registered.pop(name, None) is None:
+        if name in _OURS or _makers.pop(name, None) is None:
             raise KeyError(f"queue kind '{name}' is not registered")
 
 
 def known_queue_kinds() -> tuple[str, ...]:
     """The names that a queue can be declared with."""
     with _lock:
-        return (*_OURS, *_registered)
+        return tuple(_makers)
 
 
-def maker_of(name: str) -> MakeEntryList | None:
-    """The factory of a registered kind's lists; None when it is not registered."""
+def make_entry_list(settings: QueueSettings, queue: str) -> EntryList:
+    """A new list for a queue; `queue` names it in errors: `queue 'x' in vhost '/'`.
+
+    Raises:
+        UnknownQueueKind: its kind is not registered.
+        PreconditionFailed: the kind does not take the settings, or has made something else than a list.
+    """
+    kind = settings.kind_name
     with _lock:
-        return _registered.get(name)
+        make = _makers.get(kind)
+    if make is None:
+        raise UnknownQueueKind(kind, queue, known_queue_kinds())
+    try:
+        made: object = make(settings)
+    except Exception as error:
+        raise PreconditionFailed(f"queue kind '{kind}' makes no list for {queue}: {error}") from error
+    missing = [name for name in _MEMBERS if not hasattr(type(made), name)]
+    if missing:
+        raise PreconditionFailed(
+            f"queue kind '{kind}' has made a {type(made).__name__} for {queue}, which lacks {', '.join(missing)};"
+            " multiqueue.broker.EntryList says what a list has"
+        )
+    return cast(EntryList, made)
