@@ -60,12 +60,10 @@ def test_a_list_is_its_living_entries_in_order(kind: QueueKind, seed: int) -> No
 def test_removal_in_the_middle_leaves_no_chunk_behind() -> None:
     """Of 100,000 entries all but every thousandth go, in any order: only their chunks stay."""
     log = EntryLog()
-    entry = Entry(QUEUE, Message(), 1)
-    numbers = [log.append(entry) for _ in range(100_000)]
-    random.Random(1).shuffle(numbers)
-    for number in numbers:
-        if number % 1000:
-            log.discard(number)
+    entries = [Entry(QUEUE, Message(), 1) for _ in range(100_000)]
+    log.append_all(entries)
+    random.Random(1).shuffle(entries)
+    log.discard_all(entry for entry in entries if entry.position % 1000)
     log.check_invariants()
     assert len(log) == 100
     assert len(log._chunks) == len({number >> 8 for number in range(0, 100_000, 1000)} | {99_999 >> 8})
@@ -74,12 +72,10 @@ def test_removal_in_the_middle_leaves_no_chunk_behind() -> None:
 def test_a_walk_over_what_is_gone_skips_chunks() -> None:
     """Finding the one survivor behind a million removed looks at a few chunks, not at a million slots."""
     log = EntryLog()
-    entry = Entry(QUEUE, Message(), 1)
-    for _ in range(100_000):
-        log.append(entry)
-    for number in range(99_999):
-        log.discard(number)
-    assert log.after(-1) is entry
+    entries = [Entry(QUEUE, Message(), 1) for _ in range(100_000)]
+    log.append_all(entries)
+    log.discard_all(entries[:-1])
+    assert log.after(-1) is entries[-1]
     assert len(log._chunks) == 1
     assert log._numbers == [99_999 >> 8]
 

@@ -199,7 +199,7 @@ def test_deliveries_remember_what_they_were() -> None:
     target.release(first)
     second = target.get(0)
     assert (first.redelivered, second.redelivered, second.delivery_count) == (False, True, 2)
-    assert second.queue is bench.queue
+    assert second.entry.queue is bench.queue
 
 
 # -- the scheduler

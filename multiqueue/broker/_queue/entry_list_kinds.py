@@ -37,11 +37,11 @@ class StandardEntryList(EntryLog, EntryList):
         super().__init__()
 
     def add(self, entry: Entry) -> Entry | None:
-        entry.position = self.append(entry)
+        self.append(entry)
         return None
 
     def remove(self, entry: Entry) -> None:
-        self.discard(entry.position)
+        self.discard_all((entry,))
 
     def newcomers(self) -> Callable[[Entry], bool]:
         end = self.next_number
@@ -53,7 +53,6 @@ class StandardEntryList(EntryLog, EntryList):
 
 
 _LEVEL_SHIFT: Final = 48  # a level's log may count 2^48 arrivals: 89 years at 100,000 a second
-_NUMBER_MASK: Final = (1 << _LEVEL_SHIFT) - 1
 _AMQP_PRIORITIES: Final = 10
 _AMQP_DEFAULT_PRIORITY: Final = 4
 
@@ -73,7 +72,8 @@ def amqp_level(priority: int | None, levels: int) -> int:
 class PriorityEntryList(EntryList):
     """An ordered list of standard lists: the tail of a level is followed by the head of the next lower one.
 
-    A position is the level, counted from the highest, and the number within the level in one integer.
+    A position is the level, counted from the highest, and the number within the level in one integer: each level's
+    log begins with its own numbers.
     """
 
     def __init__(self, settings: QueueSettings) -> None:
@@ -81,7 +81,7 @@ class PriorityEntryList(EntryList):
         self._levels = settings.priority_levels or _AMQP_PRIORITIES
         if self._scale is not None:
             self._levels = self._scale + 1
-        self._logs = [EntryLog() for _ in range(self._levels)]  # [0] is the highest level
+        self._logs = [EntryLog(index << _LEVEL_SHIFT) for index in range(self._levels)]  # [0] is the highest level
 
     def key_of(self, message: Message) -> int:
         if self._scale is not None:
@@ -93,28 +93,27 @@ class PriorityEntryList(EntryList):
     def add(self, entry: Entry) -> Entry | None:
         index = entry.key
         assert isinstance(index, int)
-        entry.position = index << _LEVEL_SHIFT | self._logs[index].append(entry)
+        self._logs[index].append(entry)
         return None
 
     def remove(self, entry: Entry) -> None:
-        position = entry.position
-        self._logs[position >> _LEVEL_SHIFT].discard(position & _NUMBER_MASK)
+        self._logs[entry.position >> _LEVEL_SHIFT].discard_all((entry,))
 
     def get(self, position: Position) -> Entry | None:
-        return self._logs[position >> _LEVEL_SHIFT].get(position & _NUMBER_MASK) if position >= 0 else None
+        return self._logs[position >> _LEVEL_SHIFT].get(position) if position >= 0 else None
 
     def after(self, position: Position) -> Entry | None:
-        index, number = (position >> _LEVEL_SHIFT, position & _NUMBER_MASK) if position >= 0 else (0, -1)
-        entry = self._logs[index].after(number)
+        index = max(position, 0) >> _LEVEL_SHIFT
+        entry: Entry | None = self._logs[index].after(position)
         if entry is not None:
             return entry
         for log in self._logs[index + 1 :]:
             if log:
-                return log.after(-1)
+                return log.after(position)
         return None
 
     def newcomers(self) -> Callable[[Entry], bool]:
-        ends = [index << _LEVEL_SHIFT | log.next_number for index, log in enumerate(self._logs)]
+        ends = [log.next_number for log in self._logs]
         return lambda entry: bool(entry.position >= ends[entry.position >> _LEVEL_SHIFT])
 
     def __len__(self) -> int:

@@ -1,6 +1,6 @@
 """The entry log: entries in arrival order, addressed by number, removed anywhere in constant time.
 
-Promise     Numbers rise strictly and are never reused. `append`, `discard` and `get` cost the same for any
+Promise     Numbers rise strictly and are never reused. `append`, `discard_all` and `get` cost the same for any
             length; `after` skips what was removed a chunk at a time.
 State       Guarded by the lock of the queue.
 Memory      8 bytes per slot. A chunk goes with its last living entry, so one survivor pins 2 KiB at most.
@@ -32,23 +32,23 @@ class _Chunk:
 
 
 class EntryLog:
-    """Numbered entries from 0 upwards."""
+    """Entries with numbers from `first` upwards, which are their positions."""
 
     __slots__ = ("_chunks", "_numbers", "_size", "_tail", "next_number")
 
-    def __init__(self) -> None:
+    def __init__(self, first: int = 0) -> None:
         # Invariant: _numbers is sorted, holds the keys of _chunks, and ends with the one of _tail.
         self._tail = _Chunk()
-        self._chunks: dict[int, _Chunk] = {0: self._tail}
-        self._numbers: list[int] = [0]
+        self._chunks: dict[int, _Chunk] = {first >> _CHUNK_BITS: self._tail}
+        self._numbers: list[int] = [first >> _CHUNK_BITS]
         self._size = 0
-        self.next_number: int = 0
+        self.next_number: int = first
 
     def __len__(self) -> int:
         return self._size
 
-    def append(self, entry: Entry) -> int:
-        """Add an entry at the end; returns its number."""
+    def append(self, entry: Entry) -> None:
+        """Add an entry at the end."""
         number = self.next_number
         tail = self._tail
         if len(tail.slots) == _CHUNK:
@@ -57,10 +57,10 @@ class EntryLog:
         tail.live += 1
         self._size += 1
         self.next_number = number + 1
-        return number
+        entry.position = number
 
     def append_all(self, entries: Iterable[Entry]) -> None:
-        """Add entries at the end; each has its number as its position from then on."""
+        """`append` each of these."""
         for entry in entries:
             number = self.next_number
             tail = self._tail
@@ -73,7 +73,7 @@ class EntryLog:
             entry.position = number
 
     def discard_all(self, entries: Iterable[Entry]) -> None:
-        """`discard` each of these, whose positions are their numbers."""
+        """Take out each of these."""
         chunks = self._chunks
         for entry in entries:
             number = entry.position
@@ -84,18 +84,6 @@ class EntryLog:
             self._size -= 1
             if not chunk.live and chunk is not self._tail:
                 self._drop(number >> _CHUNK_BITS)
-
-    def discard(self, number: int) -> None:
-        """Take out the entry with this number."""
-        chunk_number = number >> _CHUNK_BITS
-        chunk = self._chunks[chunk_number]
-        slot = number & _SLOT_MASK
-        assert chunk.slots[slot] is not None
-        chunk.slots[slot] = None
-        chunk.live -= 1
-        self._size -= 1
-        if not chunk.live and chunk is not self._tail:
-            self._drop(chunk_number)
 
     def get(self, number: int) -> Entry | None:
         """The entry with this number, None when it was removed or never there."""
