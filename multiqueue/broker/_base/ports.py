@@ -20,10 +20,3 @@ class Kept(Protocol):
 
     def attend(self, ask: Callable[[Kept, float], object] | None) -> None:
         """From now on, `ask(self, when)` has it visited; None: nothing has."""
-
-
-class Visitor(Protocol):
-    """Housekeeping, for those that are to be visited."""
-
-    def add(self, queue: Kept) -> None:
-        """Look after it from now on."""

@@ -132,7 +132,7 @@ class Unsettled:
             for each in settled:
                 if each not in messages:
                     raise ValueError(
-                        f"{each.entry!r} is not with {self._owner}: settled before, given back, or another's"
+                        f"{each.entry!r} is not with {self._owner}: it was settled before, or is another's"
                     )
             for each in settled:
                 del messages[each]

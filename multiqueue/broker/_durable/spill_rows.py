@@ -17,7 +17,7 @@ from typing import Final
 
 from multiqueue.store import SqliteStore, StoreError
 
-from .._base.ports import Visitor
+from .._base.ports import Kept
 from .._paging.memory import MemoryManager
 from .._paging.spill import Spill
 from .._queue.queue import BrokerQueue
@@ -36,7 +36,7 @@ class SpillRows:
     _dead_letter: DeadLetterSubmission
     _clock: Callable[[], float]
     _wall_clock: Callable[[], float]
-    _housekeeping: Visitor | None
+    _look_after: Callable[[Kept], object] | None  # `Housekeeping.add`
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_own: bool = False  # the store was made here
     _is_closed: bool = False
@@ -74,7 +74,7 @@ class SpillRows:
     def _make(self) -> Journal:
         journal = Journal(SqliteStore.scratch(), self._memory, clock=self._clock, wall_clock=self._wall_clock)
         self._memory.look_for_expired = journal.drop_expired
-        if self._housekeeping is not None:
-            self._housekeeping.add(journal)
+        if self._look_after is not None:
+            self._look_after(journal)
         self._is_own = True
         return journal

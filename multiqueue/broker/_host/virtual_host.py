@@ -102,8 +102,9 @@ class VirtualHost(Verbs):
         life = Life(name, self._journal)
         self._dead_letters = DeadLetterRouting(topology, life, wall_clock)
         self._receiving = Receiving()
+        look_after = None if housekeeping is None else housekeeping.add
         self._spill_rows = SpillRows(
-            self._memory, self._journal, self._dead_letters.send_on, clock, wall_clock, housekeeping
+            self._memory, self._journal, self._dead_letters.send_on, clock, wall_clock, look_after
         )
         publishing = Publishing(topology, self._memory, life)
         super().__init__(

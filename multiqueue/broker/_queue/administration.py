@@ -192,13 +192,7 @@ class Administration:
             self._state.pass_baton(after)
 
     def _move(
-        self,
-        entry: Entry,
-        target: MoveTarget,
-        message: Message,
-        refused: list[Entry],
-        *,
-        like: Entry | None = None,
+        self, entry: Entry, target: MoveTarget, message: Message, refused: list[Entry], *, like: Entry | None = None
     ) -> bool:
         """Move a claimed entry, in one commit of what stores have; False when the target does not take it."""
         journal = self._queue.journal or target.journal

@@ -147,9 +147,8 @@ class PriorityLists:
 class QueueConsumerManager:
     """The lists of one broker queue."""
 
-    # Invariants: levels holds the values of _by_priority, highest priority first; none of them is empty.
+    # Invariants: one for each priority of a consumer, the highest first; none of them is empty.
     levels: list[PriorityLists] = field(default_factory=list)
-    _by_priority: dict[int, PriorityLists] = field(default_factory=dict)
     non_acquiring: ConsumerList = field(default_factory=OrderedDict)
     not_interested: ConsumerList = field(default_factory=OrderedDict)
     total: int = 0
@@ -166,11 +165,9 @@ class QueueConsumerManager:
 
     def add(self, consumer: QueueConsumer) -> None:
         """Put a new consumer into All and NotInterested."""
-        lists = self._by_priority.get(consumer.priority)
+        lists = next((each for each in self.levels if each.priority == consumer.priority), None)
         if lists is None:
-            lists = self._by_priority[consumer.priority] = PriorityLists(
-                consumer.priority, self.not_interested, self.non_acquiring
-            )
+            lists = PriorityLists(consumer.priority, self.not_interested, self.non_acquiring)
             insort(self.levels, lists, key=lambda each: -each.priority)
         consumer.lists = lists
         lists.all[consumer] = None
@@ -188,7 +185,6 @@ class QueueConsumerManager:
         self.total -= 1
         if not lists.all:
             self.levels.remove(lists)
-            del self._by_priority[lists.priority]
         return True
 
     def move(self, consumer: QueueConsumer, interest: Interest) -> bool:
@@ -228,7 +224,8 @@ class QueueConsumerManager:
         """Raise AssertionError when a consumer is in a list that its state does not name, or in none."""
         everyone = list(self)
         assert len(everyone) == len(set(everyone)) == self.total
-        assert [lists.priority for lists in self.levels] == sorted(self._by_priority, reverse=True)
+        priorities = [lists.priority for lists in self.levels]
+        assert priorities == sorted(set(priorities), reverse=True)
         assert all(lists.all for lists in self.levels), "an empty priority was kept"
         placed = [*self.non_acquiring, *self.not_interested]
         for lists in self.levels:

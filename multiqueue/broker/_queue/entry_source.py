@@ -31,7 +31,7 @@ _AVAILABLE: Final = EntryState.AVAILABLE
 _LEAST_SWEEP: Final = 1024  # deadlines; fewer are not worth sweeping
 _HEAD_IS_LEAST: Final = (QueueKind.STANDARD, QueueKind.LAST_VALUE)
 
-# An entry, a consumer, and what is wrong should the consumer's selector match the entry.
+# An entry, a consumer, and what is wrong unless the consumer has a selector that does not match the entry.
 Doubt = tuple[Entry, QueueConsumer, str]
 
 
@@ -175,7 +175,7 @@ class EntrySource(Protocol):
         """Raise AssertionError when entries contradict each other or the figures. For tests."""
 
     def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
-        """Raise AssertionError when a consumer has overlooked an entry, or waits beside one and none is notified."""
+        """Each entry that a consumer has overlooked, or waits beside while none is notified; its selector decides."""
 
 
 class _Listed(Protocol):
@@ -442,21 +442,19 @@ class ResidentEntries(EntrySource):
     def check_liveness(self, consumers: Sequence[QueueConsumer]) -> list[Doubt]:
         available = [entry for entry in self.entries if entry.state is EntryState.AVAILABLE]
         acquiring = [consumer for consumer in consumers if consumer.acquires and not consumer.pulling]
-        doubts: list[Doubt] = []
-        for consumer in acquiring:
-            for entry in self._overlooked(consumer, available):
-                claim = f"{consumer!r} at {consumer.cursor} has overlooked {entry!r}"
-                assert consumer.selector is not None, claim
-                doubts.append((entry, consumer, claim))
-        if any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in consumers):
-            return doubts
-        for consumer in acquiring:
-            if consumer.state is ConsumerState.INTERESTED:
-                for entry in available:
-                    if self._queue.suits(entry, consumer):
-                        claim = f"{consumer!r} waits beside {entry!r} and no consumer is notified"
-                        assert consumer.selector is not None, claim
-                        doubts.append((entry, consumer, claim))
+        doubts = [
+            (entry, consumer, f"{consumer!r} at {consumer.cursor} has overlooked {entry!r}")
+            for consumer in acquiring
+            for entry in self._overlooked(consumer, available)
+        ]
+        if not any(consumer.pulling or consumer.state is ConsumerState.NOTIFIED for consumer in consumers):
+            doubts += [
+                (entry, consumer, f"{consumer!r} waits beside {entry!r} and no consumer is notified")
+                for consumer in acquiring
+                if consumer.state is ConsumerState.INTERESTED
+                for entry in available
+                if self._queue.suits(entry, consumer)
+            ]
         return doubts
 
     def _overlooked(self, reader: Reader, available: list[Entry]) -> list[Entry]:

@@ -542,12 +542,7 @@ class BrokerQueue:
         return self._administration.delete_messages(selector, limit, steal)
 
     def move_messages(
-        self,
-        target: BrokerQueue,
-        selector: Predicate | None = None,
-        *,
-        limit: int | None = None,
-        steal: bool = False,
+        self, target: BrokerQueue, selector: Predicate | None = None, *, limit: int | None = None, steal: bool = False
     ) -> int:
         """Move matching messages to the end of another queue; returns how many.
 
@@ -727,7 +722,7 @@ class BrokerQueue:
         with self._lock:
             doubtful = self.state.check_invariants()
         for entry, consumer, claim in doubtful:
-            assert consumer.selector is not None
+            assert consumer.selector is not None, claim
             assert not self.callbacks.matches(consumer.selector, entry.message), claim
 
     # -- details

@@ -499,8 +499,8 @@ class QueueState:
     def check_invariants(self) -> list[Doubt]:
         """Lists, states and counts agree with a recount; no consumer overlooks an entry, or waits beside one untold.
 
-        Where a selector decides, the question is returned. Says nothing about consumers that are being pulled, nor,
-        while any is, about who was notified. For tests; it walks everything.
+        What a selector may excuse is returned. Says nothing about consumers that are being pulled, nor, while any is,
+        about who was notified. For tests; it walks everything.
         """
         self.source.check_structure()
         self.consumers.check_invariants()
