@@ -17,10 +17,6 @@ MESSAGE_BYTES: Final = 768
 _NO_HEADERS: Final[Mapping[str, object]] = MappingProxyType({})
 
 
-def _no_headers() -> Mapping[str, object]:
-    return _NO_HEADERS
-
-
 class WireForm:
     """A message's properties in the bytes that brought it, so that an unchanged one leaves as it came.
 
@@ -56,7 +52,7 @@ class Message:
     body: object = b""
     routing_key: str = field(default="", kw_only=True)
     exchange: str = field(default="", kw_only=True)
-    headers: Mapping[str, object] = field(default_factory=_no_headers, kw_only=True)
+    headers: Mapping[str, object] = field(default_factory=lambda: _NO_HEADERS, kw_only=True)
     persistent: bool = field(default=False, kw_only=True)
     priority: int | None = field(default=None, kw_only=True)
     expiration: float | None = field(default=None, kw_only=True)

@@ -7,10 +7,10 @@ Membership  `Unsettled.close` takes all of them at once and gives them back to t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from .._base.message import Message
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .._queue.queue import BrokerQueue
 
 Settlement = Literal["accept", "release", "reject"]  # a method of a holder, and of a queue
+_NONE: Final[Mapping[str, bool]] = {}
 
 
 class Holder(Protocol):
@@ -111,22 +112,25 @@ class Unsettled:
     def keep(self, received: Iterable[Received]) -> bool:
         """Remember what is given out; False once this is closed: it has to go back."""
         with self._lock:
-            if not self._closed:
-                for each in received:
-                    self._messages[each] = None
-            return not self._closed
+            if self._closed:
+                return False
+            for each in received:
+                self._messages[each] = None
+            return True
 
     def all(self) -> list[Received]:
         with self._lock:
             return list(self._messages)
 
-    def settle(self, received: Sequence[Received], how: Settlement, **options: bool) -> tuple[int, int]:
-        """Have these settled by their queues; returns how many that was, and their bytes.
+    def settle(
+        self, received: Sequence[Received], how: Settlement, options: Mapping[str, bool] = _NONE
+    ) -> tuple[int, int]:
+        """Have these settled by that method of their queues; returns how many that was, and their bytes.
 
         Raises:
             ValueError: one of them is not here; then none was settled.
         """
-        settled = dict.fromkeys(received)
+        settled = received if len(received) == 1 else dict.fromkeys(received)
         with self._lock:
             messages = self._messages
             for each in settled:
@@ -141,7 +145,7 @@ class Unsettled:
             if each.consumer.acquires:
                 getattr(each.entry.queue, how)(each.entry, each.consumer, **options)
             return 1, each.entry.size
-        _settle_runs(settled, how, **options)
+        _settle_runs(settled, how, options)
         return len(settled), sum([each.entry.size for each in settled])
 
     def close(self) -> None:
@@ -149,10 +153,10 @@ class Unsettled:
         with self._lock:
             self._closed = True
             messages, self._messages = self._messages, {}
-        _settle_runs(messages, "release")
+        _settle_runs(messages, "release", _NONE)
 
 
-def _settle_runs(received: Iterable[Received], how: Settlement, **options: bool) -> None:
+def _settle_runs(received: Iterable[Received], how: Settlement, options: Mapping[str, bool]) -> None:
     """Those of each queue and consumer in one call; a browser has nothing to settle."""
     runs: dict[tuple[EntryQueue, Any], list[Entry]] = {}
     for each in received:

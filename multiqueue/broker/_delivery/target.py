@@ -244,7 +244,8 @@ class ConsumerTarget:
         return deliveries
 
     def _settle(self, deliveries: tuple[Delivery, ...], how: Settlement, **options: bool) -> None:
-        if self.credit.settled(*self._unsettled.settle(deliveries, how, **options)):
+        count, size = self._unsettled.settle(deliveries, how, options)
+        if self.credit.settled(count, size):
             self._credit_changed()
 
     def _credit_changed(self) -> None:

@@ -45,11 +45,14 @@ class Callbacks:
             yield after
         self.act(after)
 
-    def guard(self, what: str, action: Callable[[], object]) -> None:
+    def guard(self, what: str, action: Callable[[], object]) -> bool:
+        """False when it failed."""
         try:
             action()
         except Exception as error:  # noqa: BLE001  # goes to the handler; the next callback still runs
             self._on_error(what, error)
+            return False
+        return True
 
     def matches(self, selector: Predicate, message: Message) -> bool:
         """Ask a selector; one that raises has refused."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappush
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -76,9 +76,6 @@ class Reader:
         """Look at an entry again that was passed over; one behind the cursor will be met anyway."""
         if entry.position <= self.cursor:
             heappush(self.revisits, entry.position)
-
-    def drop_revisit(self) -> None:
-        heappop(self.revisits)
 
     def merge(self, log: ReturnLog, start: Position) -> None:
         """Take notice of what came back since the last time."""

@@ -33,10 +33,10 @@ class _Chain(threading.local):
     """
 
     def __init__(self) -> None:
-        self.pending: deque[Callable[[], None]] = deque()
+        self.pending: deque[Callable[[], object]] = deque()
         self.is_running = False
 
-    def run(self, action: Callable[[], None]) -> None:
+    def run(self, action: Callable[[], object]) -> None:
         self.pending.append(action)
         if not self.is_running:
             self._run_pending()
@@ -100,14 +100,9 @@ class DeadLetters:
         _chain.run(lambda: self._store_on(journal, entry.message, reason, batch))
 
     def _store_on(self, journal: Rows, message: Message, reason: DeadLetterReason, batch: Batch) -> None:
-        done: list[object] = []
-
-        def send() -> None:
-            journal.dead_letter(self._queue, message, reason, batch)
-            done.append(True)
-
-        self._callbacks.guard("dead letter callback", send)
-        if done:
+        if self._callbacks.guard(
+            "dead letter callback", partial(journal.dead_letter, self._queue, message, reason, batch)
+        ):
             batch.submit_if_open()
         else:
             batch.withdraw()  # it stays where it is stored, and comes back when that is opened

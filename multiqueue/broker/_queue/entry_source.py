@@ -327,7 +327,7 @@ class ResidentEntries(EntrySource):
             entry = entries.get(reader.revisits[0])
             if entry is not None and can_have(entry, reader, after):
                 return entry
-            reader.drop_revisit()
+            heappop(reader.revisits)
         cursor = reader.cursor
         is_plain = self._is_plain and not reader.no_local
         while (entry := entries.after(cursor)) is not None:
@@ -354,7 +354,7 @@ class ResidentEntries(EntrySource):
     def pass_over(self, reader: Reader, entry: Entry) -> None:
         position = entry.position
         if reader.revisits and reader.revisits[0] == position:
-            reader.drop_revisit()
+            heappop(reader.revisits)
             return
         reader.cursor = position
         if position > self._furthest:
