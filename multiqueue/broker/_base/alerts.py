@@ -49,7 +49,6 @@ class AlertMonitor:
     _last: dict[AlertKind, float] = field(default_factory=dict)
 
     def arrived(self, size: int, depth: int, depth_bytes: int) -> None:
-        """A message was enqueued."""
         self._check(AlertKind.MESSAGE_BYTES, size)
         self._check(AlertKind.DEPTH, depth)
         self._check(AlertKind.DEPTH_BYTES, depth_bytes)

@@ -36,7 +36,6 @@ class SortedSet(Generic[P]):
             yield from bucket
 
     def __reversed__(self) -> Iterator[P]:
-        """As `iter`, the highest first."""
         for bucket in reversed(self._buckets):
             yield from reversed(bucket)
 
@@ -98,7 +97,6 @@ class SortedSet(Generic[P]):
         self._lasts[index : index + 1] = [bucket[-1], upper[-1]]
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when the buckets contradict each other."""
         assert all(self._buckets), "an empty bucket was kept"
         assert self._lasts == [bucket[-1] for bucket in self._buckets]
         everything = list(self)

@@ -48,7 +48,6 @@ class ReadyConsumers:
         self._closed = False
 
     def add(self, consumer: QueueConsumer) -> None:
-        """A consumer joins, idle."""
         with self._lock:
             self._turns[consumer] = Turn.IDLE
 

@@ -41,51 +41,38 @@ class ResidentWalk:
     _callbacks: Callbacks
     _dead_letters: DeadLetters
 
-    def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
+    def pages(self, *, bodies: bool) -> Iterator[list[Entry]]:
+        """As `Walk.pages`. The lock is held for 256 entries."""
+        position: Position | None = self._entries.start
         with self._state.lock:
-            position: Position | None = self._entries.start
-            horizon = len(self._entries)  # or a copy to a queue that feeds this one might never end
-        seen = 0
-        while seen < horizon and position is not None:
+            is_new = newcomers(self._entries)  # or a copy to a queue that feeds this one might never end
+        while position is not None:
+            batch: list[Entry] = []
             with self._state.lock:
-                batch, position = self._batch_locked(position)
+                for _ in range(_BATCH):
+                    entry = self._entries.after(position)
+                    position = None if entry is None else entry.position
+                    if entry is None:
+                        break
+                    if not is_new(entry):
+                        batch.append(entry)
             if batch:
-                seen += len(batch)
                 yield batch
 
     def purge(self, stop: Callable[[], bool]) -> int:
         """As `Walk.purge`."""
         now, count = self._state.clock(), 0
-        with self._state.lock:
-            is_new = newcomers(self._entries)
-            position: Position | None = self._entries.start
-        while position is not None and not stop():
+        for batch in self.pages(bodies=False):
+            if stop():
+                break
             with self._callbacks.deciding(self._state.lock) as after:
                 if self._state.deleted:
                     break
-                batch, position = self._batch_locked(position)
-                gone = self._state.purge(
-                    [
-                        entry
-                        for entry in batch
-                        if not is_new(entry) and (entry.expires_at is None or entry.expires_at > now)
-                    ],
-                    after,
-                )
+                unexpired = [entry for entry in batch if entry.expires_at is None or entry.expires_at > now]
+                gone = self._state.purge(unexpired, after)
             count += len(gone)
             self._dead_letters.forget(gone)
         return count
-
-    def _batch_locked(self, position: Position) -> tuple[list[Entry], Position | None]:
-        """The next entries behind a position, and where to go on, None at the end."""
-        batch: list[Entry] = []
-        while len(batch) < _BATCH:
-            entry = self._entries.after(position)
-            if entry is None:
-                return batch, None
-            position = entry.position
-            batch.append(entry)
-        return batch, position
 
 
 @dataclass(eq=False, repr=False, slots=True)

@@ -221,7 +221,6 @@ class QueueConsumerManager:
         return willing
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when a consumer is in a list that its state does not name, or in none."""
         everyone = list(self)
         assert len(everyone) == len(set(everyone)) == self.total
         priorities = [lists.priority for lists in self.levels]

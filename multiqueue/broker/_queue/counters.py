@@ -120,7 +120,6 @@ class Counters:
         self.depth_bytes -= size
 
     def reset_high_water_marks(self) -> None:
-        """Set the high-water marks to what is now, never to zero."""
         self.highest_depth, self.highest_depth_bytes = self.depth, self.depth_bytes
         self.highest_ready, self.highest_ready_bytes = self.ready, self.ready_bytes
 

@@ -82,16 +82,17 @@ class DepthLimit:
 
     def is_reached_by(self, size: int, coming: int = 0, coming_bytes: int = 0) -> bool:
         """True when one more message of this size, beside those that have been admitted, exceeds the limits."""
-        settings, counters = self._settings, self._counters
-        return _exceeds(counters.ready + coming + 1, settings.max_length) or _exceeds(
-            counters.ready_bytes + coming_bytes + size, settings.max_length_bytes
-        )
+        return self._exceeds(coming + 1, coming_bytes + size)
 
     @property
     def is_exceeded(self) -> bool:
+        return self._exceeds(0, 0)
+
+    def _exceeds(self, more: int, more_bytes: int) -> bool:
         settings, counters = self._settings, self._counters
-        return _exceeds(counters.ready, settings.max_length) or _exceeds(
-            counters.ready_bytes, settings.max_length_bytes
+        length, size = settings.max_length, settings.max_length_bytes
+        return (length is not None and counters.ready + more > length) or (
+            size is not None and counters.ready_bytes + more_bytes > size
         )
 
     def has_room(self) -> bool:
@@ -183,7 +184,3 @@ class DepthLimit:
             self._reservations.release(self)
             self._reservations = None
             self.reserved = sys.maxsize
-
-
-def _exceeds(amount: int, limit: int | None) -> bool:
-    return limit is not None and amount > limit

@@ -48,7 +48,6 @@ class EntryLog:
         return self._size
 
     def append(self, entry: Entry) -> None:
-        """Add an entry at the end."""
         number = self.next_number
         tail = self._tail
         if len(tail.slots) == _CHUNK:
@@ -60,7 +59,6 @@ class EntryLog:
         entry.position = number
 
     def append_all(self, entries: Iterable[Entry]) -> None:
-        """`append` each of these."""
         for entry in entries:
             number = self.next_number
             tail = self._tail
@@ -73,7 +71,6 @@ class EntryLog:
             entry.position = number
 
     def discard_all(self, entries: Iterable[Entry]) -> None:
-        """Take out each of these."""
         chunks = self._chunks
         for entry in entries:
             number = entry.position
@@ -117,7 +114,6 @@ class EntryLog:
                     yield entry
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when the counts or the chunk numbers are wrong."""
         assert self._numbers == sorted(self._chunks), "chunk numbers out of step"
         assert self._chunks[self._numbers[-1]] is self._tail
         for chunk in self._chunks.values():

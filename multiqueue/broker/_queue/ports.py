@@ -115,7 +115,7 @@ class Pager(Protocol):
 class Walk(Protocol):
     """A way through everything on a queue, for management, under no lock."""
 
-    def pages(self, *, bodies: bool, lowest_first: bool = False) -> Iterator[list[Entry]]:
+    def pages(self, *, bodies: bool) -> Iterator[list[Entry]]:
         """The messages on the queue now, in batches; without `bodies`, what has to be read may have none."""
 
     def purge(self, stop: Callable[[], bool]) -> int:

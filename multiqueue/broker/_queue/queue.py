@@ -364,11 +364,9 @@ class BrokerQueue:
             entries = tuple(entries)
             if len(entries) > _SLICE:
                 return self._settle_slices(entries, consumer, lambda some, _: self._settle(some, consumer, do_locked))
-        after: After = []
-        with self._lock:
+        with self.callbacks.deciding(self._lock) as after:
             owned = self._owned_locked(entries, consumer)
             do_locked(owned, after)
-        self._act(after)
         return len(owned)
 
     def _settle_slices(
