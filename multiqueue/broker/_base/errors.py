@@ -7,12 +7,11 @@ reaches over a wire: the channel, or the whole connection. In process nothing is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from multiqueue.errors import MultiQueueError
 
-if TYPE_CHECKING:
-    from .message import Message
+from .message import Message
 
 Scope = Literal["channel", "connection"]
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .._queue.entry import Entry, EntryQueue
-    from .._queue.queue import BrokerQueue
+from .._base.message import Message
+from .._queue.entry import Entry, EntryQueue
+from .._queue.queue import BrokerQueue
 
 Settlement = Literal["accept", "release", "reject"]  # a method of a holder, and of a queue
 _NONE: Final[Mapping[str, bool]] = {}

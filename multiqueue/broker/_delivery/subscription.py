@@ -13,17 +13,15 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, ParamSpec, Self
+from typing import Final, ParamSpec, Self
 
 from multiqueue.errors import ShutDown
 
+from .._base.credit import Credit
+from .._queue.consumer import QueueConsumer
 from .received import Received
+from .scheduler import Scheduler
 from .target import ConsumerTarget
-
-if TYPE_CHECKING:
-    from .._base.credit import Credit
-    from .._queue.consumer import QueueConsumer
-    from .scheduler import Scheduler
 
 _TURN: Final = 32  # deliveries before the next subscription has its turn; the hand-over costs about two of them
 _log = logging.getLogger("multiqueue.broker")

@@ -17,18 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock  # by name, so that tests can put another one in its place
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from multiqueue.errors import Empty, ShutDown
 
 from .._base.credit import Credit
 from .._queue.consumer import QueueConsumer
+from .._queue.queue import BrokerQueue
 from .ready import ReadyConsumers
 from .received import Delivery, Settlement, Unsettled
-
-if TYPE_CHECKING:
-    from .._queue.queue import BrokerQueue
-
 
 _RUN: Final = 512  # messages, half a millisecond in one hold of the queue's lock
 _RUN_BYTES: Final = 1024 * 1024  # of bodies, with which a run ends: others on the queue are to have some too

@@ -12,22 +12,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from .._base.message import Message
 from .._base.settings import QueueKind
 from .._selector.selector import Selector
 from .callbacks import Callbacks
+from .consumer import Predicate
 from .dead_letters import DeadLetters
-from .entry import Entry
+from .entry import Entry, Position
 from .entry_list import EntryList
 from .entry_list_kinds import newcomers
+from .ports import MoveTarget, Walk
 from .state import QueueState
-
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .consumer import Predicate
-    from .entry import Position
-    from .ports import MoveTarget, Walk
 
 _BATCH: Final = 256  # entries per hold of the lock: some tens of microseconds
 

@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from .._base.message import Message
 from .._base.polled_lock import HeldLock
 from .._base.ports import After
-
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .consumer import Predicate, QueueConsumer
+from .consumer import Predicate, QueueConsumer
 
 
 @dataclass(eq=False, repr=False, slots=True)

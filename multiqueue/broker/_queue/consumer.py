@@ -18,16 +18,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from .._base.credit import Credit
+from .._base.message import Message
 from .cursor import Reader
 from .entry import Entry, EntryQueue
 
-if TYPE_CHECKING:
-    from .._base.credit import Credit
-    from .._base.message import Message
-
-Predicate = Callable[["Message"], bool]
+Predicate = Callable[[Message], bool]
 
 
 class ConsumerState(IntEnum):

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappush
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from .entry import Entry, Position
-    from .entry_list import EntryList
+from .entry import Entry, Position
+from .entry_list import EntryList
 
 _LEAST_CUT: Final = 1024  # positions; below this a log is too short to be worth cutting
 

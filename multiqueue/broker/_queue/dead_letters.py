@@ -14,15 +14,12 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from .._base.message import Message
 from .._base.outcome import DeadLetterReason
 from .callbacks import Callbacks
-
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .entry import Entry
-    from .ports import Batch, Rows
+from .entry import Entry
+from .ports import Batch, Rows
 
 
 class _Chain(threading.local):

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from multiqueue.store import Put, StoreDamaged
+from multiqueue.store import Header, Level, Put, StoreDamaged
 
+from .._base.alerts import AlertMonitor
+from .._base.message import Message
 from .._base.message_codec import decode_stored
 from .._base.outcome import PutOutcome
 from .._base.ports import AT_ONCE, After
@@ -29,14 +31,8 @@ from .callbacks import Callbacks
 from .consumer import QueueConsumer
 from .entry import Entry, EntryQueue, EntryState
 from .entry_list_kinds import plain_key
+from .ports import Pager, Rows
 from .state import Offers, QueueState
-
-if TYPE_CHECKING:
-    from multiqueue.store import Header, Level
-
-    from .._base.alerts import AlertMonitor
-    from .._base.message import Message
-    from .ports import Pager, Rows
 
 _PAGE: Final = 1000  # headers read at once when a queue is opened
 # Seconds. A time to live of zero means now or never: the consumer that waits is told, and pulls a little later.

@@ -9,17 +9,15 @@ Source      Apache Qpid Broker-J, QueueEntryImpl and MessageInstance, for the st
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from multiqueue.errors import MultiQueueError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from .._base.message import Message
-    from .._base.settings import QueueSettings
+from .._base.message import Message
+from .._base.settings import QueueSettings
 
 
 class EntryState(IntEnum):

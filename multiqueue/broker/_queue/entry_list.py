@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
+from .._base.message import Message
 from .entry import Entry, Key, Position
-
-if TYPE_CHECKING:
-    from .._base.message import Message
 
 
 class EntryList(Protocol):

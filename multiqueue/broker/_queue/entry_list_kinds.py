@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
+from .._base.message import Message
 from .._base.positions import SortedSet
+from .._base.settings import QueueSettings
 from .entry import Entry, Key, Position
 from .entry_list import EntryList
 from .entry_list_log import EntryLog
-
-if TYPE_CHECKING:
-    from .._base.message import Message
-    from .._base.settings import QueueSettings
 
 
 def plain_key(value: object) -> Key:

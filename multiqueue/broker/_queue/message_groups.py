@@ -9,13 +9,11 @@ Source      Broker-J's message groups, standard (AssignedConsumer...) and shared
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .._base.settings import MessageGroups
 from .consumer import QueueConsumer
-
-if TYPE_CHECKING:
-    from .entry import Key
+from .entry import Key
 
 _BUCKETS: Final = 256  # bounds the memory of standard groups; groups of one bucket share a consumer
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from multiqueue.store import Commit, Level, MessageStore, Operation, Put
+from multiqueue.store import Commit, Level, MessageStore, Operation, Put
 
-    from .._base.message import Message
-    from .._base.outcome import DeadLetterReason, PutOutcome
-    from .entry import Entry
+from .._base.message import Message
+from .._base.outcome import DeadLetterReason, PutOutcome
+from .entry import Entry
 
 
 class MoveTarget(Protocol):

@@ -25,12 +25,14 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import Lock  # by name, so that tests can put another one in its place
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from multiqueue.core import notebook_table
 
 from .._base.alerts import Alert, AlertMonitor
+from .._base.credit import Credit
 from .._base.errors import AccessRefused, NotFound, PreconditionFailed
+from .._base.message import Message
 from .._base.outcome import DeadLetterReason, PutOutcome
 from .._base.polled_lock import polled
 from .._base.ports import AT_ONCE, After
@@ -45,16 +47,12 @@ from .entry import LOCK, SETTLE, UNLOCK, Entry, EntryState, Move
 from .entry_source import ResidentEntries
 from .filtered_pull import FilteredPull
 from .kinds import make_entry_list
+from .ports import Pager, Rows
 from .state import QueueState, nap
-
-if TYPE_CHECKING:
-    from .._base.credit import Credit
-    from .._base.message import Message
-    from .ports import Pager, Rows
 
 Entries = Entry | Iterable[Entry]
 Item = TypeVar("Item")
-DeadLetterCallback = Callable[["BrokerQueue", "Message", DeadLetterReason], object]
+DeadLetterCallback = Callable[["BrokerQueue", Message, DeadLetterReason], object]
 ErrorHandler = Callable[["BrokerQueue", str, Exception], object]
 
 _SLICE: Final = 512  # entries that are settled in one hold of the lock: a millisecond
