@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+from explorations_support import set_surprises
 
 if TYPE_CHECKING:
     from emulators_support import Bucket
@@ -34,7 +35,7 @@ SHARED = {
     "browser": re.compile("test_monitor_page"),
     "house": re.compile("tests/test_rooms"),  # which it parses
     "postgres": re.compile("::.*postgres", re.IGNORECASE),
-    "s3": re.compile(r"test_pipeline_(storage|table_store)|test_pipeline_disposal.*\bs3\b"),
+    "s3": re.compile(r"test_pipeline_(storage|table_store)|test_pipeline_disposal.*\b(s3|gs|abfss)\b"),
     "spark": re.compile("tests/(spark/|pipeline/test_pipeline_(cluster|stores|table_spark))"),
     "spark that reads": re.compile("test_pipeline_(columns|input)"),  # as much again: two processes do half of it each
 }
@@ -59,12 +60,14 @@ def pytest_configure(config: pytest.Config) -> None:
     And keep what Python compiles, even where it is told not to: otherwise each process that a test starts would
     compile the house anew, and each run all tests.
 
-    And have Hypothesis try fewer examples where no slow test runs.
+    And have Hypothesis try fewer examples, and explorations fewer schedules, where no slow test runs.
     """
+    is_short = config.getoption("--slow") == "none"
+    set_surprises(is_short)
     if find_spec("hypothesis") is not None:  # it has no wheel for free-threaded interpreters
         from hypothesis_support import set_examples
 
-        set_examples(is_short=config.getoption("--slow") == "none")
+        set_examples(is_short)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")

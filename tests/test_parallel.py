@@ -35,7 +35,7 @@ def test_for_hours():
 @pytest.mark.slow(selected=True)
 def test_a_test_that_kills_its_process_fails_once(tmp_path: Path) -> None:
     """One that ends or blocks its process fails once, with the stacks of a blocked one; every other test runs."""
-    for name in ("conftest.py", "hypothesis_support.py"):
+    for name in ("conftest.py", "explorations_support.py", "hypothesis_support.py"):
         (tmp_path / name).write_text((HERE / name).read_text())
     (tmp_path / "test_suite.py").write_text(SUITE)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = slow\nfaulthandler_timeout = 4\n")
@@ -68,7 +68,7 @@ def test_slow_tests_begin_first(tmp_path: Path) -> None:
 
 def test_a_test_that_would_start_a_peer_of_its_own_is_refused(tmp_path: Path) -> None:
     """A test that asks for a dear fixture, and that the scheduler does not know by its name, ends the run at once."""
-    for name in ("conftest.py", "hypothesis_support.py"):
+    for name in ("conftest.py", "explorations_support.py", "hypothesis_support.py"):
         (tmp_path / name).write_text((HERE / name).read_text())
     (tmp_path / "test_suite.py").write_text("def test_of_frames(rabbitmq_peer):\n    pass\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")

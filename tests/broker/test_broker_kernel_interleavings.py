@@ -10,6 +10,7 @@ from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
 from broker_parts_support import ready as _ready
 from broker_parts_support import target as _target
+from explorations_support import surprises
 
 from multiqueue.broker import (
     BrokerQueue,
@@ -389,10 +390,10 @@ def test_the_end_of_a_hold_against_an_empty_pull() -> None:
     hold(scenario)
 
 
-def hold_with_targets(scenario: Callable[[Run], None], surprises: int = 2) -> Exploration:
-    """As `hold`, with the multi-queue that a target waits on; every order with at most so many surprises."""
+def hold_with_targets(scenario: Callable[[Run], None], most: int = 2) -> Exploration:
+    """As `hold`, with the multi-queue that a target waits on, and at most so many surprises, or fewer at a desk."""
     modules = [_queue_module, _credit, _target, _ready]
-    return explore(scenario, modules=modules, preemptions=surprises, max_schedules=200_000)
+    return explore(scenario, modules=modules, preemptions=surprises(most), max_schedules=200_000)
 
 
 def test_a_target_that_waits_is_given_what_is_put() -> None:
@@ -439,7 +440,7 @@ def test_two_threads_may_wait_on_one_target() -> None:
         run.join()
         assert sorted(get.result.message.body for get in gets) == ["a", "b"]
 
-    hold_with_targets(scenario, surprises=1)
+    hold_with_targets(scenario, most=1)
 
 
 def test_closing_a_target_beside_its_pull_loses_nothing() -> None:

@@ -13,6 +13,7 @@ from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
 from broker_parts_support import ready as _ready
 from broker_parts_support import target as _target
+from explorations_support import surprises
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis_support import examples
@@ -382,9 +383,9 @@ def test_every_message_of_a_run_is_settled_once(seed: int) -> None:
 # -- in every order
 
 
-def hold(scenario: Callable[[Run], None], surprises: int = 2) -> None:
+def hold(scenario: Callable[[Run], None], most: int = 2) -> None:
     modules = [_queue_module, _credit, _target, _ready]
-    explore(scenario, modules=modules, preemptions=surprises, max_schedules=200_000)
+    explore(scenario, modules=modules, preemptions=surprises(most), max_schedules=200_000)
 
 
 def test_a_run_beside_a_put() -> None:
@@ -423,7 +424,7 @@ def test_a_run_that_is_put_reaches_two_targets_that_wait() -> None:
         run.join()
         assert sorted(get.result.message.body for get in gets) == ["a", "b"]
 
-    hold(scenario, surprises=1)
+    hold(scenario, most=1)
 
 
 def test_two_targets_share_runs() -> None:
@@ -453,7 +454,7 @@ def test_two_targets_share_runs() -> None:
         assert sorted(given) == ["a", "b", "c"]  # type: ignore[type-var]
         assert len(queue) == 0
 
-    hold(scenario, surprises=1)
+    hold(scenario, most=1)
 
 
 def test_a_release_beside_a_run_is_found() -> None:
@@ -534,4 +535,4 @@ def test_a_run_beside_the_move_of_its_messages() -> None:
         assert sorted(here + there) == ["a", "b", "c"]
         queue.check_invariants()
 
-    hold(scenario, surprises=1)
+    hold(scenario, most=1)

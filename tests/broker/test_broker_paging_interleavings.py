@@ -9,6 +9,7 @@ import pytest
 from broker_parts_support import Journal, MemoryManager, PagedEntries, QueueJournal, Spill
 from broker_parts_support import credit as _credit
 from broker_parts_support import queue as _queue_module
+from explorations_support import surprises
 
 from multiqueue.broker import BrokerQueue, Message, QueueConsumer
 from multiqueue.store import Delete, Header, MemoryStore, Operation, Put
@@ -146,7 +147,7 @@ def _selects(message: Message) -> bool:
 
 def _hold(scenario: Callable[[Run], None], *, preemptions: int = 2, within: Sequence[str] = ()) -> None:
     modules = [_queue_module, _credit, threading]
-    assert explore(scenario, modules=modules, preemptions=preemptions, within=within).schedules > 1
+    assert explore(scenario, modules=modules, preemptions=surprises(preemptions), within=within).schedules > 1
 
 
 def test_publish_against_coming_back() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from broker_parts_support import ReadyConsumers
 from broker_parts_support import ready as _ready
+from explorations_support import surprises
 
 from multiqueue.broker import BrokerQueue, QueueConsumer
 from multiqueue.errors import Empty, ShutDown
@@ -25,7 +26,7 @@ def made_ready(*members: QueueConsumer) -> ReadyConsumers:
 
 
 def hold(scenario: Callable[[Run], None]) -> None:
-    explore(scenario, modules=[_ready], preemptions=2, max_schedules=200_000)
+    explore(scenario, modules=[_ready], preemptions=surprises(2), max_schedules=200_000)
 
 
 def test_consumers_take_turns_in_the_order_of_their_notifications() -> None:
