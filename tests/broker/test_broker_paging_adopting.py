@@ -78,7 +78,8 @@ def nobody_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
         while pager._memory.writes_too_much and pager._adopt_some():
             pass
         if pager._period is not None and not here.follows_commit:
-            pager._period.writer.write_out()
+            for commit in pager._period.writer.write_out():
+                commit.wait()
 
     monkeypatch.setattr(Spill, "catch_up", write_out)
 

@@ -62,19 +62,9 @@ class Paging(PagingMembers):
         self, area: Area, position: int, cost: int, payload: object, share: Share | None, *, backed: bool
     ) -> None:
         """As `arrive`, of a message that somebody has already."""
-        level = position >> LEVEL_SHIFT
-        previous, tail = area.last[level], area.tail
-        area.last[level] = position
         self.room(cost + self.entry_bytes, first=True)
-        new_slot = self.new_slot(area, position, cost) if backed else self._new_unbacked(area, position, cost, payload)
-        self.hold(new_slot, share)
-        if backed and self.room(cost):
-            self.place(new_slot, payload)
-        for target in area.lists:
-            if target.scans[level] == previous:
-                target.scans[level] = position
-        if position > tail and area.head_end >= tail:
-            area.head_end = position
+        self.arrive(area, position, cost, payload, backed=backed, seen_by=area.lists)
+        self._dispatch(area, position, cost, payload, share)
 
     def _new_unbacked(self, area: Area, position: int, cost: int, payload: object) -> Slot:
         slot = self.new_slot(area, position, cost)
@@ -149,12 +139,15 @@ class Paging(PagingMembers):
         # A line of a list becomes the record; one that no list names needs room.
         if (slot is None or not slot.lists) and not self.room(self.entry_bytes, first=True):
             return False
+        self._dispatch(area, position, cost, payload, share)
+        return True
+
+    def _dispatch(self, area: Area, position: int, cost: int, payload: object | None, share: Share | None) -> None:
         slot = area.slots.get(position) or self.new_slot(area, position, cost)
         self._unlist(slot)
         self.hold(slot, share)
         self.recharge(slot)
         self._keep(slot, payload)
-        return True
 
     def settle(self, area: Area, position: int, *, is_deleted: bool = False) -> None:
         """A message that was taken is gone for good; `is_deleted`: from the store already."""

@@ -290,7 +290,7 @@ class Loads:
         return served
 
     def _end(self, load: Load) -> None:
-        self._paging.end_look(load)
+        load.area.looks.remove(load)
         load.target.loading = False
         self._paging.charge(Account.LOADING, -load.reserved)
         load.reserved = 0

@@ -50,14 +50,6 @@ class PagingMembers(PagingBudget):
         if area.slots:
             self.closing[area] = None
 
-    def look(self, area: Area) -> Look:
-        look = Look(area)
-        area.looks.append(look)
-        return look
-
-    def end_look(self, look: Look) -> None:
-        look.area.looks.remove(look)
-
     def is_ready(self, look: Look, position: int) -> bool:
         """True when a message that the look has read can still be taken by somebody."""
         area = look.area

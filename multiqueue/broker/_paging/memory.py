@@ -187,16 +187,12 @@ class MemoryManager:
         Raises:
             MessageTooLarge: it cannot.
         """
-        if not self.is_loadable(size):
+        if size > self.largest_body:
             raise MessageTooLarge(
                 f"a message of {size} bytes for {label} is larger than a quarter of the memory limit"
                 f" of {self.paging.limit} bytes allows ({max(self.largest_body, 0)}); raise the limit or send less at"
                 " once"
             )
-
-    def is_loadable(self, size: int) -> bool:
-        """True when a message of this size, in bytes of its body, can be let go of and loaded again."""
-        return size <= self.largest_body
 
     def statistics(self) -> MemoryStatistics:
         """The accounts and every target list, at one moment."""
@@ -227,13 +223,14 @@ class MemoryManager:
     @contextmanager
     def looking(self, area: Area) -> Iterator[Look]:
         """While rows of an area are read without the lock: what goes meanwhile is remembered."""
-        with self as paging:
-            look = paging.look(area)
+        look = Look(area)
+        with self._lock:
+            area.looks.append(look)
         try:
             yield look
         finally:
-            with self as paging:
-                paging.end_look(look)
+            with self._lock:
+                area.looks.remove(look)
 
     # -- loading
 

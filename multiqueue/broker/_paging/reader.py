@@ -12,7 +12,7 @@ Failures    A row that is no message is logged and passed over: it blocks no con
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
@@ -136,18 +136,37 @@ class PagedReader:
     # -- loads
 
     def perform(self, load: Load) -> tuple[list[Found], int]:
-        """The range that a load asks for, and how far it looked."""
-        if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
-            return self._page(load)
+        """As `AreaReader.perform`."""
         in_memory = _payloads(load)
-        headers = self._headers(load.positions)
-        self._check(load, [each for each in load.positions if each not in headers and each not in in_memory], "header")
-        if load.kind is LoadKind.ASK:
-            selector = load.target.selector
-            assert selector is not None
-            found = list(self._matching(load, headers.items(), selector))
-            return found + self._found_in_memory(in_memory, headers, selector), 0
-        return list(self._loaded(headers, self._bodies(load, headers))), 0
+        if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
+            headers, through = self._page(load.level, load.after, load.limit, load.through)
+            in_memory = {position: entry for position, entry in in_memory.items() if position <= through}
+        else:
+            headers, through = self._headers(load.positions), 0
+            missing = [each for each in load.positions if each not in headers and each not in in_memory]
+            self._check(load, missing, "header")
+        selector = load.target.selector
+        if load.kind is LoadKind.BODIES:
+            found = self._loaded(load, headers)
+        elif selector is None:
+            found = self._unasked(load, headers)
+        else:
+            found = list(self._matching(load, headers, selector))
+        matches = self._queue.callbacks.matches
+        found += [
+            Found(position, cost_of(entry.message, entry.size), entry)
+            for position, entry in in_memory.items()
+            if position not in headers and (selector is None or matches(selector, entry.message))
+        ]
+        return sorted(found), through
+
+    def _page(self, level: int, after: int, limit: int, through: int) -> tuple[dict[int, Header], int]:
+        """The first headers of a level behind a position, and up to where these are all of them."""
+        base = level << LEVEL_SHIFT
+        page = self._store.page(self.number, number_of(after), limit, level=level)
+        if len(page) == limit:
+            through = min(through, base | page[-1].id)
+        return {base | header.id: header for header in page if base | header.id <= through}, through
 
     def _bodies(self, look: Look, headers: dict[int, Header]) -> dict[int, bytes]:
         """The bodies that belong to headers, by number, of those that are still there.
@@ -177,31 +196,6 @@ class PagedReader:
                 " without being settled; `multiqueue store check` looks for more"
             )
 
-    def _page(self, load: Load) -> tuple[list[Found], int]:
-        in_memory = _payloads(load)
-        page = self._store.page(self.number, number_of(load.after), load.limit, level=load.level)
-        base, through = load.level << LEVEL_SHIFT, load.through
-        if len(page) == load.limit:
-            through = min(through, base | page[-1].id)
-        headers = {base | header.id: header for header in page if base | header.id <= through}
-        selector = load.target.selector
-        if selector is None:
-            found = self._unasked(load, headers)
-        else:
-            found = list(self._matching(load, headers.items(), selector))
-        in_memory = {position: entry for position, entry in in_memory.items() if position <= through}
-        return sorted(found + self._found_in_memory(in_memory, headers, selector)), through
-
-    def _found_in_memory(
-        self, in_memory: dict[int, Entry], headers: Container[int], selector: Predicate | None
-    ) -> list[Found]:
-        """The wanted messages that the store did not have."""
-        return [
-            Found(position, cost_of(entry.message, entry.size), entry)
-            for position, entry in in_memory.items()
-            if position not in headers and (selector is None or self._queue.callbacks.matches(selector, entry.message))
-        ]
-
     def _unasked(self, load: Load, headers: dict[int, Header]) -> list[Found]:
         """All of a page, the first of them with their bodies, as far as there is room for these."""
         affordable: dict[int, Header] = {}
@@ -211,15 +205,12 @@ class PagedReader:
             if body_bytes < 0:
                 break
             affordable[position] = header
-        found = list(self._loaded(affordable, self._bodies(load, affordable)))
-        found += [
-            Found(position, _cost(header), None) for position, header in headers.items() if position not in affordable
-        ]
-        return found
+        others = [(position, header) for position, header in headers.items() if position not in affordable]
+        return self._loaded(load, affordable) + [Found(position, _cost(header), None) for position, header in others]
 
-    def _loaded(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[Found]:
-        for entry in self._entries(headers, bodies):
-            yield Found(entry.position, _cost(headers[entry.position]), entry)
+    def _loaded(self, look: Look, headers: dict[int, Header]) -> list[Found]:
+        entries = self._entries(headers, self._bodies(look, headers))
+        return [Found(entry.position, _cost(headers[entry.position]), entry) for entry in entries]
 
     def _entries(self, headers: dict[int, Header], bodies: dict[int, bytes]) -> Iterator[Entry]:
         for position, header in headers.items():
@@ -228,8 +219,8 @@ class PagedReader:
             if entry is not None:
                 yield entry
 
-    def _matching(self, look: Look, headers: Iterable[tuple[int, Header]], selector: Predicate) -> Iterator[Found]:
-        for position, header in headers:
+    def _matching(self, look: Look, headers: dict[int, Header], selector: Predicate) -> Iterator[Found]:
+        for position, header in headers.items():
             body: bytes | None = b""
             if not isinstance(selector, Selector):  # a predicate may look at it
                 body = self._bodies(look, {position: header}).get(header.id)
@@ -244,13 +235,11 @@ class PagedReader:
         found: dict[int, Header] = {}
         index = 0
         while index < len(positions):
-            level, number = positions[index] >> LEVEL_SHIFT, number_of(positions[index])
+            level = positions[index] >> LEVEL_SHIFT
             limit = len(positions) - index
             if positions[-1] - positions[index] > 4 * limit:
                 limit = min(limit, 8)  # far apart: what lies between is not wanted
-            page = self._store.page(self.number, number - 1, limit, level=level)
-            rows = {level << LEVEL_SHIFT | header.id: header for header in page}
-            end = level << LEVEL_SHIFT | page[-1].id if len(page) == limit else (level + 1 << LEVEL_SHIFT) - 1
+            rows, end = self._page(level, positions[index] - 1, limit, (level + 1 << LEVEL_SHIFT) - 1)
             while index < len(positions) and positions[index] <= end:
                 header = rows.get(positions[index])
                 if header is not None:
@@ -276,15 +265,13 @@ class PagedReader:
                     after = yield from self._one_page(level, after, end, bodies)
 
     def _one_page(self, level: int, after: int, end: int, bodies: bool) -> Generator[list[Entry], None, int]:
-        base, area = level << LEVEL_SHIFT, self._area
+        area = self._area
         with self._memory.looking(area) as look:
             with self._memory:
                 alone = area.unbacked.between(after, end, _PAGE)
                 here = {position: area.slots[position].payload for position in alone}
                 end = alone[-1] if len(alone) == _PAGE else end
-            page = self._store.page(self.number, number_of(after), _PAGE, level=level)
-            through = min(end, base | page[-1].id) if len(page) == _PAGE else end
-            headers = {base | header.id: header for header in page if base | header.id <= through}
+            headers, through = self._page(level, after, _PAGE, end)
             read = self._bodies(look, headers) if bodies else {}
             batch: list[Entry] = [
                 entry for position, entry in here.items() if position <= through and position not in headers

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from multiqueue.store import Level, StoreDamaged, StoreError
@@ -36,6 +37,7 @@ from .target_list import LEVEL_SHIFT
 from .writer import PagedWriter
 
 _SLICE: Final = 256  # entries that are adopted in one hold of the queue's lock: some 3 ms
+_PIECE: Final = 512  # rows of one submission where others wait meanwhile: some 5 ms
 _log = logging.getLogger("multiqueue.broker")
 
 
@@ -135,7 +137,9 @@ class Spill:
         if may_take_long():
             while self._adopt_some():
                 nap()
-            period.writer.write_out()
+            with suppress(StoreError):  # it stays in memory; a publisher of something that must be stored is told
+                for commit in period.writer.write_out():
+                    commit.wait()  # so this publisher does not outrun the store
             self._let_publishers_go_on()
             return
         with state.lock:
@@ -155,14 +159,16 @@ class Spill:
             if self._adopt_some():
                 return True
             period = self._period
-            is_under_way = period is not None and period.writer.write_some(self._written_some)
+            commit = None if period is None else next(period.writer.write_out(_PIECE), None)
+            if commit is not None:
+                commit.add_done_callback(self._written_some)
         except BaseException as error:
             self._let_publishers_go_on(is_done=True)  # it stays in memory
             if not isinstance(error, StoreError):
                 raise
             return False
-        if not is_under_way or not self._memory.writes_too_much:
-            self._let_publishers_go_on(is_done=not is_under_way)
+        if commit is None or not self._memory.writes_too_much:
+            self._let_publishers_go_on(is_done=commit is None)
         return False
 
     def _written_some(self, error: BaseException | None) -> None:

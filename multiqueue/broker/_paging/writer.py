@@ -31,7 +31,6 @@ from .reader import PagedReader, acting
 from .target_list import LEVEL_SHIFT, number_of
 
 _BATCH: Final = 1000  # rows of one submission
-_PIECE: Final = 512  # the same where others wait meanwhile: some 5 ms
 _SLICE: Final = 256  # messages that are purged, or known to be written, in one hold of the locks: a millisecond
 _SLICES_ON_THE_WAY: Final = 4  # to the store: some 20 ms that other commits wait
 
@@ -171,29 +170,17 @@ class PagedWriter:
 
     # -- writing out
 
-    def write_out(self) -> None:
-        """Give the store what is in memory alone, and wait until it has it: so this publisher does not outrun it."""
-        try:
-            while batch := self._begin():
-                commit = self._write_out(batch)
-                if commit is not None:
-                    commit.wait()
-        except StoreError:
-            pass  # it stays in memory; a publisher of something that must be stored is told
-
-    def write_some(self, then: Callable[[BaseException | None], object]) -> bool:
-        """Hand some of it in, and call `then` when it is committed or refused; False when all is on its way."""
-        while batch := self._begin(_PIECE):
+    def write_out(self, most: int = _BATCH) -> Iterator[Commit]:
+        """Hand in what is in memory alone, and not on its way already: the commit of one batch after the other."""
+        while True:
+            with self._memory as paging:
+                positions = paging.begin_writing_out(self._area, most)
+                batch = [self._area.slots[position].payload for position in positions]
+            if not batch:
+                return
             commit = self._write_out(batch)
             if commit is not None:
-                commit.add_done_callback(then)
-                return True
-        return False
-
-    def _begin(self, most: int = _BATCH) -> list[Entry]:
-        """Some that are in memory alone, and not on their way already."""
-        with self._memory as paging:
-            return [self._area.slots[position].payload for position in paging.begin_writing_out(self._area, most)]
+                yield commit
 
     def _write_out(self, batch: list[Entry]) -> Commit | None:
         entries: list[Entry] = []
@@ -218,7 +205,7 @@ class PagedWriter:
         """The row of an entry; None when no store can keep it, or it could not be loaded again."""
         rows, message = self._rows, entry.message
         host, body = rows.host, message.body
-        if not self._memory.is_loadable(entry.size):
+        if entry.size > self._memory.largest_body:
             return None
         try:
             properties = encode_message(message, None if entry.held_until is None else host.wall_time(entry.held_until))
