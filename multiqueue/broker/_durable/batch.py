@@ -70,12 +70,7 @@ class Submission:
         self._stored_form = _NOTHING
 
     def put(
-        self,
-        queue: BrokerQueue,
-        message: Message,
-        *,
-        immediate: bool = False,
-        like: Entry | None = None,
+        self, queue: BrokerQueue, message: Message, *, immediate: bool = False, like: Entry | None = None
     ) -> PutOutcome:
         """Put a message on a durable queue when this is committed; what the queue says to it is decided now.
 
@@ -125,7 +120,6 @@ class Submission:
             raise
 
     def delete(self, number: int) -> None:
-        """Delete a message when this is committed."""
         self.operations.append(Delete((number,)))
 
     def then(self, action: Callable[[], object], otherwise: Callable[[], object] | None = None) -> None:
@@ -168,7 +162,6 @@ class Submission:
             guarded(step.give_up)
 
     def go_on(self) -> None:
-        """It is committed: what follows, follows."""
         for step in self._steps:
             guarded(step.go_on)
 
@@ -185,7 +178,6 @@ class Submission:
             self.go_on()
 
     def failed(self, error: BaseException) -> None:
-        """The store has refused it, or is at its end."""
         if self._is_owed and isinstance(error, StoreFull):
             self._journal.owe(self.submit_again)
         else:

@@ -25,8 +25,6 @@ _ENUMS: Final[Mapping[str, type[Enum]]] = {"kind": QueueKind, "overflow": Overfl
 
 
 class KeptQueue(NamedTuple):
-    """A queue as it comes back."""
-
     name: str
     number: int
     settings: QueueSettings
@@ -61,17 +59,14 @@ def definition_of(declared: Declared) -> Define:
 
 
 def undefinition_of(declared: Declared) -> Undefine:
-    """The inverse of `definition_of`."""
     return Undefine(*_place_of(declared))
 
 
 def exchange_from(definition: Definition) -> Exchange:
-    """The exchange that was kept."""
     return Exchange(definition.key, durable=True, **_document_of(definition))
 
 
 def queue_from(definition: Definition) -> KeptQueue:
-    """The queue that was kept."""
     document = _document_of(definition)
     settings = _settings_in(document["settings"])
     return KeptQueue(definition.key, document["number"], settings, document["arguments"])

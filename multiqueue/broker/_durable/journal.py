@@ -21,16 +21,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from multiqueue.store import (
-    Commit,
-    Delete,
-    MessageStore,
-    Operation,
-    Put,
-    StoreClosed,
-    StoreError,
-    StoreFailed,
-)
+from multiqueue.store import Commit, Delete, MessageStore, Operation, Put, StoreClosed, StoreError, StoreFailed
 
 from .._base.message import MESSAGE_BYTES
 from .._base.ports import AT_ONCE, Kept
@@ -104,7 +95,6 @@ class Journal:
 
     @property
     def is_at_end(self) -> bool:
-        """True when the store failed or was closed."""
         return self._is_closed or self.failure is not None
 
     def check(self) -> None:

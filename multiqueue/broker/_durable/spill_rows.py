@@ -43,7 +43,6 @@ class SpillRows:
     _next_try: float = -math.inf  # on the clock
 
     def pager_of(self, queue: BrokerQueue) -> Spill:
-        """The part that lets a queue page."""
         return Spill(queue, self._memory, self.rows)
 
     def rows(self) -> QueueJournal | None:

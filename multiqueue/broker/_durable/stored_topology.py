@@ -19,15 +19,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
-from multiqueue.store import (
-    Commit,
-    Define,
-    Definition,
-    DropQueue,
-    Level,
-    Operation,
-    StoreFull,
-)
+from multiqueue.store import Commit, Define, Definition, DropQueue, Level, Operation, StoreFull
 
 from .._base.errors import PreconditionFailed
 from .._base.waits import here

@@ -265,11 +265,7 @@ class Declarations:
         self._bind(lambda: self.queue(queue, owner=owner), exchange, routing_key, arguments)
 
     def bind_exchange(
-        self,
-        destination: str,
-        source: str,
-        routing_key: str = "",
-        arguments: Mapping[str, object] | None = None,
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, object] | None = None
     ) -> None:
         """Let messages of `source` that match reach `destination`, another exchange. Raises as `bind_queue`."""
         self._refuse_default(destination)
@@ -310,11 +306,7 @@ class Declarations:
         return self._unbind(self._topology.find_queue(queue), exchange, routing_key, arguments, owner)
 
     def unbind_exchange(
-        self,
-        destination: str,
-        source: str,
-        routing_key: str = "",
-        arguments: Mapping[str, object] | None = None,
+        self, destination: str, source: str, routing_key: str = "", arguments: Mapping[str, object] | None = None
     ) -> bool:
         """Undo a `bind_exchange` with the same parts; False when there was no such binding."""
         return self._unbind(self._topology.find_exchange(destination), source, routing_key, arguments, None)

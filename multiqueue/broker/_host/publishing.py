@@ -212,10 +212,7 @@ class Publishing:
         return "; ".join(reasons)
 
     def wait_for_room(self, published: Published, timeout: float | None = None) -> bool:
-        """Block until the queues that a publish throttled have room; False when `timeout` seconds passed first.
-
-        In a callback it returns at once: the room may be for that very thread to make.
-        """
+        """As `Verbs.wait_for_room`."""
         if runs_callback():
             return not published.throttled
         deadline = None if timeout is None else time.monotonic() + timeout

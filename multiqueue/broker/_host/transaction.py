@@ -155,10 +155,7 @@ class Transaction:
         return self
 
     def __exit__(
-        self,
-        type: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
+        self, type: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if type is None:
             self.commit()

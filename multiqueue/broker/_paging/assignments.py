@@ -103,7 +103,6 @@ class Assignments:
         return share
 
     def clear(self) -> None:
-        """Forget them all: their area goes, and the lists with it."""
         self._readers.clear()
         self._shared.clear()
 

@@ -313,7 +313,6 @@ class PagingBudget:
         self.refer(target, slot)
 
     def refer(self, target: TargetList, slot: Slot) -> None:
-        """Count a direct reference, which stands before the mark."""
         target.direct += 1
         target.direct_bytes += slot.cost
         slot.direct += 1

@@ -43,7 +43,6 @@ class Coming:
         return len(self._entries)
 
     def has(self, entry: Entry) -> bool:
-        """True for an entry that was not adopted yet."""
         return self._entries.get(entry.position) is entry
 
     def goes_before(self, entry: Entry) -> bool:
@@ -52,7 +51,6 @@ class Coming:
         return first is None or (isinstance(entry.key, int) and isinstance(first.key, int) and entry.key < first.key)
 
     def add(self, entry: Entry) -> None:
-        """A new entry comes behind those of its level."""
         self._entries.add(entry)
         self._charge(_cost_of(entry))
 

@@ -283,7 +283,6 @@ class Paging(PagingMembers):
         self.want_if_low(target)
 
     def place(self, slot: Slot, payload: object) -> None:
-        """Take a payload into memory, for which there is room."""
         slot.payload = payload
         self.recharge(slot)
 

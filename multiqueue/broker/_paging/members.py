@@ -28,7 +28,6 @@ class PagingMembers(PagingBudget):
         self.deleting.update(dict.fromkeys(self.departed.copy(), area))
 
     def end_area(self, area: Area) -> None:
-        """A queue pages no longer."""
         left = [number for number, each in self.deleting.items() if each is area]
         self.departed.update(dict.fromkeys(left))
         for number in left:

@@ -140,7 +140,6 @@ class MemoryManager:
     # -- areas
 
     def open_area(self, area: Area, reader: AreaReader) -> None:
-        """Take a queue's area in."""
         with self as paging:
             paging.open_area(area)
             self._readers[area] = reader
@@ -407,14 +406,12 @@ class MemoryManager:
             self._on_the_way += cost
 
     def end_writing(self, cost: int) -> None:
-        """They are committed, or refused."""
         with self as paging:
             paging.charge(Account.WRITING, -cost)
             self._on_the_way -= cost
             self._progress.notify_all()
 
     def deleted(self, numbers: list[int]) -> None:
-        """The store has committed that messages are gone."""
         with self as paging:
             for number in numbers:
                 paging.deleted(number)

@@ -83,12 +83,7 @@ class PagedEntries(EntrySource):
     start: Position = -1
 
     def __init__(
-        self,
-        queue: QueueRules,
-        name: str,
-        memory: MemoryManager,
-        paged: PagedQueue,
-        own_rows: Rows | None,
+        self, queue: QueueRules, name: str, memory: MemoryManager, paged: PagedQueue, own_rows: Rows | None
     ) -> None:
         settings = queue.settings
         self._queue = queue

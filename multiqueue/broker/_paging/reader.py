@@ -136,7 +136,6 @@ class PagedReader:
     # -- loads
 
     def perform(self, load: Load) -> tuple[list[Found], int]:
-        """As `AreaReader.perform`."""
         in_memory = _payloads(load)
         if load.kind in (LoadKind.PAGE, LoadKind.HEAD):
             headers, through = self._page(load.level, load.after, load.limit, load.through)
@@ -289,7 +288,6 @@ class PagedReader:
         return through  # for the next page, which begins behind it
 
     def expire(self, position: int) -> bool:
-        """Drop one message that is past its time; False when somebody has it, or it is gone."""
         with self._queue.state.pinned(), self._memory.looking(self._area) as look:
             try:
                 headers = self._headers([position])

@@ -78,7 +78,6 @@ def _one_of(choices: Mapping[str, _T]) -> Callable[[object], _T]:
 
 
 def _kind(value: object) -> QueueKind | str:
-    """A kind of queue by its name."""
     known = known_queue_kinds()
     if not isinstance(value, str) or value not in known:
         raise _Unfit(f"{value!r} is not registered; known are {', '.join(known)}")
@@ -258,7 +257,6 @@ def selector_argument(where: str, arguments: Mapping[str, object]) -> Selector |
 
 
 def alternate_exchange(exchange: str, arguments: Mapping[str, object]) -> str | None:
-    """The name of the alternate exchange in an exchange's arguments."""
     if ALTERNATE_EXCHANGE not in arguments:
         return None
     return _converted(exchange, ALTERNATE_EXCHANGE, _text, arguments[ALTERNATE_EXCHANGE])
@@ -295,10 +293,7 @@ def assert_same(what: str, name: str, received: object, current: object) -> None
 
 
 def assert_same_arguments(
-    what: str,
-    received: Mapping[str, object],
-    current: Mapping[str, object],
-    names: Iterable[str] = tuple(_ARGUMENTS),
+    what: str, received: Mapping[str, object], current: Mapping[str, object], names: Iterable[str] = tuple(_ARGUMENTS)
 ) -> None:
     """Refuse arguments that differ in one of the names, by default those that a queue knows."""
     for name in names:
@@ -309,7 +304,6 @@ def assert_same_arguments(
 
 
 def assert_same_settings(what: str, received: QueueSettings, current: QueueSettings) -> None:
-    """Refuse settings that differ."""
     for field in fields(QueueSettings):
         mine, other = getattr(received, field.name), getattr(current, field.name)
         if mine != other:

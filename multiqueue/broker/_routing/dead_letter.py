@@ -31,13 +31,7 @@ def deaths_of(message: Message) -> list[Mapping[str, object]]:
 
 
 def dead_letter(
-    message: Message,
-    *,
-    queue: str,
-    reason: DeadLetterReason,
-    exchange: str,
-    routing_key: str | None,
-    now: datetime,
+    message: Message, *, queue: str, reason: DeadLetterReason, exchange: str, routing_key: str | None, now: datetime
 ) -> Message:
     """The message as it goes on from `queue` to `exchange`; without `routing_key` it keeps its own keys."""
     headers = _with_death(message, queue, reason.value, now)

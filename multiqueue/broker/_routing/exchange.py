@@ -166,7 +166,6 @@ def _with_any_words(nodes: list[_Node]) -> list[_Node]:
 
 
 def words_of(routing_key: str) -> list[str]:
-    """The words of a routing key or a pattern."""
     return routing_key.split(".") if routing_key else []
 
 

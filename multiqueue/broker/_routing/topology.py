@@ -134,7 +134,6 @@ class Topology:
             return found or binding
 
     def is_bound(self, source: Exchange, identity: Hashable) -> bool:
-        """Whether there is this binding now."""
         with self._lock:
             return identity in source.bindings
 

@@ -189,9 +189,4 @@ def _divided(dividend: float, divisor: float) -> float:
     return dividend / divisor
 
 
-_ARITHMETIC: dict[str, Callable[..., float]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": _divided,
-}
+_ARITHMETIC: dict[str, Callable[..., float]] = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": _divided}
