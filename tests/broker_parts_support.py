@@ -26,7 +26,7 @@ from multiqueue.broker._durable.definitions import definition_of as definition_o
 from multiqueue.broker._durable.definitions import queue_from as queue_from
 from multiqueue.broker._durable.journal import Journal as Journal
 from multiqueue.broker._paging import budget as budget
-from multiqueue.broker._paging import members as members
+from multiqueue.broker._paging import lists as lists
 from multiqueue.broker._paging import spill as spill
 from multiqueue.broker._paging.lists import Paging as Paging
 from multiqueue.broker._paging.loads import HEADER_BYTES as HEADER_BYTES

@@ -21,7 +21,7 @@ from broker_parts_support import (
     Share,
     TargetList,
     budget,
-    members,
+    lists,
 )
 
 from multiqueue.broker import ConsumerNotAdmitted
@@ -457,11 +457,11 @@ def random_history(seed: int, steps: int = 150, levels: int = 1) -> None:
 def slices_of(size: int) -> Iterator[None]:
     """A block in which a list that has left lets go of so many messages at once."""
     before = budget.SLICE
-    budget.SLICE = members.SLICE = size  # type: ignore[misc]
+    budget.SLICE = lists.SLICE = size  # type: ignore[misc]
     try:
         yield
     finally:
-        budget.SLICE = members.SLICE = before  # type: ignore[misc]
+        budget.SLICE = lists.SLICE = before  # type: ignore[misc]
 
 
 def _random_history(random_: random.Random, steps: int, levels: int) -> None:
