@@ -22,6 +22,8 @@ from .target_list import LEVEL_SHIFT, NUMBER_MASK, Account, Area, Look, Share, S
 class Paging(PagingBudget):
     """Lists, caches and accounts of one virtual host."""
 
+    unused: int  # of the budget
+
     # -- areas
 
     def open_area(self, area: Area) -> None:
