@@ -19,7 +19,6 @@ from weakref import WeakKeyDictionary
 from .._base.settings import parse_address, settings_for
 from .._link.wire_link import open_wire
 from .connection import Connection
-from .recovery import begin_recovery
 
 
 def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
@@ -46,7 +45,7 @@ def connect(target: str | Iterable[str] | Any, **options: Any) -> Connection:
     else:
         address = parse_address(target)
         settings = settings_for(address, options)
-        made = Connection(lambda listener: open_wire(address, settings, listener), settings, begin_recovery)
+        made = Connection(lambda listener: open_wire(address, settings, listener), settings)
     close_at_exit(made.open())
     return made
 

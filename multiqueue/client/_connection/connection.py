@@ -4,8 +4,12 @@ State       `_lock` guards all fields that change. States are those of `states`.
 Lock order  `_lock` -> the lock of the pool's multi-queue, when a channel is made. Otherwise not
             held while a channel, the link or the pool is called.
 Waiting     `_ended` is set when the last link is gone for good; `_changed` is notified at every change of state.
-Who runs    `arrived` and `lost` on the reader thread; recovery on a thread of its own; everything else on any.
+Who runs    `arrived` and `lost` on the reader thread; `_recover`, `_restore` and what they call on the thread of
+            recovery; everything else on any.
 Membership  A channel leaves `_channels` when it has finished. Its number is used again, the lowest first.
+Recovery    The order, and what is published again, is promise 9 of docs/design/client.md. What cannot be restored is
+            logged and costs nothing else. A link that is lost meanwhile begins it anew.
+Source      AutorecoveringConnection of RabbitMQ's Java client, for recovery.
 """
 
 from __future__ import annotations
@@ -21,13 +25,13 @@ from typing import Any, Self
 from pamqp import commands
 
 from ...amqp.wire import shortened
-from .._base.errors import ConnectionClosed, ConnectionInterrupted, TooManyChannels
+from .._base.errors import ClientError, ConnectionClosed, ConnectionInterrupted, TooManyChannels
 from .._base.ports import Closing
 from .._base.settings import Settings
 from .._base.states import ENDING, ConnectionStatistics, Happening, State, after
 from .._channel.channel import Channel
 from .._channel.inbound import Inbound
-from .._channel.recorded_topology import RecordedTopology
+from .._channel.recorded_topology import Declaration, RecordedTopology
 from .._dispatch.callbacks import Callbacks
 from .._dispatch.receive_buffer import ReceiveBuffer
 from .._link.link import Event, Link, Listener
@@ -42,20 +46,15 @@ _RECOVERABLE = (0, 320, 541)
 
 
 class Connection(Closing):
-    """A connection to a broker; made by `connect`. Every method may be called from any thread.
+    """A connection to a broker; made by `connect`. Every method may be called from any thread."""
 
-    `recover(connection)` begins the recovery of a link that was lost, and does not wait for it.
-    """
-
-    def __init__(
-        self, connector: Connector, settings: Settings, recover: Callable[[Connection], object] = lambda _: None
-    ) -> None:
+    def __init__(self, connector: Connector, settings: Settings) -> None:
         self.settings = settings
         self.name: str = settings.name
+        self._log = logging.LoggerAdapter(_log, {"connection": repr(self)})
         self.receive_buffer: ReceiveBuffer = ReceiveBuffer(settings.buffer_bytes, settings.name)
         self.topology: RecordedTopology = RecordedTopology()
         self._connector = connector
-        self._recover = recover
         self.callbacks: Callbacks = Callbacks(settings, self._executor_broke)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -71,6 +70,7 @@ class Connection(Closing):
         self._next_number = 1
         self._blocked: tuple[str, float] | None = None  # why, and since when
         self._recoveries = 0
+        self._scratch: Channel | None = None  # recovery's, to declare on
 
     def open(self) -> Self:
         """Connect, for the first time: tried once."""
@@ -80,8 +80,8 @@ class Connection(Closing):
             self._finish(None)
             self.callbacks.leave()
             raise
-        self.adopt(link)
-        self.opened()
+        self._adopt(link)
+        self._opened()
         return self
 
     # ---- channels -----------------------------------------------------------------------------------------------
@@ -197,22 +197,36 @@ class Connection(Closing):
         for channel in channels:
             channel.interrupted(link, interruption, keep_unconfirmed=self.settings.republish)
         if begins:
-            _log.warning("%s; recovering", error, extra={"connection": repr(self)})
+            self._log.warning("%s; recovering", error)
             self._tell(self.settings.on_interrupted, error)
-            self._recover(self)
+            threading.Thread(target=self._recover, name=f"{self.name}-recovery", daemon=True).start()
 
     def _is_recoverable_locked(self, error: Exception) -> bool:
         if not self.settings.recover or self._state not in (State.OPEN, State.INTERRUPTED):
             return False
         return getattr(error, "reply_code", 0) in _RECOVERABLE
 
-    # ---- recovery (on its own thread) -----------------------------------------------------------------------------
+    # ---- recovery ---------------------------------------------------------------------------------------------------
 
-    def connect_again(self) -> Link:
-        """Another link, not adopted yet. Raises as `connect`."""
-        return self._connector(self)
+    def _recover(self) -> None:
+        """Try until the connection is as it was, or is closed."""
+        while not self._wait_until_closing(self.settings.recovery_interval):
+            try:
+                link = self._connector(self)
+            except ClientError as error:
+                self._log.warning("%r: %s; trying again", self, error)
+                continue
+            except Exception as error:  # noqa: BLE001  # no error here gives the connection up
+                self._log.error("%r: connecting failed; trying again", self, exc_info=error)
+                continue
+            if not self._adopt(link) or self._restore(link):
+                return
 
-    def adopt(self, link: Link) -> bool:
+    def _wait_until_closing(self, timeout: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: self._state in ENDING, timeout)
+
+    def _adopt(self, link: Link) -> bool:
         """Make a link ours and start it; False when the connection was closed meanwhile."""
         with self._lock:
             wanted = self._state in (State.OPENING, State.INTERRUPTED)
@@ -223,16 +237,72 @@ class Connection(Closing):
             link.end(ConnectionClosed(f"{self!r} was closed here"))
         return wanted
 
-    def scratch_channel(self, link: Link) -> Channel:
-        """A channel for recovery itself."""
-        return self._new_channel(link)[0]
-
-    def channels_to_recover(self) -> list[Channel]:
-        """Those that were open when the link was lost, and have not been closed since."""
+    def _restore(self, link: Link) -> bool:
+        """Whether recovery is over: everything is as it was, or the connection is closed."""
+        self._drop_scratch()
         with self._lock:
-            return [channel for channel in self._channels.values() if channel.state is State.INTERRUPTED]
+            channels = [channel for channel in self._channels.values() if channel.state is State.INTERRUPTED]
+        try:
+            for channel in channels:
+                self._restore_channel(channel, lambda channel: channel.open_on(link))
+            self._restore_topology(link)
+            for channel in channels:
+                self._restore_channel(channel, lambda channel: channel.resume_consumers(link))
+            messages = sum(channel.republish(link) for channel in channels if channel.state is State.INTERRUPTED)
+        except ConnectionClosed as error:
+            self._log.warning("%s; beginning anew", error)
+            link.end(error)  # or a live one would be forgotten, with what the server keeps for it
+            return False
+        except Exception as error:  # noqa: BLE001  # a defect of ours must not leave half a connection
+            self._log.error("%r: recovery failed; beginning anew", self, exc_info=error)
+            link.end(ConnectionClosed(f"recovery failed: {error!r}"))
+            link.join(None)
+            return False
+        if not self._opened(link):
+            return self.is_closed
+        for channel in channels:
+            channel.opened(link)
+        self._log.info("%r is recovered: %d channels, %d messages published again", self, len(channels), messages)
+        if self.settings.on_recovered is not None:
+            self.callbacks.dispatch(self.settings.on_recovered, self)
+        return True
 
-    def opened(self, link: Link | None = None) -> bool:
+    def _restore_channel(self, channel: Channel, step: Callable[[Channel], object]) -> None:
+        """A step for one channel. What the server refuses costs that channel alone."""
+        if channel.state is not State.INTERRUPTED:
+            return  # closed meanwhile, or by the step before
+        try:
+            step(channel)
+        except ConnectionClosed:
+            raise
+        except ClientError as error:
+            if getattr(error, "reply_code", 0) != 200:  # else it was closed by the application meanwhile
+                self._log.error("%r could not be restored: %s", channel, error)
+
+    def _restore_topology(self, link: Link) -> None:
+        for declaration, error in self.topology.replay(lambda declaration: self._declare(link, declaration)):
+            if isinstance(error, ConnectionClosed):
+                raise error
+            self._log.error("%r: could not restore %s: %s", self, declaration, error)
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+
+    def _declare(self, link: Link, declaration: Declaration) -> str:
+        if self._scratch is None or self._scratch.state is not State.OPEN:
+            self._drop_scratch()
+            self._scratch = self._new_channel(link)[0]
+            self._scratch.open_on(link)
+        answer = self._scratch.call_on(link, declaration.method, declaration.fields)
+        return str(getattr(answer, "queue", ""))
+
+    def _drop_scratch(self) -> None:
+        """The channel that we declared on was closed, or its link is gone; no other thread ends it."""
+        if self._scratch is not None:
+            self._scratch.finish(None)
+            self._scratch = None
+
+    def _opened(self, link: Link | None = None) -> bool:
         """The link is ready for everybody; False when it was lost, or the connection closed, meanwhile."""
         with self._lock:
             if self._link is None or (link is not None and self._link is not link) or self._state in ENDING:
@@ -248,17 +318,6 @@ class Connection(Closing):
         with self._changed:
             self._changed.wait_for(lambda: self._state not in (State.OPENING, State.INTERRUPTED), timeout)
             return self._state is State.OPEN
-
-    def wait_until_closing(self, timeout: float) -> bool:
-        """Block recovery for `timeout` seconds; True when the connection is to be closed."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._state in ENDING, timeout)
-
-    def tell_recovered(self) -> None:
-        """Recovery is done."""
-        handler = self.settings.on_recovered
-        if handler is not None:
-            self.callbacks.dispatch(handler, self)
 
     # ---- the end --------------------------------------------------------------------------------------------------
 
