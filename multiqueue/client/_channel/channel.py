@@ -34,7 +34,6 @@ from .inbound import Inbound, MessageCallback
 from .lifecycle import Lifecycle
 from .publishing import Confirm, Publication, Publishing, encoded
 from .recorded_topology import RecordedTopology
-from .rpc import Rpc
 from .settlements import DeliveryTags
 
 _log = logging.getLogger("multiqueue.client")
@@ -92,12 +91,11 @@ class Channel(Closing):
         self._log = logging.LoggerAdapter(_log, {"connection": repr(connection)})
         settings, buffer = connection.settings, connection.receive_buffer
         self._current_name = connection.topology.current_name
-        self._life = life = Lifecycle(repr(self), number, settings.recover)
+        self._life = life = Lifecycle(repr(self), number, settings.recover, buffer, settings.call_timeout, self.abort)
         self._tags = tags = DeliveryTags()
-        self._rpc = Rpc(life, buffer, settings.call_timeout, self.abort)
         self._publishing = Publishing(life, buffer, lambda: connection.blocked_reason)
         self.inbound: Inbound = Inbound(self, life, tags, connection.callbacks, buffer, connection.to_flush)
-        self._consumers = Consumers(life, self._rpc, tags, self.inbound, buffer, self._current_name)
+        self._consumers = Consumers(life, tags, self.inbound, buffer, self._current_name)
         self._qos: dict[bool, int] = {}  # the prefetch count, by whether it holds for the channel as a whole
         self.on_returned: Callable[[Returned], object] | None = None
         self.on_closed: OnEnded | None = None
@@ -120,7 +118,7 @@ class Channel(Closing):
             CallTimeout: no answer in `timeout` seconds; the channel is closed.
             ChannelClosed, ConnectionClosed: it is, or was closed before the answer; with the server's code and text.
         """
-        return self._rpc.do(method, fields, timeout=timeout)
+        return self._life.call(method, fields, timeout=timeout)
 
     # ---- exchanges, queues and bindings: made again after a recovery ------------------------------------------------
 
@@ -264,7 +262,7 @@ class Channel(Closing):
 
     def _select_confirms(self, link: Link | None) -> None:
         begin = self._publishing.begin_confirms_locked
-        self._rpc.do(commands.Confirm.Select, {}, link=link, sent_locked=begin)
+        self._life.call(commands.Confirm.Select, {}, link=link, sent_locked=begin)
 
     def wait_for_confirms(self, timeout: float | None = None) -> bool:
         """Block until the server has answered for all that was published; False if it could not take one of them.
@@ -341,13 +339,13 @@ class Channel(Closing):
             names = (method.exchange, method.routing_key)
             return Message(self, event.body, event.properties, *names, tag, "", method.redelivered, auto_ack)
 
-        message: Message | None = self._rpc.do(commands.Basic.Get, fields, answered_locked=got_locked)
+        message: Message | None = self._life.call(commands.Basic.Get, fields, answered_locked=got_locked)
         return message
 
     def basic_recover(self) -> None:
         """Give back everything that is unsettled, to its place."""
         forget = self._tags.clear  # what follows is delivered anew
-        self._rpc.do(commands.Basic.Recover, {"requeue": True}, answered_locked=lambda event: forget())
+        self._life.call(commands.Basic.Recover, {"requeue": True}, answered_locked=lambda event: forget())
 
     # ---- settling ---------------------------------------------------------------------------------------------------
 
@@ -388,7 +386,7 @@ class Channel(Closing):
         self._select_transactions(None)
 
     def _select_transactions(self, link: Link | None) -> None:
-        self._rpc.do(commands.Tx.Select, {}, link=link, sent_locked=self._tags.begin_transactions)
+        self._life.call(commands.Tx.Select, {}, link=link, sent_locked=self._tags.begin_transactions)
 
     def tx_commit(self) -> None:
         """Do what was published and settled since the last time, all of it."""
@@ -402,13 +400,13 @@ class Channel(Closing):
         def ended(event: Event) -> None:
             self._tags.transaction_ended(is_done=is_done)
 
-        self._rpc.do(method, {}, sent_locked=self._tags.end_transaction, answered_locked=ended)
+        self._life.call(method, {}, sent_locked=self._tags.end_transaction, answered_locked=ended)
 
     # ---- the server's methods (on the reader thread) ----------------------------------------------------------------
 
     def arrived(self, event: Event) -> None:
         """A method of the server's, with its content."""
-        self._handlers.get(type(event.method), self._rpc.answered)(event)
+        self._handlers.get(type(event.method), self._life.answered)(event)
 
     def _returned(self, event: Event) -> None:
         method: Return = event.method
@@ -448,7 +446,7 @@ class Channel(Closing):
 
     def call_on(self, link: Link, method: type[Any], fields: Mapping[str, Any]) -> Any:
         """A call on a link that is being made."""
-        return self._rpc.do(method, fields, link=link)
+        return self._life.call(method, fields, link=link)
 
     def opened(self, link: Link) -> bool:
         """Recovery is done with it: open for everybody. False when it ended, or the link was lost, meanwhile."""
@@ -472,7 +470,7 @@ class Channel(Closing):
                 return
             life.step_locked(Happening.CLOSE)
             life.error = error = ChannelClosed(f"{self!r} was closed here: {reply_text}", reply_code=reply_code)
-            call = self._rpc.take_locked()
+            call = life.take_call_locked()
             fields = {"reply_code": reply_code, "reply_text": shortened(reply_text), "class_id": 0, "method_id": 0}
             life.send_locked(commands.Channel.Close, **fields)
             has_link = life.link is not None
@@ -503,7 +501,7 @@ class Channel(Closing):
             life.step_locked(Happening.ENDED)
             life.error = why = error or life.error or ChannelClosed(f"{self!r} was closed with its connection")
             life.link = None
-            call = self._rpc.take_locked()
+            call = life.take_call_locked()
             consumers = self._consumers.take_locked()
             unconfirmed = self._publishing.take_unconfirmed_locked()
             self._tags.clear()
@@ -531,7 +529,7 @@ class Channel(Closing):
                 self._tags.renew()
                 self._publishing.renew_flow_locked()
             life.link = None
-            call = self._rpc.take_locked()
+            call = life.take_call_locked()
             unconfirmed = [] if keep_unconfirmed else self._publishing.take_unconfirmed_locked()
         if call is not None:
             call.end(error)
@@ -572,7 +570,7 @@ class Channel(Closing):
         life = self._life
         with life.lock:
             assert life.state is not State.OPEN or life.link is not None
-            assert life.state is not State.CLOSED or not (self._consumers or self._tags or self._rpc.is_busy)
+            assert life.state is not State.CLOSED or not (self._consumers or self._tags or life.is_calling)
             self._tags.check_invariants()
             assert self.inbound.queued >= 0, self.inbound.queued
             self._publishing.check_invariants_locked()

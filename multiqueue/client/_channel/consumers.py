@@ -27,7 +27,6 @@ from .._dispatch.receive_buffer import ReceiveBuffer
 from .._link.link import Event, Link
 from .inbound import Inbound, MessageCallback
 from .lifecycle import Lifecycle
-from .rpc import Rpc
 from .settlements import DeliveryTags
 
 
@@ -152,7 +151,6 @@ class Consumers:
     """The consumers of one channel. `current_name(queue)` is the name that a queue has now, after recoveries."""
 
     _life: Lifecycle
-    _rpc: Rpc
     _tags: DeliveryTags
     _inbound: Inbound
     _receive_buffer: ReceiveBuffer
@@ -193,10 +191,10 @@ class Consumers:
             "exclusive": request.exclusive,
             "arguments": dict(request.arguments),
         }
-        self._rpc.do(commands.Basic.Consume, fields, link=link)
+        self._life.call(commands.Basic.Consume, fields, link=link)
 
     def cancel(self, consumer_tag: str) -> None:
-        self._rpc.do(commands.Basic.Cancel, {"consumer_tag": consumer_tag})
+        self._life.call(commands.Basic.Cancel, {"consumer_tag": consumer_tag})
 
     def cancel_inbox(self, inbox: Inbox) -> None:
         with self._life.lock:
@@ -238,7 +236,7 @@ class Consumers:
 
     def cancel_answered(self, event: Event) -> None:
         self._end(event.method.consumer_tag, None)
-        self._rpc.answered(event)
+        self._life.answered(event)
 
     def cancelled(self, event: Event) -> None:
         tag = event.method.consumer_tag

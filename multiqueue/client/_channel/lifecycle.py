@@ -1,38 +1,88 @@
-"""The state of a channel, the link it uses now, and the lock that all its parts share.
+"""The state of a channel, the link it uses now, the call that is under way, and the lock that all its parts share.
 
-State       `lock` guards all fields, and those that the other parts of the channel say it guards.
-Lock order  The turn of `rpc` -> `lock` -> outbox lock, or the locks of the work pool's multi-queue. `lock` is held
-            while frames are appended, so that confirms and calls are counted in the order of the wire, and while
-            deliveries are handed on, so that the end of a consumer comes behind them; neither waits for anything.
+State       `lock` guards all fields, and those that the other parts of the channel say it guards. `_turn` is held by
+            the thread whose call is under way. The result and the error of a call are written before its gate is
+            released, and read after the caller has passed the gate.
+Lock order  `_turn` -> `lock` -> outbox lock, or the locks of the work pool's multi-queue. `lock` is held while frames
+            are appended, so that confirms and calls are counted in the order of the wire, and while deliveries are
+            handed on, so that the end of a consumer comes behind them; neither waits for anything.
 Waiting     `ended` is set when the channel has finished. `changed` is notified at every change of state, when the last
-            unconfirmed message is answered for, and when the server lets the flow go on.
+            unconfirmed message is answered for, and when the server lets the flow go on. A caller waits for its turn,
+            then at the gate of its call. The thread that took the call out of `_call` opens the gate.
+Who runs    `answered` on the reader thread; the rest on any.
 """
 
 from __future__ import annotations
 
 import copy
+import logging
 import threading
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
-from .._base.errors import ChannelClosed, ConnectionClosed, ConnectionInterrupted
+from pamqp import commands
+
+from ...amqp.wire import GetOk
+from .._base.errors import CallTimeout, ChannelClosed, ConnectionClosed, ConnectionInterrupted
 from .._base.states import ENDING, Happening, State, after
-from .._link.link import Link
+from .._dispatch.receive_buffer import ReceiveBuffer
+from .._link.link import Event, Link
+
+_log = logging.getLogger("multiqueue.client")
+
+
+@dataclass(eq=False, repr=False, slots=True)
+class Call:
+    """One call of `method`, from the moment when it is sent."""
+
+    method: Any
+    answered_locked: Callable[[Event], Any] | None
+    result: Any = None
+    error: Exception | None = None
+    _gate: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._gate.acquire()
+
+    def end(self, error: Exception | None = None) -> None:
+        self.error = error
+        self._gate.release()
+
+    def wait(self, timeout: float) -> bool:
+        return self._gate.acquire(timeout=max(timeout, 0.0))
+
+
+@cache
+def _answers_to(method: Any) -> tuple[type[Any], ...]:
+    """The methods that can answer one: those of pamqp, but for the hot one."""
+    names = [name.split(".") for name in method.valid_responses]
+    return tuple(GetOk if name == "GetOk" else getattr(getattr(commands, group), name) for group, name in names)
 
 
 @dataclass(eq=False, repr=False)
 class Lifecycle:
-    """The state that the parts of one channel share. `recovers` says whether a connection that is lost comes back."""
+    """The state that the parts of one channel share.
+
+    `recovers` says whether a connection that is lost comes back; `abort(reply_code, reply_text)` closes the channel.
+    """
 
     label: str
     number: int
     _recovers: bool
+    _receive_buffer: ReceiveBuffer
+    _call_timeout: float
+    _abort: Callable[[int, str], object]
     lock: threading.Lock = field(default_factory=threading.Lock)
     ended: threading.Event = field(default_factory=threading.Event)
     state: State = State.OPENING
     # Invariant: not None while the state is OPEN; None while INTERRUPTED, until recovery has reopened the channel.
     link: Link | None = None
     error: Exception | None = None  # why it ends
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _call: Call | None = None
 
     def __post_init__(self) -> None:
         self.changed: threading.Condition = threading.Condition(self.lock)
@@ -82,3 +132,88 @@ class Lifecycle:
                 return False
             self.step_locked(Happening.OPENED)
             return True
+
+    def call(
+        self,
+        method: type[Any],
+        fields: Mapping[str, Any],
+        *,
+        link: Link | None = None,
+        timeout: float | None = None,
+        sent_locked: Callable[[], object] | None = None,
+        answered_locked: Callable[[Event], Any] | None = None,
+    ) -> Any:
+        """Call a method on a `link` that is being made, or on the open channel's; returns the method that answers.
+
+        `sent_locked()` is called when it was sent; `answered_locked(event)` when it is answered, for another result.
+
+        Raises:
+            CallTimeout: no answer in `timeout` seconds; the channel is closed.
+            ChannelClosed, ConnectionClosed: it is, or was closed before the answer; with the server's code and text.
+        """
+        limit = self._call_timeout if timeout is None else timeout
+        deadline = time.monotonic() + limit
+        if not self._turn.acquire(timeout=limit):
+            raise CallTimeout(
+                f"{self.label}: another thread's call has been under way for {limit:g} s; nothing was sent"
+            )
+        try:
+            call = Call(method, answered_locked)
+            with self.lock:
+                to = self.link_locked() if link is None else self.new_link_locked(link)
+                if not to.send(self.number, method, **fields):
+                    if link is not None:
+                        self.link = None  # nothing can be sent on it; it does not become ours
+                    raise self.lost()  # the link had ended before: it tells us nothing any more
+                self._call = call  # the answer cannot overtake us: the reader needs the lock, and so does a loss
+                if sent_locked is not None:
+                    sent_locked()
+            self._wait_for(call, deadline, f"{method.name} was not answered within {limit:g} s")
+        finally:
+            self._turn.release()
+        return call.result
+
+    def _wait_for(self, call: Call, deadline: float, complaint: str) -> None:
+        try:
+            with self._receive_buffer.answer_wanted():
+                in_time = call.wait(deadline - time.monotonic())
+        except BaseException:  # an interrupted call is as dangerous as one that timed out
+            self._give_up(call, "a call was interrupted")
+            raise
+        if not in_time and self._give_up(call, complaint):
+            raise CallTimeout(f"{self.label}: {complaint}; the channel was closed")
+        if call.error is not None:
+            raise copy.copy(call.error)
+
+    def _give_up(self, call: Call, complaint: str) -> bool:
+        """Close the channel (docs/decisions/0825); False when the answer came at the last moment."""
+        with self.lock:
+            if self._call is not call:
+                return False
+            self._call = None
+        self._abort(541, complaint)
+        return True
+
+    def answered(self, event: Event) -> None:
+        """A method that answers a call, if one is under way that expects it."""
+        with self.lock:
+            call = self._call
+            if call is None or not isinstance(event.method, _answers_to(call.method)):
+                call = None
+            else:
+                self._call = None
+                call.result = event.method if call.answered_locked is None else call.answered_locked(event)
+        if call is None:
+            label, method = self.label, type(event.method).__name__
+            _log.warning("%s: %s answers no call; ignored", label, method, extra={"connection": label})
+        else:
+            call.end()
+
+    def take_call_locked(self) -> Call | None:
+        """The call that is under way; the caller ends it after the lock."""
+        call, self._call = self._call, None
+        return call
+
+    @property
+    def is_calling(self) -> bool:
+        return self._call is not None
