@@ -5,8 +5,7 @@ Promise     A password is kept as a scrypt hash, and compared in constant time. 
 Kept        Users that were made or changed while the server ran are in `users.json` in the data directory. A change
             that was answered is in the file, whole, after any crash. A file that cannot be read is an error.
 State       `_lock`, a leaf, guards the passwords that were found right and wrong: docs/decisions/0881. The users are
-            one dictionary that is replaced, never changed, by one thread at a time (`_changing`), the file of users
-            too.
+            one dictionary that is replaced, never changed, under the lock of `Access`, the file of users too.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -189,7 +189,7 @@ class Access:
         self._fixed = {user.name: user for user in fixed}
         self._users = {user.name: user for user in users} | self._fixed
         self._keep = keep
-        self._changing = threading.Lock()
+        self._lock = threading.Lock()
 
     def users(self) -> list[User]:
         """All users, by name."""
@@ -202,24 +202,20 @@ class Access:
             FixedUser: the configuration file names it.
             OSError: it cannot be kept; nothing was changed.
         """
-        with self._changing:
-            self._check_changeable(user.name)
-            self._replace({**self._users, user.name: user})
+        with self._changing(user.name) as users:
+            users[user.name] = user
 
     def remove(self, name: str) -> None:
         """Refuse this name from now on; connections that are open stay. Raises as `put`."""
-        with self._changing:
-            self._check_changeable(name)
-            self._replace({each: user for each, user in self._users.items() if each != name})
+        with self._changing(name) as users:
+            users.pop(name, None)
 
     def permit(self, name: str, host: str, permissions: Permissions | None) -> None:
         """Say what a user may do in a virtual host from now on; None for nothing. Raises as `put`, and KeyError."""
-        with self._changing:
-            self._check_changeable(name)
-            user = self._users[name]
-            others = {each: allowed for each, allowed in user.permissions.items() if each != host}
-            allowed = others if permissions is None else {**others, host: permissions}
-            self._replace({**self._users, name: replace(user, permissions=allowed)})
+        with self._changing(name) as users:
+            user = users[name] = _without(host, users[name])
+            if permissions is not None:
+                users[name] = replace(user, permissions={**user.permissions, host: permissions})
 
     def forget_virtual_host(self, host: str) -> None:
         """A virtual host is deleted: no user has permissions in it any more, but by the configuration.
@@ -227,25 +223,22 @@ class Access:
         Raises:
             OSError: it cannot be kept; nothing was changed.
         """
-        with self._changing:
-            users = {
-                name: user
-                if name in self._fixed
-                else replace(user, permissions={at: may for at, may in user.permissions.items() if at != host})
-                for name, user in self._users.items()
-            }
-            if users != self._users:
-                self._replace(users)
+        with self._changing() as users:
+            for name in users.keys() - self._fixed.keys():
+                users[name] = _without(host, users[name])
 
-    def _check_changeable(self, name: str) -> None:
+    @contextmanager
+    def _changing(self, name: str | None = None) -> Iterator[dict[str, User]]:
+        """The users, to be changed in the block; then they are kept, and everybody sees them: what was answered
+        survives. Raises FixedUser: the user of this name cannot be changed."""
         if name in self._fixed:
             raise FixedUser(f"user '{name}' is in the configuration of the server; change it there")
-
-    def _replace(self, users: dict[str, User]) -> None:
-        """Keep the users, then let everybody see them: what was answered survives."""
-        if self._keep is not None:
-            self._keep([users[name] for name in sorted(users) if name not in self._fixed])
-        self._users = users
+        with self._lock:
+            users = dict(self._users)
+            yield users
+            if self._keep is not None and users != self._users:
+                self._keep([users[name] for name in sorted(users) if name not in self._fixed])
+            self._users = users
 
     def user(self, name: str) -> User | None:
         """The user of this name."""
@@ -281,6 +274,10 @@ class Access:
         else:
             _remember(_wrong, digest, b"")
         return is_right
+
+
+def _without(host: str, user: User) -> User:
+    return replace(user, permissions={each: may for each, may in user.permissions.items() if each != host})
 
 
 class Rights:
@@ -342,7 +339,10 @@ class UsersFile:
 
     def save(self, users: Iterable[User]) -> None:
         """Replace what is in the file. Raises OSError: it cannot be written; the file is as it was."""
-        text = json.dumps({"version": _FILE_VERSION, "users": [_view(user) for user in users]}, indent=1)
+        text = json.dumps(
+            {"version": _FILE_VERSION, "users": [_view(user) for user in users]},
+            indent=1,
+        )
         beside = self.path.with_suffix(".json.new")
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -359,16 +359,8 @@ class UsersFile:
 
 
 def _view(user: User) -> dict[str, Any]:
-    return {
-        "name": user.name,
-        "password_hash": user.password_hash,
-        "tags": sorted(user.tags),
-        "loopback_only": user.loopback_only,
-        "permissions": {
-            host: {"configure": each.configure, "write": each.write, "read": each.read}
-            for host, each in user.permissions.items()
-        },
-    }
+    permissions = {host: asdict(each) for host, each in user.permissions.items()}
+    return {**vars(user), "tags": sorted(user.tags), "permissions": permissions}
 
 
 def _user(found: dict[str, Any]) -> User:
