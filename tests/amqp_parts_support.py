@@ -15,8 +15,7 @@ from multiqueue.amqp._server.connection_machine import DROPS_WHAT_IT_DOES_NOT_KN
 from multiqueue.amqp._server.connection_machine import MOVES as MOVES
 from multiqueue.amqp._server.connection_machine import ConnectionMachine as ConnectionMachine
 from multiqueue.amqp._server.connection_machine import ConnectionState as ConnectionState
-from multiqueue.amqp._server.connection_machine import Tuning as Tuning
-from multiqueue.amqp._server.connection_machine import tuned as tuned
+from multiqueue.amqp._server.connection_machine import check_limit as check_limit
 from multiqueue.amqp._server.io_thread import IoThread as IoThread
 from multiqueue.amqp._server.io_thread import Piecework as Piecework
 from multiqueue.amqp._server.read_gate import ReadGate as ReadGate

@@ -242,7 +242,7 @@ def test_a_link_that_dies_before_the_first_call_is_replaced() -> None:
     connection, server = listener.connect(recovery_interval=0.01, on_recovered=recovered, call_timeout=PATIENCE * 3)
     with playing(server.open_channel):
         channel = connection.channel()
-    adopt = connection.adopt
+    adopt = connection._adopt
 
     def adopt_too_late(link: Any) -> bool:
         adopted = adopt(link)
@@ -252,7 +252,7 @@ def test_a_link_that_dies_before_the_first_call_is_replaced() -> None:
             link.join(PATIENCE)
         return adopted
 
-    connection.adopt = adopt_too_late  # type: ignore[method-assign]
+    connection._adopt = adopt_too_late  # type: ignore[method-assign]
     server.socket.close()
     listener.accept().handshake()
     again = listener.accept()

@@ -31,7 +31,7 @@ from .._wire.hot import PUBLISH
 from .._wire.message import Digests
 from .._wire.methods import commands, decode_method
 from .access import Rights, User, is_loopback
-from .connection_machine import ConnectionMachine, ConnectionState, Tuning, tuned
+from .connection_machine import ConnectionMachine, ConnectionState, check_limit
 from .frame_reader import FrameReader
 from .handshake import Claim, RefusedLogin, claim, common_name
 from .io_thread import IoThread, Piecework
@@ -385,12 +385,11 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.close_transport()
 
     def _tune(self, method: Any) -> None:
-        offer = Tuning(self.settings.channel_max, self.settings.frame_max, self.settings.heartbeat)
-        both = tuned(offer, Tuning(method.channel_max, method.frame_max, method.heartbeat), MIN_FRAME_MAX)
-        self._channel_max = both.channel_max or self.settings.channel_max
-        self.writer.frame_max = both.frame_max or self.settings.frame_max
-        self.reader.splitter.frame_max = self.writer.frame_max
-        self._heartbeat = both.heartbeat
+        check_limit("channel_max", self.settings.channel_max, method.channel_max)
+        check_limit("frame_max", self.settings.frame_max, method.frame_max, MIN_FRAME_MAX)
+        self._channel_max = method.channel_max
+        self.writer.frame_max = self.reader.splitter.frame_max = method.frame_max
+        self._heartbeat = method.heartbeat
 
     def _open(self, method: Any) -> None:
         name = method.virtual_host

@@ -7,7 +7,6 @@ is closing, everything but the end of it is dropped. Source: AMQP 0-9-1, section
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -108,28 +107,13 @@ class ConnectionMachine:
         self.state = _S.CLOSING
 
 
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """The limits that both sides keep to. 0 is no limit, and no heartbeat."""
-
-    channel_max: int
-    frame_max: int
-    heartbeat: int
-
-
-def tuned(offered: Tuning, answered: Tuning, least_frame: int) -> Tuning:
-    """The limits that the answer to an offer settles: the peer may lower a limit, and choose its heartbeat. Raises
-    ConnectionFault: it raised a limit, or cannot take the least frame."""
-    for name, ours, theirs in (
-        ("channel_max", offered.channel_max, answered.channel_max),
-        ("frame_max", offered.frame_max, answered.frame_max),
-    ):
-        if ours and (theirs > ours or not theirs):
-            raise ConnectionFault(
-                530, f"negotiated {name} = {theirs or 'no limit'} is higher than the maximum allowed value ({ours})"
-            )
-    if answered.frame_max and answered.frame_max < least_frame:
-        raise ConnectionFault(
-            530, f"negotiated frame_max = {answered.frame_max} is lower than the minimum allowed value ({least_frame})"
-        )
-    return answered
+def check_limit(name: str, offered: int, answered: int, least: int = 0) -> None:
+    """Nothing, when the answer to an offer keeps or lowers the limit; 0 is none. Raises ConnectionFault: it raises the
+    limit, or the peer cannot take the least."""
+    if offered and (answered > offered or not answered):
+        text = f"{answered or 'no limit'} is higher than the maximum allowed value ({offered})"
+    elif 0 < answered < least:
+        text = f"{answered} is lower than the minimum allowed value ({least})"
+    else:
+        return
+    raise ConnectionFault(530, f"negotiated {name} = {text}")
