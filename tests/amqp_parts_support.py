@@ -57,8 +57,8 @@ from multiqueue.amqp._wire.message import WireMessage as WireMessage
 from multiqueue.amqp._wire.message import body_of as body_of
 from multiqueue.amqp._wire.message import digest as digest
 from multiqueue.amqp._wire.message import names_of as names_of
-from multiqueue.amqp._wire.message import with_reply_to as with_reply_to
 from multiqueue.amqp._wire.message import without_header as without_header
+from multiqueue.amqp._wire.properties import rewritten as rewritten
 from multiqueue.amqp.cli import fetch_status as fetch_status
 
 

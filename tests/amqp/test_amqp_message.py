@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from amqp_parts_support import WireMessage, body_of, digest, encode_short_string, names_of
+from amqp_parts_support import WireMessage, body_of, digest, encode_short_string, names_of, rewritten
 from amqp_parts_support import message as _message
 from amqp_strategies_support import properties
 from hypothesis import given
@@ -110,4 +110,4 @@ def test_changed_blocks() -> None:
     assert amqp.decode_properties(_message.without_header(block, "BCC")) == {"headers": {"n": 1}, "priority": 3}
     alone = amqp.encode_properties({"headers": {"BCC": ["a"]}})
     assert amqp.decode_properties(_message.without_header(alone, "BCC")) == {"headers": {}}  # as at RabbitMQ
-    assert amqp.decode_properties(_message.with_reply_to(block, "q"))["reply_to"] == "q"
+    assert amqp.decode_properties(rewritten(block, reply_to="q"))["reply_to"] == "q"

@@ -48,11 +48,6 @@ class Newcomer:
 _Crowd = dict[Newcomer, bool]  # those of one address, in the order in which they came; True: refused
 
 
-def _first(crowd: _Crowd) -> Newcomer:
-    """Which of them goes: one that was refused, else the one that came first."""
-    return next((newcomer for newcomer, was_refused in crowd.items() if was_refused), next(iter(crowd)))
-
-
 class Newcomers:
     """All of a server's."""
 
@@ -100,7 +95,7 @@ class Newcomers:
         goes.cut()
 
     def _take_first_locked(self, crowd: _Crowd) -> Newcomer:
-        goes = _first(crowd)
+        goes = next((newcomer for newcomer, was_refused in crowd.items() if was_refused), next(iter(crowd)))
         self._leave_locked(goes)
         return goes
 

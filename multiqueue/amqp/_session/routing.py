@@ -17,7 +17,8 @@ from weakref import WeakKeyDictionary
 
 from ...broker import BrokerQueue, VirtualHost, WireForm, keys_in
 from .._wire.errors import ChannelFault
-from .._wire.message import Digests, WireMessage, wire_message, with_reply_to, without_header
+from .._wire.message import Digests, WireMessage, wire_message, without_header
+from .._wire.properties import rewritten
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
 """The queue that an asking channel consumes from, and names as the `reply_to` of its requests."""
@@ -57,7 +58,7 @@ def with_reply_address(message: WireMessage, address: str | None, digests: Diges
         return message
     if address is None:
         raise ChannelFault(406, "fast reply consumer does not exist")
-    return _with_properties(message, with_reply_to(message.properties, address), digests)
+    return _with_properties(message, rewritten(message.properties, reply_to=address), digests)
 
 
 def routed(host: VirtualHost, message: WireMessage, digests: Digests) -> tuple[list[BrokerQueue], WireMessage]:

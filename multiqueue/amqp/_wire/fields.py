@@ -28,17 +28,13 @@ _EMPTY_TABLE: Final = bytes(4)
 Decoded = tuple[object, int]
 
 
-def _scalar(format: str) -> Callable[[bytes, int], Decoded]:
+def scalar(format: str) -> Callable[[bytes, int], Decoded]:
     codec = Struct(format)
 
     def decode(data: bytes, at: int) -> Decoded:
         return codec.unpack_from(data, at)[0], at + codec.size
 
     return decode
-
-
-def _decode_boolean(data: bytes, at: int) -> Decoded:
-    return data[at] != 0, at + 1
 
 
 def _decode_decimal(data: bytes, at: int) -> Decoded:
@@ -71,17 +67,17 @@ def _decode_time(data: bytes, at: int) -> Decoded:
 
 
 _SCALARS: Final[dict[int, Callable[[bytes, int], Decoded]]] = {
-    ord("t"): _decode_boolean,
-    ord("b"): _scalar(">b"),
-    ord("B"): _scalar(">B"),
-    ord("s"): _scalar(">h"),
-    ord("u"): _scalar(">H"),
-    ord("I"): _scalar(">i"),
-    ord("i"): _scalar(">I"),
-    ord("l"): _scalar(">q"),
-    ord("L"): _scalar(">q"),
-    ord("f"): _scalar(">f"),
-    ord("d"): _scalar(">d"),
+    ord("t"): lambda data, at: (data[at] != 0, at + 1),
+    ord("b"): scalar(">b"),
+    ord("B"): scalar(">B"),
+    ord("s"): scalar(">h"),
+    ord("u"): scalar(">H"),
+    ord("I"): scalar(">i"),
+    ord("i"): scalar(">I"),
+    ord("l"): scalar(">q"),
+    ord("L"): scalar(">q"),
+    ord("f"): scalar(">f"),
+    ord("d"): scalar(">d"),
     ord("D"): _decode_decimal,
     ord("S"): _decode_string,
     ord("x"): decode_bytes,

@@ -219,12 +219,8 @@ def wire_message(
 
 
 def names_of(message: Message) -> bytes:
-    if isinstance(message, WireMessage):
-        try:
-            return message.names
-        except AttributeError:
-            pass  # a copy with another address
-    return encode_short_string(message.exchange) + encode_short_string(message.routing_key)
+    names: bytes | None = getattr(message, "names", None)  # not on a copy that `replace` made
+    return names or encode_short_string(message.exchange) + encode_short_string(message.routing_key)
 
 
 def properties_of(message: Message) -> bytes:
@@ -233,11 +229,9 @@ def properties_of(message: Message) -> bytes:
     Raises:
         ValueError: a property, or a header, that no wire can carry.
     """
-    if isinstance(message, WireMessage):
-        try:
-            return message.properties
-        except AttributeError:
-            pass  # a copy made by `replace`, with fields and no bytes
+    block: bytes | None = getattr(message, "properties", None)  # not on a copy that `replace` made
+    if block is not None:
+        return block
     found: dict[str, object] = {name: getattr(message, name) for name in _TEXTS}
     found["headers"] = _headers_of(message)
     found["delivery_mode"] = message.delivery_mode
@@ -309,7 +303,3 @@ def without_header(properties: bytes, name: str) -> bytes:
     headers = dict(decode_properties(properties).get("headers", _NO_HEADERS))
     headers.pop(name, None)
     return rewritten(properties, headers=headers)
-
-
-def with_reply_to(properties: bytes, reply_to: str) -> bytes:
-    return rewritten(properties, reply_to=reply_to)

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Any, Final, TypedDict, cast
 
 from .errors import MalformedFrame
-from .fields import decode_short_string, decode_table, encode_short_string, encode_table
+from .fields import decode_short_string, decode_table, encode_short_string, encode_table, scalar
 
 FLAG_HEADERS: Final = 0x2000
 FLAG_DELIVERY_MODE: Final = 0x1000
@@ -46,14 +46,6 @@ class Properties(TypedDict, total=False):
     cluster_id: str
 
 
-def _decode_octet(data: bytes, at: int) -> tuple[int, int]:
-    return data[at], at + 1
-
-
-def _decode_timestamp(data: bytes, at: int) -> tuple[int, int]:
-    return _TIMESTAMP.unpack_from(data, at)[0], at + 8
-
-
 class EncodedTable(bytes):
     """A field table that is encoded already, in the place of a mapping."""
 
@@ -77,7 +69,7 @@ def _encode_timestamp(value: float) -> bytes:
 _Decode = Callable[[bytes, int], tuple[Any, int]]
 _Encode = Callable[[Any], bytes]
 _TEXT: Final[tuple[_Decode, _Encode]] = (decode_short_string, encode_short_string)
-_OCTET: Final[tuple[_Decode, _Encode]] = (_decode_octet, _encode_octet)
+_OCTET: Final[tuple[_Decode, _Encode]] = (scalar(">B"), _encode_octet)
 
 _WANTED: Final[Mapping[_Encode, str]] = {
     encode_short_string: "a string",
@@ -96,7 +88,7 @@ _FIELDS: Final[tuple[tuple[int, str, _Decode, _Encode], ...]] = (
     (FLAG_REPLY_TO, "reply_to", *_TEXT),
     (FLAG_EXPIRATION, "expiration", *_TEXT),
     (0x0080, "message_id", *_TEXT),
-    (0x0040, "timestamp", _decode_timestamp, _encode_timestamp),
+    (0x0040, "timestamp", scalar(">Q"), _encode_timestamp),
     (0x0020, "type", *_TEXT),
     (FLAG_USER_ID, "user_id", *_TEXT),
     (0x0008, "app_id", *_TEXT),

@@ -61,7 +61,7 @@ def shake_hands(stream: Stream, assembler: Assembler, address: Address, settings
         raise ConnectionFailed(text) from None
     frame_max = _lower(settings.frame_max, tune.frame_max) or settings.frame_max
     channel_max = _lower(settings.channel_max, tune.channel_max) or 65535
-    heartbeat = _lower(_whole_seconds(settings.heartbeat), tune.heartbeat)
+    heartbeat = _lower(max(1, round(settings.heartbeat)) if settings.heartbeat else 0, tune.heartbeat)
     tuned = {"channel_max": channel_max, "frame_max": frame_max, "heartbeat": heartbeat}
     assembler.frame_max = frame_max
     stream.sendall(
@@ -112,10 +112,6 @@ def _introduction(settings: Settings) -> Mapping[str, Any]:
 
 def _lower(ours: float, theirs: int) -> int:
     return int(min(ours, theirs) if ours and theirs else max(ours, theirs))
-
-
-def _whole_seconds(heartbeat: float) -> int:
-    return 0 if heartbeat == 0 else max(1, round(heartbeat))
 
 
 HANDSHAKE_ERRORS = (OSError, EOFError, AmqpError, ConnectionFailed)

@@ -11,6 +11,7 @@ Membership  The reader calls `Listener.lost` once, after both other threads have
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from collections.abc import Iterable
 from functools import partial
@@ -41,7 +42,8 @@ def open_wire(address: Address, settings: Settings, listener: Listener) -> WireL
 
 
 def _open_endpoint(endpoint: Endpoint, address: Address, settings: Settings, listener: Listener) -> WireLink:
-    stream = open_stream(endpoint, settings.connection_timeout, _tls_context(address, settings))
+    tls = (settings.tls or ssl.create_default_context()) if address.tls else None
+    stream = open_stream(endpoint, settings.connection_timeout, tls)
     try:
         assembler = Assembler(max(settings.frame_max, 4096))
         agreement = shake_hands(stream, assembler, address, settings)
@@ -50,16 +52,6 @@ def _open_endpoint(endpoint: Endpoint, address: Address, settings: Settings, lis
     except BaseException:
         stream.close()
         raise
-
-
-def _tls_context(address: Address, settings: Settings) -> Any:
-    if not address.tls:
-        return None
-    if settings.tls is not None:
-        return settings.tls
-    import ssl
-
-    return ssl.create_default_context()
 
 
 class WireLink:
